@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
@@ -166,6 +167,7 @@ class CompiledConstraint:
     keeps_masks: bool = False
     spelling: Spelling | None = None
     _replacements: list[weakref.ref[CompiledConstraint]] = field(init=False, repr=False, default_factory=list)
+    _at_next_use: list[Callable[[CompiledConstraint], None]] = field(init=False, repr=False, default_factory=list)
 
     @property
     def latest(self) -> CompiledConstraint:
@@ -176,6 +178,15 @@ class CompiledConstraint:
     def replaced_by(self, other: CompiledConstraint) -> None:
         """New rows shall take the other one, as long as something else holds it. Thread safe."""
         self._replacements.append(weakref.ref(other))
+
+    def at_next_use(self, call: Callable[[CompiledConstraint], None]) -> None:
+        """Have a function called with this object, once, when another request takes it. Thread safe."""
+        self._at_next_use.append(call)
+
+    def use_again(self) -> None:
+        """Another request takes this object. Thread safe."""
+        with suppress(IndexError):  # there is no call, or another thread makes it
+            self._at_next_use.pop()(self)
 
     def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
         """A matcher at the start of the grammar.

@@ -6,8 +6,8 @@
 - Compiled constraints are kept in a cache bounded in bytes; one that is too large for it is found as long as a caller
   holds it. An error caused by the constraint is raised again at once; an error that may not recur (a package not
   installed, no memory, our bugs) is tried again.
-- What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, and
-  replaces the first one in the cache.
+- What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, once
+  another request takes it from the cache; the second one replaces it there.
 - What may take long (cost_estimate.py) is compiled in the worker process (compile_gate.py). The thread that waits for
   it is not one of the threads that compile here, so other constraints do not wait.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
@@ -136,7 +136,7 @@ class Compiler:
 
     def settle(self, constraint: Constraint, backend: str = AUTO) -> None:
         """Compile, and wait for the second engine too, where there is one."""
-        self.compile(constraint, backend)
+        self.compile(constraint, backend).use_again()
         with self._lock:
             upgrade = self._upgrades.get((constraint.key, backend, False))
         if upgrade is not None:
@@ -223,6 +223,7 @@ class Compiler:
                 pool = self._worker_pool if in_worker else self._pool
                 pool.submit(lambda: self._run(key, in_worker))
         if compilation is not None:
+            compilation.compiled.use_again()
             waiter.finish(compilation)
         elif failure is not None:
             waiter.fail(failure)
@@ -251,26 +252,20 @@ class Compiler:
         except BaseException as error:  # every exception goes to the callers; the thread continues
             compilation, failure = None, own(error, job.constraint)
         seconds = time.perf_counter() - began
-        upgrade: Future[None] | None = None
+        # The native engine counts its work, but nothing counts how long a costly constraint is read before.
+        if compilation is not None and not in_worker and self._has_second_tier(job, compilation):
+            compilation.compiled.at_next_use(self._upgrade_of(key, job.constraint, compilation.choice))
         with self._lock:
             self._compile_s += seconds
             if failure is not None:
                 self._counts["failures"] += 1
                 if isinstance(failure, REPLAYED) and not isinstance(failure, JobKilled):  # that is the machine's state
                     self._remember(key, failure)
-            # A running upgrade is reused: the first compile may have left the cache meanwhile.
-            # The native engine counts its work, but nothing counts how long a costly constraint is read before.
-            is_upgraded = compilation is not None and not in_worker and self._has_second_tier(job, compilation)
-            if is_upgraded and key not in self._upgrades:
-                # Before the first one is in the cache, so that a caller who finds it also finds the upgrade.
-                upgrade = self._upgrades[key] = Future()
         if compilation is not None:
             self._cache.put(key, compilation)  # before it leaves ``_in_flight``: no gap in which it would start again
         with self._lock:
             if compilation is not None and self._is_too_large(compilation):
                 self._held[key], self._choices[compilation.compiled] = compilation.compiled, compilation.choice
-            if compilation is not None and upgrade is not None:
-                self._second_pool.submit(partial(self._upgrade, job, compilation, upgrade))
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
         for waiter in job.waiters:
             if compilation is not None:
@@ -287,24 +282,42 @@ class Compiler:
         _, backend, budget = job.key
         return self.options.tiering and not budget and has_second_tier(job.constraint, backend, compilation.choice)
 
-    def _upgrade(self, job: Job, first: Compilation, done: Future[None]) -> None:
+    def _upgrade_of(
+        self, key: Key, constraint: Constraint, choice: BackendChoice
+    ) -> Callable[[CompiledConstraint], None]:
+        """What begins the upgrade of a compiled constraint. It holds neither, so that both can be freed."""
+        compiler = weakref.ref(self)
+
+        def begin(first: CompiledConstraint) -> None:
+            if (owner := compiler()) is not None:
+                owner._begin_upgrade(key, constraint, Compilation(first, choice))
+
+        return begin
+
+    def _begin_upgrade(self, key: Key, constraint: Constraint, first: Compilation) -> None:
+        with self._lock:
+            if key not in self._upgrades:  # one may run: what it is for may have left the cache, and come again
+                self._upgrades[key] = Future()
+                self._second_pool.submit(partial(self._upgrade, key, constraint, first, self._upgrades[key]))
+
+    def _upgrade(self, key: Key, constraint: Constraint, first: Compilation, done: Future[None]) -> None:
         """On the second thread: the native engine replaces the first one, if it takes the constraint."""
         try:
-            second = second_tier(job.constraint, first.choice, self._backends)
+            second = second_tier(constraint, first.choice, self._backends)
             # One that the cache cannot hold would only remove the first one.
             if second is not None and second[0].nbytes <= self.options.cache_bytes:
-                key, backend, _ = job.key
-                self._cache.put((key, backend, False), Compilation(*second))
+                name, backend, _ = key
+                self._cache.put((name, backend, False), Compilation(*second))
                 first.compiled.replaced_by(second[0])  # for calls of processors that were made before
                 with suppress(CompileLimitExceeded):  # then a later request for a budget computes it
                     second[0].matcher().min_tokens_to_finish()
                     # The size already counts the masks of budgets.
-                    self._cache.put((key, backend, True), Compilation(*second))
+                    self._cache.put((name, backend, True), Compilation(*second))
         except BaseException as error:  # any exception must reach the waiting callers
-            done.set_exception(own(error, job.constraint))
+            done.set_exception(own(error, constraint))
             with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the worker thread
                 warnings.warn(
-                    f"the native engine failed on {job.constraint}, {first.choice.backend} keeps serving; please "
+                    f"the native engine failed on {constraint}, {first.choice.backend} keeps serving; please "
                     f"report this: {cause(error)}",
                     RuntimeWarning,
                     stacklevel=2,
@@ -313,7 +326,7 @@ class Compiler:
             done.set_result(None)
         finally:
             with self._lock:
-                del self._upgrades[job.key]
+                del self._upgrades[key]
 
     def _compile(self, constraint: Constraint, backend: str, budget: bool, *, in_worker: bool) -> Compilation:
         warn_of_misspelt_keywords(constraint)

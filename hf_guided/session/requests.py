@@ -59,6 +59,7 @@ class Requests:
         # Each with what it was made from.
         self._prototypes: dict[tuple[int, Opening], tuple[CompiledConstraint | None, Row]] | None = None
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
+        self._is_used = False
 
     @property
     def compiled(self) -> bool:
@@ -106,6 +107,9 @@ class Requests:
                 f"expected {groups} rows or a multiple, because {groups} constraints were given (one per prompt), "
                 f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
             )
+        if self._is_used:
+            self._use_again()
+        self._is_used = True
         group_size = max(num_rows // groups, 1)
         rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
         return [row.fork() for row in rows], group_size
@@ -114,6 +118,12 @@ class Requests:
     def num_groups(self) -> int:
         """How many groups of rows have a request of their own; 1 if all rows share one."""
         return len(self._requests) if self._per_prompt else 1
+
+    def _use_again(self) -> None:
+        """Another call of generate() begins with the same processor."""
+        for request in self._requests:
+            if request.compiled is not None:
+                request.compiled.result().use_again()
 
     def _row_at(self, number: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
         assert self._prototypes is not None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import hf_guided as hg
+from hf_guided import demo
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.constraints.values import Constraint
@@ -65,7 +66,9 @@ def test_automaton_replaces_the_first_engine_when_it_is_ready() -> None:
     choice = hg.Choice(["a"])
     before = compiler.compile(choice)
     assert before.backend == "llguidance"
+    assert not compiler._upgrades, "nothing says that there will be another request"
     assert compiler.compile(choice) is before, "the automaton is not ready"
+    assert compiler._upgrades
     gate.set()
     compiler.settle(choice)
     after = compiler.compile(choice)
@@ -154,7 +157,7 @@ def test_panic_in_the_automaton_releases_waiting_threads() -> None:
 
     compiler = new_compiler(Fake("llguidance"), Fake("automaton", then=panic))
     choice, raised = hg.Choice(["a"]), list[type[BaseException]]()
-    compiler.compile(choice)
+    compiler.compile(choice).use_again()
     upgrade = next(iter(compiler._upgrades.values()))
     upgrade.add_done_callback(lambda done: raised.append(type(done.exception())))
     with pytest.warns(RuntimeWarning, match="please report this: Panic"):
@@ -171,7 +174,7 @@ def test_compile_thread_survives_a_warning_raised_as_an_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for text in "ab":
-            compiler.compile(hg.Choice([text]))
+            compiler.compile(hg.Choice([text])).use_again()
             done = threading.Event()
             compiler._second_pool.submit(done.set)
             assert done.wait(TIMEOUT_S), "the thread has ended, and warm_up would wait forever"
@@ -188,6 +191,20 @@ def test_only_one_background_compile_runs_per_constraint() -> None:
     gate.set()
     compiler.settle(hg.Choice(["a"]))
     assert 1 <= native.count <= 2
+
+
+def test_one_call_of_generate_builds_no_second_engine() -> None:
+    model, tokenizer = demo.load()
+    guide = hg.Guide(tokenizer, model)
+    submitted: list[object] = []
+    guide._compiler._second_pool.submit = submitted.append  # type: ignore[method-assign]
+    processor = guide.logits_processor(hg.Regex("[a-f]{3}"))
+    for calls, prompt in enumerate("ab"):
+        inputs = tokenizer([prompt, prompt], return_tensors="pt")
+        model.generate(**inputs, max_new_tokens=8, logits_processor=[processor])
+        assert len(submitted) == calls
+    hg.generate(model, tokenizer, ["a", "b"], hg.Regex("[g-h]{3}"), guide=guide)
+    assert len(submitted) == 1
 
 
 def test_warm_up_waits_for_the_final_engines() -> None:
@@ -216,6 +233,7 @@ def test_the_next_call_of_a_session_takes_the_engine_that_is_ready_by_then() -> 
         return [row.matcher.compiled.backend for row in requests.new_rows(2)[0] if row.matcher is not None]
 
     running, _ = requests.new_rows(1)
+    assert not compiler._upgrades
     assert backends() == ["llguidance"] * 2
     gate.set()
     compiler.settle(choice)
