@@ -488,8 +488,8 @@ class Guide:
         for all of its requests. A finished output whose ``error`` is set reached a dead end. Read outputs back with
         ``guide.read(constraint, output.generated_tokens)``.
 
-        Masks come from the host, which has to know a token to fill the next mask, so asynchronous batching is switched
-        off for this manager. CUDA graphs stay on.
+        Asynchronous batching stays on, except on a CPU and with ``num_return_sequences``. CUDA graphs stay on. Masks
+        come from the host: a batch of guided requests waits for the tokens of the batch before it.
 
         Args:
             manager: not yet started; or one that the model has cached, and that this guide has attached before.
@@ -498,7 +498,7 @@ class Guide:
             The manager.
 
         Raises:
-            RuntimeError: it has started or warmed up.
+            GenerationError: it has started or warmed up.
             UnsupportedModel: several processes hold the model, and each would make its own masks; or an adapter of the
                 model adds virtual tokens.
             VocabularySizeError: its model's logits have another width.

@@ -131,9 +131,14 @@ MUTANTS = {
     "tokens without a way to the end": (
         ("return language.flags[target] & GB_CAN_END ? target : GB_DEAD;", "return target;"),
     ),
-    "single forbidden tokens not written": (("line[first + i] = (Bits)Format::NEG_INF;", "{}"),),
-    "last quad of a row too long": (("unit && count == quad", "unit"),),
+    "single forbidden tokens not written": (("line[token] = (Bits)Format::NEG_INF;", "{}"),),
+    "last quad of a row too long": (("units = (numbers - head) / quad", "units = (numbers - head + quad - 1) / quad"),),
 }
+
+
+def test_mutants_change_the_kernel_as_it_is_now() -> None:
+    source = HEADER.read_text()
+    assert not [text for changes in MUTANTS.values() for text, _ in changes if text not in source]
 
 
 # These check the tests themselves. Each mutant is compiled separately.

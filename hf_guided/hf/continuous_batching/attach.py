@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...constraints.coerce import coerce
-from ...errors import GenerationError, UnsupportedConstraint, UnsupportedModel, VocabularySizeError
+from ...errors import GenerationError, InvalidArgument, UnsupportedConstraint, UnsupportedModel, VocabularySizeError
 from ...session.row import Row
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
@@ -39,7 +39,7 @@ def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstra
     if isinstance(existing, RequestMasks) and existing.vocabulary is vocabulary:
         return existing  # a manager that was kept from another session
     if isinstance(existing, RequestMasks):
-        raise ValueError("expected a manager without constraints, this one has been attached by another Guide")
+        raise InvalidArgument("expected a manager without constraints, this one has been attached by another Guide")
     if has_begun(manager):
         raise GenerationError(
             "this manager has started or warmed up, and would never call another processor; attach it right after "
