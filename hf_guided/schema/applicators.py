@@ -7,6 +7,7 @@ from itertools import combinations
 
 from ..regex import parse_search
 from . import readers
+from .assertions import kinds
 from .combine import certainly, intersection, union, untold
 from .context import SchemaContext
 from .documents import Subschema, UnknownReference
@@ -104,6 +105,8 @@ def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int]
 def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "oneOf")
     shapes = [n.term(Term(child)) for child in children]
+    if holds:  # branches that meet only in values of another type need not rule each other out
+        shapes = [{kind: shape[kind] for kind in kinds(sub) if kind in shape} for shape in shapes]
     meetings = {(i, j): n.common(shapes[i], shapes[j]) for i, j in combinations(range(len(children)), 2)}
     if not holds:
         none = _all(n, children, False, sub, "oneOf")

@@ -14,6 +14,7 @@ from .documents import Subschema
 from .shapes import (
     ANY,
     EMPTY,
+    KINDS,
     UNIVERSE,
     ArrayClause,
     AtLeastOne,
@@ -48,16 +49,18 @@ _OBJECTS = frozenset(
 )
 
 
+def kinds(sub: Subschema) -> tuple[Kind, ...]:
+    """The types that the keyword ``type`` leaves, "integer" as "number"."""
+    types = readers.types(sub)
+    return KINDS if types is None else tuple(kind for kind in KINDS if any(_NAMED[name] == kind for name in types))
+
+
 def holding(n: SchemaContext, sub: Subschema) -> Shape:
     """The values that satisfy the keywords of all types."""
     schema = sub.schema
     assert isinstance(schema, dict)
     types = readers.types(sub)
-    shape: Shape = {}
-    for kind, whole in UNIVERSE.items():
-        if types is not None and not any(_NAMED[name] == kind for name in types):
-            continue
-        shape[kind] = whole
+    shape: Shape = {kind: UNIVERSE[kind] for kind in kinds(sub)}
     integral = True if types is not None and "number" not in types and "integer" in types else None
     clauses: dict[Kind, Clause | None] = {}
     if integral or _NUMBERS & schema.keys():
@@ -83,7 +86,7 @@ def failing(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     assert isinstance(schema, dict)
     types = readers.types(sub)
     if types is not None:
-        shape = {kind: whole for kind, whole in UNIVERSE.items() if all(_NAMED[name] != kind for name in types)}
+        shape = {kind: whole for kind, whole in UNIVERSE.items() if kind not in kinds(sub)}
         if "integer" in types and "number" not in types:
             shape["number"] = (NumberClause(integral=False),)
         yield "type", shape
