@@ -123,8 +123,8 @@ class CompilerOptions:
             seconds, for the machine may be busy with other work.
         memory_bytes: memory that one compile may allocate, in addition to its vocabulary; None is no limit. It holds in
             the worker process, on Linux only.
-        tiering: whether "auto" builds the native engine in the background, at the second request for what another engine
-            answered at once.
+        tiering: whether "auto" builds the native engine in the background, at the second request for what another
+            engine answered at once.
     """
 
     workers: int = field(default_factory=lambda: (usable_cores() + 1) // 2)

@@ -213,6 +213,7 @@ class JsonSchema(Constraint):
         from referencing.jsonschema import DRAFT202012
 
         from .checked_patterns import with_python_patterns  # reads patterns, which takes time to import
+        from .format_checks import format_checker
 
         schema = with_python_patterns(_exact(self.schema_json))
         known = validator_for(schema, default=Draft202012Validator)
@@ -220,7 +221,7 @@ class JsonSchema(Constraint):
             (uri, DRAFT202012.create_resource(with_python_patterns(document)))
             for uri, document in self.registry.items()
         ]
-        return known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
+        return known(schema, registry=Registry().with_resources(documents), format_checker=format_checker(known))
 
     def __repr__(self) -> str:
         made_from = self.schema_json if self.python_type is None else repr(self.python_type)

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..constraints import date_time_patterns as date_time_patterns
 from ..constraints import host_patterns as host_patterns
-from . import formats_regex, formats_uris
+from ..constraints import uri_patterns
+from . import formats_regex
 from .subschemas import iter_subschemas
 
 FORMATS: dict[str, dict[str, Any]] = {
@@ -26,13 +27,13 @@ FORMATS: dict[str, dict[str, Any]] = {
     "idn-hostname": {"pattern": f"^{host_patterns.IDN_HOSTNAME}$", "maxLength": 253},
     "email": {"pattern": f"^{host_patterns.EMAIL}$"},
     "idn-email": {"pattern": f"^{host_patterns.IDN_EMAIL}$"},
-    "uri": {"pattern": f"^{formats_uris.URI}$"},
-    "uri-reference": {"pattern": f"^{formats_uris.URI_REFERENCE}$"},
-    "iri": {"pattern": f"^{formats_uris.IRI}$"},
-    "iri-reference": {"pattern": f"^{formats_uris.IRI_REFERENCE}$"},
-    "uri-template": {"pattern": f"^{formats_uris.URI_TEMPLATE}$"},
-    "json-pointer": {"pattern": f"^{formats_uris.JSON_POINTER}$"},
-    "relative-json-pointer": {"pattern": f"^{formats_uris.RELATIVE_JSON_POINTER}$"},
+    "uri": {"pattern": f"^{uri_patterns.URI}$"},
+    "uri-reference": {"pattern": f"^{uri_patterns.URI_REFERENCE}$"},
+    "iri": {"pattern": f"^{uri_patterns.IRI}$"},
+    "iri-reference": {"pattern": f"^{uri_patterns.IRI_REFERENCE}$"},
+    "uri-template": {"pattern": f"^{uri_patterns.URI_TEMPLATE}$"},
+    "json-pointer": {"pattern": f"^{uri_patterns.JSON_POINTER}$"},
+    "relative-json-pointer": {"pattern": f"^{uri_patterns.RELATIVE_JSON_POINTER}$"},
     "regex": {"pattern": f"^{formats_regex.REGEX}$"},
 }
 """Each format as a schema for strings."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..constraints.host_patterns import IPV6, IPV6_IN_FULL
+from .host_patterns import IPV6, IPV6_IN_FULL
 
 _UNRESERVED = "A-Za-z0-9._~-"  # the hyphen last: the classes below put nothing after it
 _SUB_DELIMS = "!$&'()*+,;="
