@@ -38,6 +38,31 @@ def agrees_with_jsonschema(schema: dict[str, Any], *texts: str) -> bool:
     return [accepts(schema, text) for text in texts] == expected
 
 
+def test_branches_are_told_apart_by_a_member_and_the_type_beside_them() -> None:
+    """Each branch alone holds for all that is no object."""
+
+    def address(country: str, *others: str) -> dict[str, Any]:
+        names = {name: {"type": "string", "enum": ["x", "y", "z"]} for name in others}
+        members = {"country": {"enum": [country]}, **names}
+        return {"properties": members, "required": [*members], "additionalProperties": False}
+
+    branches = [address("CAN", "province", "code"), address("USA", "state", "zip"), address("MEX", "state", "code")]
+    schema = {"type": "object", "oneOf": branches}
+    assert losses(schema) == []
+    assert agrees_with_jsonschema(
+        schema,
+        '{"country": "CAN", "province": "x", "code": "y"}',
+        '{"country": "MEX", "state": "x", "code": "y"}',
+        '{"country": "USA", "state": "x", "code": "y"}',
+        '{"country": "USA", "state": "x"}',
+        '{"country": "FRA", "state": "x", "code": "y"}',
+        "7",
+    )
+    # Without the type, a number would be in all branches at once; with a negation it is in none of "exactly one".
+    assert not accepts({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, "7")
+    assert accepts({"not": {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}}, "7")
+
+
 @pytest.mark.parametrize(
     "schema",
     [
