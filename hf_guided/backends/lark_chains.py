@@ -12,6 +12,11 @@ _PART = re.compile(
 )
 
 
+def has_longer_chain(grammar: str, most: int) -> bool:
+    """Whether more than ``most`` rules are open at once; see ``longest_chain``."""
+    return grammar.count(":") > most and longest_chain(grammar) > most  # a rule has a colon
+
+
 def longest_chain(grammar: str) -> int:
     """How many rules and terminals are open at once while references are followed, each rule once.
 

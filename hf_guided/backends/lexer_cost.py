@@ -15,6 +15,8 @@ MOST_STATES = 5_000
 """Of repetitions side by side: a tenth of a second."""
 
 _MOST = 10**9  # Python's integers have no bound
+_OF_GROUPS = re.compile(r"\)\s*[*+]")  # repetitions; those of one character have one state
+_COUNTED = re.compile(r"(?<!\\u)\{\d")
 _PIECE = re.compile(
     r"""\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\} | (?P<open>\((?:\?[:=!])?) | (?P<close>\)) | (?P<or>\|)
       | (?P<and>[ ]&[ ]) | (?P<times>[*+?]) | \[(?:\\.|[^\]\\])*\] | \\u\{[^{}]*\} | \\. | [ /]
@@ -102,6 +104,8 @@ def lexer_cost(grammar: str) -> int:
 
 
 def _line_cost(expression: str) -> int:
+    if len(expression) < MOST_STATES and len(_OF_GROUPS.findall(expression)) < 2 and not _COUNTED.search(expression):
+        return 1  # at most one repetition has more than one state: not worth reading the line
     groups = [_Group()]
     for piece in _PIECE.finditer(expression):
         group = groups[-1]

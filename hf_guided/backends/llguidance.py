@@ -37,7 +37,7 @@ from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
 from .adapter import Build, PortableAdapter
 from .base import CompiledConstraint, Engine
-from .lark_chains import longest_chain
+from .lark_chains import has_longer_chain
 from .lark_grammar import LarkGrammar, Probe, check_terminals, read
 from .lexer_cost import MOST_STATES, lexer_cost
 from .tag_lark import TagLark
@@ -130,7 +130,7 @@ class LLGuidanceBackend(PortableAdapter):
             forces_text: see there too.
         """
         for text in (grammar, *others.values()):
-            if longest_chain(text) > LLGUIDANCE_MAX_CHAIN:
+            if has_longer_chain(text, LLGUIDANCE_MAX_CHAIN):
                 raise CompileLimitExceeded(
                     f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
                     "next; make the constraint smaller"
