@@ -98,12 +98,9 @@ class SchemaWriter:
         if self._any_is_used:
             a, comma = f"{self._prefix}any", self._sign("COMMA")
             lbrace, rbrace, lbrack, rbrack = map(self._sign, ("LBRACE", "RBRACE", "LBRACK", "RBRACK"))
-            scalar, string = (
-                self._terminal(scalars(clauses, self._spelling, self._kept_out)[0])
-                for clauses in (_ANY_SCALAR, _ANY_STRING)
-            )
+            [string] = self._scalars([StringClause()])
             lines += [
-                f"{a}: {scalar} | {a}_object | {a}_array",
+                f"{a}: {' | '.join(self._scalars(_ANY_SCALAR))} | {a}_object | {a}_array",
                 f'{a}_object: {lbrace} "}}" | {lbrace} {a}_member ({comma} {a}_member)* {rbrace}',
                 f"{a}_member: {string} {self._sign('COLON')} {a}",
                 f'{a}_array: {lbrack} "]" | {lbrack} {a} ({comma} {a})* {rbrack}',
@@ -246,15 +243,21 @@ class SchemaWriter:
     def _terminal(self, expression: str) -> str:
         return self._terminals.setdefault(expression, f"{self._prefix.upper()}T{len(self._terminals)}")
 
-    def _scalars(self, clauses: list[Clause]) -> list[str]:
-        terminal, multiples = scalars(tuple(clauses), self._spelling, self._kept_out)
-        alternatives = [self._terminal(terminal)] if terminal else []
-        for clause in multiples:
-            if (rule := multiples_rule(clause, self._spelling)) is None:
-                self._n.lose_at(clause.origin, "multipleOf", "digits decide only small whole factors and parts of ten")
-                alternatives += self._scalars([replace(clause, factors=())])
-            else:
-                alternatives.append(rule)
+    def _scalars(self, clauses: Sequence[Clause]) -> list[str]:
+        """The expressions for values without children: one terminal, but for those that many positions share."""
+        shared = [(clause,) for clause in clauses if clause in _SHARED]
+        others = tuple(clause for clause in clauses if clause not in _SHARED)
+        alternatives: list[str] = []
+        for together in (others, *shared):
+            terminal, multiples = scalars(together, self._spelling, self._kept_out)
+            alternatives += [self._terminal(terminal)] if terminal else []
+            for clause in multiples:
+                if (rule := multiples_rule(clause, self._spelling)) is None:
+                    reason = "digits decide only small whole factors and parts of ten"
+                    self._n.lose_at(clause.origin, "multipleOf", reason)
+                    alternatives += self._scalars([replace(clause, factors=())])
+                else:
+                    alternatives.append(rule)
         return alternatives
 
 
@@ -321,5 +324,5 @@ def _signs(layout: Layout) -> dict[str, Node]:
     }
 
 
-_ANY_STRING = (StringClause(),)
-_ANY_SCALAR = (NullClause(), BooleanClause(), NumberClause(), StringClause())
+_ANY_SCALAR = NullClause(), BooleanClause(), NumberClause(), StringClause()
+_SHARED = NumberClause(), StringClause()  # the engine takes a millisecond to read them: each is read once
