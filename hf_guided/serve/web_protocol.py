@@ -118,8 +118,9 @@ class _LimitedProtocol(H11Protocol):
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response = h11.Response(status_code=refused.status, headers=[*headers, (b"connection", b"close")])
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            events = response, h11.Data(data=body), h11.EndOfMessage()
+            # At once: a client that still sends may find the connection reset before it reads a second part.
+            self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self.transport.close()
 
     def _later(self, seconds: float, act: Callable[[], Any]) -> asyncio.TimerHandle:
