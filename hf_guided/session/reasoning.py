@@ -145,7 +145,7 @@ class ReasoningGate:
     def opening(self, prompt: Sequence[int] | NDArray[np.int64]) -> Opening:
         """How much of the thinking a prompt contains, judged by its end.
 
-        A marker in the middle of a prompt has no meaning.
+        A marker in the middle of a prompt has no meaning: a prompt may mention one.
 
         Args:
             prompt: token ids; empty if the output does not follow the prompt, as in an encoder-decoder.
