@@ -788,7 +788,7 @@ REMOVALS = [
     Removal(
         "tiers: later requests are served by the automaton",
         "backends/compiler.py",
-        "                self._cache.put((key, backend, False), Compilation(*second))\n",
+        "                self._cache.put((name, backend, False), Compilation(*second))\n",
         "",
         "tests/unit/test_tiers.py::test_warm_up_waits_for_the_final_engines",
     ),
