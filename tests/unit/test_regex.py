@@ -474,3 +474,14 @@ def test_spellings_of_any_text_are_small_and_shared():
     assert len(regex.to_pattern(anything)) < 400
     assert matches(anything, json.dumps("".join(TEXTS))[1:-1])
     assert matches(anything, json.dumps("".join(TEXTS), ensure_ascii=False)[1:-1])
+
+
+def test_quoted_intersections_are_intersections_of_quoted_texts() -> None:
+    """The library sees what a terminal may hold only if the intersection is outside."""
+    quote, names = regex.text('"'), regex.alt(regex.text("a"), regex.text("bc"))
+    letters = regex.repeat(regex.parse_fullmatch("[a-c]"), 0, None)
+    other = regex.concat(quote, regex.both(letters, regex.complement(names)), quote)
+    assert regex.to_lark(other) == r"(/\u{22}[a-c]*\u{22}/ & ~(/\u{22}(?:a|bc)\u{22}/))"
+    # More than one character around it: the parts would not be told apart by their length alone.
+    longer = regex.concat(letters, quote, regex.both(letters, regex.complement(names)), quote)
+    assert regex.to_lark(longer) == r"(/[a-c]*\u{22}/ (/[a-c]*/ & ~(/a|bc/)) /\u{22}/)"
