@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from operator import attrgetter
 
 from .charset import ALL, CharSet
+
+_nullable = attrgetter("nullable")
 
 
 class Node:
@@ -72,7 +75,7 @@ class Concat(Node):
 
     def __init__(self, parts: tuple[Node, ...]):
         self.parts = parts
-        self._keep(all(part.nullable for part in parts), *parts)
+        self._keep(all(map(_nullable, parts)), *parts)
 
 
 class Alt(Node):
@@ -82,7 +85,7 @@ class Alt(Node):
 
     def __init__(self, branches: tuple[Node, ...]):
         self.branches = branches
-        self._keep(any(branch.nullable for branch in branches), *branches)
+        self._keep(any(map(_nullable, branches)), *branches)
 
 
 class Repeat(Node):
@@ -102,7 +105,7 @@ class And(Node):
 
     def __init__(self, parts: tuple[Node, ...]):
         self.parts = parts
-        self._keep(all(part.nullable for part in parts), *parts)
+        self._keep(all(map(_nullable, parts)), *parts)
 
 
 class Not(Node):
@@ -142,9 +145,10 @@ def concat(*parts: Node) -> Node:
     flat: list[Node] = []
     for part in parts:
         for node in part.parts if isinstance(part, Concat) else (part,):
-            if node == NOTHING:
+            kind = type(node)
+            if kind is Nothing:
                 return NOTHING
-            if node == EMPTY or (flat and _is_star(node) and flat[-1] == node):
+            if kind is Empty or (kind is Repeat and flat and _is_star(node) and flat[-1] == node):
                 continue
             flat.append(node)
     if len(flat) < 2:

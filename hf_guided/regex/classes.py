@@ -1,19 +1,15 @@
 r"""Which characters ``\d``, ``\w``, ``\s``, ``\p{L}`` and ``(?i)`` mean, in Python and in ECMA-262.
 
-Python's meaning is computed with ``re`` itself, once over all of Unicode, so it fits the running version.
+Python's meaning is that of the running version's Unicode, see unicode.py.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterator
 from functools import lru_cache
-from itertools import groupby
 
-import numpy as np
-
-from .charset import ALL, LAST, SURROGATES, CharSet, Range
+from .charset import ALL, SURROGATES, CharSet
+from .unicode import ranges_of
 
 DIGITS = CharSet([(0x30, 0x39)])
 WORD = DIGITS | CharSet([(0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)])
@@ -21,8 +17,6 @@ _SPACE = CharSet.of("\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff")
 _ECMA = {"d": DIGITS, "w": WORD, "s": _SPACE}
 LINE_ENDS = {"python": CharSet.of("\n"), "ecma": CharSet.of("\n\r\u2028\u2029")}
 """What ``.`` does not take."""
-
-_GAP = SURROGATES[1] - SURROGATES[0] + 1
 
 
 @lru_cache(maxsize=64)
@@ -38,18 +32,7 @@ def python_class(letter: str, ascii_only: bool) -> CharSet:
         return ~python_class(letter.lower(), ascii_only)
     if ascii_only:
         return CharSet.of(" \t\n\r\f\v") if letter == "s" else _ECMA[letter]
-    runs = (match.span() for match in re.finditer(rf"\{letter}+", _every_character()))
-    return CharSet((_code(start), _code(end - 1)) for start, end in runs)
-
-
-def _every_character() -> str:
-    codes = np.arange(LAST + 1 - _GAP, dtype="<u4")
-    codes[SURROGATES[0] :] += _GAP
-    return codes.tobytes().decode("utf-32-le")
-
-
-def _code(index: int) -> int:
-    return index if index < SURROGATES[0] else index + _GAP
+    return CharSet(ranges_of(letter))
 
 
 @lru_cache(maxsize=4096)
@@ -133,22 +116,7 @@ def category(name: str) -> CharSet | None:
     if kind not in ("", "gc", "General_Category") or value not in _SHORT:
         return None
     short = _SHORT[value]
+    members = [each for each in _CATEGORIES if each[1:] and each.startswith(short)]
     if short == "LC":
-        return CharSet(range_ for part in ("Lu", "Ll", "Lt") for range_ in _by_category().get(part, ()))
-    return CharSet(range_ for part, ranges in _by_category().items() if part.startswith(short) for range_ in ranges)
-
-
-@lru_cache(maxsize=1)
-def _by_category() -> dict[str, list[Range]]:
-    members: dict[str, list[Range]] = {}
-    for part, first, last in _runs():
-        members.setdefault(part, []).append((first, last))
-    return members
-
-
-def _runs() -> Iterator[tuple[str, int, int]]:
-    first = 0
-    for part, run in groupby(map(unicodedata.category, map(chr, range(LAST + 1)))):
-        length = sum(1 for _ in run)
-        yield part, first, first + length - 1
-        first += length
+        members = ["Lu", "Ll", "Lt"]
+    return CharSet(range_ for each in members for range_ in ranges_of(each))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 
 from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat
 from .charset import CharSet
@@ -15,6 +15,22 @@ def matches(node: Node, text: str) -> bool:
     the time is at most the size of the tree times the square of the length (a 64th of it), however it is nested.
     """
     return bool(_Text(text).after(node, 1) >> len(text) & 1)
+
+
+class _Digits(dict[int, str]):
+    """For ``str.translate``: "1" for the characters of a set and "0" for others; remembered for ASCII, which is few."""
+
+    def __init__(self, charset: CharSet):
+        self._charset = charset
+
+    def __missing__(self, code: int) -> str:
+        digit = "1" if chr(code) in self._charset else "0"
+        if code < 128:
+            self[code] = digit
+        return digit
+
+
+_digits = lru_cache(maxsize=1024)(_Digits)
 
 
 class _Text:
@@ -42,8 +58,7 @@ class _Text:
 
     def _where(self, charset: CharSet) -> int:
         if charset not in self._holds:
-            digits = "".join("1" if character in charset else "0" for character in reversed(self._text))
-            self._holds[charset] = int(digits or "0", 2)
+            self._holds[charset] = int(self._text[::-1].translate(_digits(charset)) or "0", 2)
         return self._holds[charset]
 
     def _repeated(self, node: Repeat, starts: int) -> int:

@@ -174,10 +174,12 @@ def _others(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, .
     speaks = any(members.additional is not None or members.patterns for members in clause.members)
     if closed and not speaks and any(members.named and members.evaluates for members in clause.members):
         return ()
+    patterns = tuple(dict.fromkeys(names for members in clause.members for names, _ in members.patterns))
+    if not patterns and NEVER in (_value(members, frozenset()) for members in clause.members):
+        return ()
     allowed = complement(_any_of(clause))
     if clause.names:
         allowed = both(allowed, n.written_names(clause.names))
-    patterns = tuple(dict.fromkeys(names for members in clause.members for names, _ in members.patterns))
     classes = _classes(n, allowed, patterns)
     if classes is None:
         n.lose_at(clause.origin, "patternProperties", f"splits names into more than {MAX_NAME_CLASSES} kinds")

@@ -249,8 +249,10 @@ class Normalizer(SchemaContext):
 
     def _is_hopeless(self, position: Position) -> bool:
         """Whether terms contradict each other; only scalars are compared, since deeper ones might lead back to here."""
+        if len(position) < 2:
+            return False
         flat = all(isinstance(term.schema.schema, dict) and not _DEEP & term.schema.schema.keys() for term in position)
-        return flat and len(position) > 1 and not self.shape(position)
+        return flat and not self.shape(position)
 
 
 def _work(first: Shape, second: Shape) -> int:

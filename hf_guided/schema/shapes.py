@@ -249,10 +249,15 @@ class ObjectClause:
     high: int | None = None
     at_least_one: tuple[AtLeastOne, ...] = ()
     origin: str = field(default="", compare=False)
+    _at: dict[str, Position] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, name: str) -> Position:
         """What the value under this name must satisfy, ``names`` aside."""
-        return NEVER if name in self.forbidden else all_of(*(part.at(name) for part in self.members))
+        position = self._at.get(name)
+        if position is None:
+            members = [part.at(name) for part in self.members]
+            position = self._at[name] = NEVER if name in self.forbidden else all_of(*members)
+        return position
 
     @property
     def declared(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -116,7 +117,7 @@ class Vocabulary:
     @cached_property
     def text_words(self) -> NDArray[np.int32]:
         """(words,) int32, read-only: 1 where the token may be typed; stop tokens are 0."""
-        return self.bitmask_of(token_id for token_id, data in enumerate(self.token_bytes) if data is not None)
+        return self.bitmask_of(np.flatnonzero([data is not None for data in self.token_bytes]))
 
     @cached_property
     def writable_bytes(self) -> frozenset[int]:
@@ -131,7 +132,7 @@ class Vocabulary:
         """Any text tokens, ``number`` of them; repeated where the vocabulary has fewer."""
         return list(islice(cycle(filter(self.is_text, range(len(self.token_bytes)))), number))
 
-    def bitmask_of(self, token_ids: Iterable[int]) -> NDArray[np.int32]:
+    def bitmask_of(self, token_ids: Iterable[int] | NDArray[np.int64]) -> NDArray[np.int32]:
         """A bitmask row of these tokens.
 
         Args:
@@ -143,7 +144,7 @@ class Vocabulary:
         Raises:
             InvalidArgument: an id is outside.
         """
-        ids = np.fromiter(token_ids, np.int64)
+        ids = token_ids if isinstance(token_ids, np.ndarray) else np.fromiter(token_ids, np.int64)
         outside = ids[(ids < 0) | (ids >= self.padded_size)]
         if len(outside):
             raise InvalidArgument(
@@ -192,6 +193,12 @@ class Vocabulary:
         """All text tokens' bytes, sorted, and their ids."""
         ordered = sorted((data, token_id) for token_id, data in enumerate(self.token_bytes) if data is not None)
         return [data for data, _ in ordered], [token_id for _, token_id in ordered]
+
+    def starting_with(self, data: bytes) -> list[int]:
+        """The text tokens whose bytes begin with ``data``."""
+        texts, ids = self.in_order
+        first = bisect_left(texts, data)
+        return ids[first : bisect_left(texts, True, lo=first, key=lambda text: not text.startswith(data))]
 
     def token_text(self, token_id: int) -> str:
         r"""The token as an error message shows it: ``' Hi'``, ``b'\xf0\x9f'``, ``</s>`` or ``<token 7>``."""
