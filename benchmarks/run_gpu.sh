@@ -1,9 +1,10 @@
 #!/bin/bash
-# Every row that needs an NVIDIA GPU, and the tests that need one, in three commands of less than ten minutes each.
+# Every row that needs an NVIDIA GPU, and the tests that need one, in four commands of less than ten minutes each.
 #
 #   benchmarks/run_gpu.sh tests      the tests, and a few of them under compute-sanitizer
 #   benchmarks/run_gpu.sh rows       apply; decoding, eager and captured
 #   benchmarks/run_gpu.sh compiled   decoding, compiled
+#   benchmarks/run_gpu.sh continuous  continuous batching
 #
 #   OUT                              the folder of rows and logs (default benchmarks/results)
 #   PYTHON                           the interpreter (default python)
@@ -68,10 +69,14 @@ run_compiled() {
     part compiled 580 "$python" -m benchmarks.bench_device --form compiled --csv "$out/gpu_compiled.csv"
 }
 
+run_continuous() {
+    part continuous 580 "$python" -m benchmarks.bench_continuous --csv "$out/gpu_continuous.csv"
+}
+
 case $command in
-tests | rows | compiled) ;;
+tests | rows | compiled | continuous) ;;
 *)
-    echo "usage: $0 tests | rows | compiled" >&2
+    echo "usage: $0 tests | rows | compiled | continuous" >&2
     exit 2
     ;;
 esac

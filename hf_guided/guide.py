@@ -41,7 +41,7 @@ from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
 if TYPE_CHECKING:
-    from .hf.continuous_batching.request_masks import RequestConstraint
+    from .hf.continuous_batching.followed_rows import RequestConstraint
     from .hf.device.store import DeviceStore
 
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
@@ -476,7 +476,7 @@ class Guide:
         )
 
     @reading("Guide.attach")
-    def attach(self, manager: Any) -> Any:
+    def attach(self, manager: Any, *, device_lane: bool = False) -> Any:
         """Give every request of transformers' continuous batching its own constraint.
 
         Call ``manager = guide.attach(model.init_continuous_batching(...))`` before ``start()`` and ``warmup()``. Then
@@ -488,11 +488,14 @@ class Guide:
         for all of its requests. A finished output whose ``error`` is set reached a dead end. Read outputs back with
         ``guide.read(constraint, output.generated_tokens)``.
 
-        Asynchronous batching stays on, except on a CPU and with ``num_return_sequences``. CUDA graphs stay on. Masks
-        come from the host: a batch of guided requests waits for the tokens of the batch before it.
+        Asynchronous batching stays on, except on a CPU and with ``num_return_sequences``. CUDA graphs stay on. Where
+        masks come from the host, a batch of guided requests waits for the tokens of the batch before it.
 
         Args:
             manager: not yet started; or one that the model has cached, and that this guide has attached before.
+            device_lane: make masks on the manager's device, which then waits for no token, for requests whose
+                constraint our automaton has compiled (``backend="automaton"``, or "auto" after ``warm_up``) and that
+                end with the manager's stop tokens. The others of a batch are masked by the host.
 
         Returns:
             The manager.
@@ -513,7 +516,7 @@ class Guide:
             )
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
-        attach(manager, self.vocabulary, self._begin)
+        attach(manager, self.vocabulary, self._begin, device_lane=device_lane)
         return manager
 
     def _begin(self, request: RequestConstraint) -> Row:

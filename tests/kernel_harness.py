@@ -108,7 +108,7 @@ class Harness:
         for words in launch.arguments if tables else ():
             if isinstance(words, Tensor) and words.dtype == torch.int64 and words.shape[1:] == (DESCRIPTOR_WORDS,):
                 addresses = [(place, one) for place, one in enumerate(words.flatten().tolist()) if one in at_address]
-                if addresses:  # and not tokens of nine columns
+                if addresses:  # and not tokens of as many columns
                     number, _ = place_of(words)
                     back = [one for one in back if one[0] != number]  # the harness's own addresses mean nothing here
                     for place, address in addresses:
@@ -264,8 +264,7 @@ class HarnessOps:
 
 def tables_of(lane: Lane) -> list[Tensor]:
     """What the addresses in a lane's descriptors belong to."""
-    found = [(one.table, one.byte_class, one.flags, one.needed) for one in lane.languages]
-    return [table for tables in found for table in tables if table is not None]
+    return [tensor for language in lane.languages for tensor in language.tensors]
 
 
 def _bytes(storage: torch.UntypedStorage) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -17,8 +17,12 @@ from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends.automaton import AutomatonEngine, Language
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.constraints.values import Choice
+from hf_guided.errors import InvalidConstraint, UnwritableConstraint
 from hf_guided.hf.device.lane import DEAD, STOPPED, Lane
 from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
+from hf_guided.hf.device.thinking import ThinkingLanguage
+from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
+from hf_guided.session.reasoning_gate import ReasoningEngine, gate_constraint
 from hf_guided.session.row import Row, RowState
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -28,6 +32,13 @@ LETTERS = bytes([0, 97, 98, 99, 127, 128, 254, 255])
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _AS_INT = {2: torch.int16, 4: torch.int32}
 Step = Callable[[Lane, Tensor, Tensor | None], None]
+
+
+class _NamesOnly(LetterTokenizer):
+    """One that tokenizes nothing: the vocabulary finds the tokens of a text itself."""
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": []}
 
 
 def random_vocabulary(
@@ -45,8 +56,9 @@ def random_vocabulary(
     for end in ends:
         if end < tokens:
             data[end] = None
-    names = LetterTokenizer([repr(one) for one in data])
-    return Vocabulary(tuple(data), ends, tokens + padding, names)  # type: ignore[arg-type]
+    marks = [random.choice(("ab", "ba", "aab", "c")) if random.random() < 0.5 else "<special>" for _ in data]
+    names = _NamesOnly([mark if one is None else repr(one) for one, mark in zip(data, marks, strict=True)])
+    return Vocabulary(tuple(data), ends, tokens + padding, names)
 
 
 def random_dfa(random: Random, states: int) -> ByteDfa:
@@ -78,9 +90,9 @@ def random_language(random: Random, vocabulary: Vocabulary, states: int) -> Lang
     return None
 
 
-def row_of(language: Language, vocabulary: Vocabulary, state: int) -> Row:
-    """A row of the host lane that begins in a state."""
-    compiled = CompiledConstraint(
+def compiled_from(language: Language, vocabulary: Vocabulary, state: int) -> CompiledConstraint:
+    """A constraint that begins in a state of an automaton."""
+    return CompiledConstraint(
         constraint=Choice(["stands in for an automaton"]),
         backend="automaton",
         vocabulary=vocabulary,
@@ -89,7 +101,39 @@ def row_of(language: Language, vocabulary: Vocabulary, state: int) -> Row:
         keeps_budget=True,
         keeps_masks=True,
     )
-    return Row(compiled.matcher())
+
+
+@dataclass
+class Thinking:
+    """A constraint after thinking, as the lanes take it."""
+
+    gate: ReasoningGate
+    answer: Language
+
+    def row(self, opening: Opening) -> Row:
+        """A row of the host lane before its first token."""
+        compiled = compiled_from(self.answer, self.gate._base, self.answer.walk.dfa.start)
+        return Row(gate_constraint(compiled, self.gate, opening).matcher())
+
+    @property
+    def language(self) -> ThinkingLanguage:
+        """Its states on the device."""
+        return ThinkingLanguage.of(self.engine_of(self.row(Opening.START)))
+
+    @staticmethod
+    def engine_of(row: Row) -> ReasoningEngine:
+        assert row.matcher is not None and isinstance(row.matcher.engine, ReasoningEngine)
+        return row.matcher.engine
+
+
+def random_thinking(random: Random, vocabulary: Vocabulary, answer: Language) -> Thinking | None:
+    """Markers of few letters, which overlap with themselves and with the answers; None if they cannot be written."""
+    start, end = ("".join(random.choices("abc", k=random.randint(least, 4))) for least in (0, 1))
+    most = random.choice((None, None, 0, 1, 5))
+    try:
+        return Thinking(ReasoningGate(vocabulary, Reasoning(start, end, most)), answer)
+    except (UnwritableConstraint, InvalidConstraint):  # not writable, or it contains a stop token
+        return None
 
 
 @dataclass
@@ -101,6 +145,7 @@ class HostRow:
     start: int
     limit: int | None
     tokens: list[int]
+    thinking: ThinkingLanguage | None = None
 
     def write(self, tokens: list[int]) -> None:
         """Other tokens: go back to where they differ, and on from there."""
@@ -119,7 +164,10 @@ class HostRow:
             return DEAD
         if self.row.state is RowState.STOPPED:
             return STOPPED
-        engine = self.row.matcher._engine
+        engine = self.row.matcher.engine
+        if isinstance(engine, ReasoningEngine):
+            assert self.thinking is not None
+            return self.thinking.state_of(engine)
         assert isinstance(engine, AutomatonEngine)
         return engine._states[-1]
 
@@ -135,7 +183,7 @@ class Batch:
     """The same rows on both lanes."""
 
     vocabulary: Vocabulary
-    languages: list[Language]
+    languages: list[Language | Thinking]
     lane: Lane
     rows: list[HostRow]
 
@@ -143,7 +191,7 @@ class Batch:
     def of(
         cls,
         vocabulary: Vocabulary,
-        languages: list[Language],
+        languages: Sequence[Language | Thinking],
         rows: int,
         capacity: int,
         *,
@@ -152,22 +200,32 @@ class Batch:
         wide: bool = False,
     ) -> Batch:
         """Free rows on both lanes; ``wide``: tables of uint32, as automata of more than 65,536 states have."""
-        tables = [LanguageTables.of(language, budget=budget) for language in languages]
+        tables = [
+            LanguageTables.of(one.language if isinstance(one, Thinking) else one, budget=budget) for one in languages
+        ]
         if wide:
             tables = [replace(one, table=torch.from_numpy(one.table.numpy().astype(np.uint32))) for one in tables]
         lane = Lane.allocate(VocabularyTables.of(vocabulary), tables, rows, capacity, pool_bytes=pool_bytes)
         free = [HostRow(Row(None), None, 0, None, []) for _ in range(rows)]
-        return cls(vocabulary, languages, lane, free)
+        return cls(vocabulary, list(languages), lane, free)
 
     def assign(self, row: int, language: int | None, start: int | None = None, limit: int | None = None) -> None:
-        """Reset a row on both lanes."""
-        self.lane.assign(row, language, start=start, limit=limit)
+        """Reset a row on both lanes; one that thinks begins with the start marker if a start is given."""
         if language is None:
+            self.lane.assign(row, None)
             self.rows[row] = HostRow(Row(None), None, 0, None, [])
+            return
+        shared = self.languages[language]
+        if isinstance(shared, Thinking):
+            opening = Opening.START if start is None else Opening.NOTHING
+            made, known = shared.row(opening), shared.language
+            engine = shared.engine_of(made)
+            begin, until = known.state_of(engine), known.think_until(engine)
         else:
-            shared = self.languages[language]
-            begin = shared.walk.dfa.start if start is None else start
-            self.rows[row] = HostRow(row_of(shared, self.vocabulary, begin), language, begin, limit, [])
+            begin, until, known = shared.walk.dfa.start if start is None else start, None, None
+            made = Row(compiled_from(shared, self.vocabulary, begin).matcher())
+        self.lane.assign(row, language, start=begin, limit=limit, think_until=until)
+        self.rows[row] = HostRow(made, language, begin, limit, [], known)
 
     def write(self, row: int, tokens: list[int]) -> None:
         """Set the tokens that a row has generated, on both lanes."""
@@ -244,7 +302,10 @@ def random_batch(random: Random, *, most_rows: int = 9) -> Batch | None:
     tokens = random.choice((1, 2, 7, 31, 32, 33, 64, 95, 300))
     vocabulary = random_vocabulary(random, tokens, padding=random.choice((0, 0, 1, 33)), stops=random.randint(1, 3))
     found = [random_language(random, vocabulary, random.randint(1, 9)) for _ in range(random.randint(1, 3))]
-    languages = [one for one in found if one is not None]
+    languages: list[Language | Thinking] = [one for one in found if one is not None]
+    for place, one in enumerate(languages):
+        if random.random() < 0.4 and isinstance(one, Language):
+            languages[place] = random_thinking(random, vocabulary, one) or one
     if not languages:
         return None
     batch = Batch.of(
@@ -265,7 +326,8 @@ def random_batch(random: Random, *, most_rows: int = 9) -> Batch | None:
 def begin_anew(random: Random, batch: Batch, row: int) -> None:
     """Another constraint for a row, with a prefix or a budget now and then."""
     which = random.randrange(len(batch.languages))
-    writable = np.flatnonzero(batch.languages[which].can_end).tolist()
+    language = batch.languages[which]
+    writable = [0] if isinstance(language, Thinking) else np.flatnonzero(language.can_end).tolist()
     start = random.choice(writable) if random.random() < 0.3 else None
     keeps = batch.lane.languages[which].needed is not None and random.random() < 0.5
     batch.assign(row, which, start, random.randint(0, 12) if keeps else None)

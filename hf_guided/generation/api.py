@@ -213,7 +213,8 @@ def generate(
         draft: what proposes tokens for the model to confirm, see ``Guide.decoder``; None drafts nothing. "auto" is
             prompt lookup for greedy decoding, and nothing otherwise.
         device_lane: with ``jump_forward=False`` and no draft, whether the model's device chooses tokens by itself, see
-            ``Guide.decoder``; None reads the environment.
+            ``Guide.decoder``; with ``continuous_batching``, whether it makes masks by itself, see ``Guide.attach``.
+            None reads the environment.
         continuous_batching: True, or a config for it, runs all prompts in transformers' continuous batching manager,
             where a row that ends makes room for another at once. Greedy decoding and sampling only, without
             jump-forward and drafts. The manager ignores generation settings that it does not know, and warns of them.

@@ -11,7 +11,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from ..errors import InvalidArgument
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
-from ..options import LoopOptions
+from ..options import DeviceLane, LoopOptions
 from .chat_prompts import Prompt
 from .continuous import ContinuousRun
 from .options import GenerateOptions
@@ -49,8 +49,7 @@ def choose_route(
     Raises:
         InvalidArgument: a ``draft`` for a loop that takes none.
     """
-    device_lane = LoopOptions.from_env().device_lane if options.device_lane is None else options.device_lane
-    on_device = device_lane not in (False, "auto")
+    device_lane, on_device = _device_lane(options)
     # For log probabilities transformers' own loops would keep the logits of all tokens until the end.
     wants_fast = options.jump_forward or on_device or options.top_logprobs is not None
     fast = wants_fast and settings.takes_decoder and continuous is None
@@ -93,4 +92,18 @@ def continuous_batching(
         raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     config = options.continuous_batching
     given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return ContinuousRun(model, guide, generate_kwargs, given, options.batch_size, options.top_logprobs is not None)
+    return ContinuousRun(
+        model,
+        guide,
+        generate_kwargs,
+        given,
+        options.batch_size,
+        options.top_logprobs is not None,
+        device_lane=_device_lane(options)[1],
+    )
+
+
+def _device_lane(options: GenerateOptions) -> tuple[DeviceLane, bool]:
+    """The option of the call or of the environment, and whether it requests the device lane."""
+    lane = LoopOptions.from_env().device_lane if options.device_lane is None else options.device_lane
+    return lane, lane not in (False, "auto")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -181,6 +182,10 @@ class ReasoningGate:
         assert token_id is not None, "a state that no token may lead to"
         return token_id
 
+    def can_end(self, matched: int) -> bool:
+        """Whether the vocabulary has tokens for the rest of the end marker; otherwise no token leads there."""
+        return self._first[matched] is not None
+
     def tokens_to_end(self, matched: int) -> int:
         """How many tokens the rest of the end marker needs."""
         return self._needed[matched]
@@ -206,6 +211,10 @@ class ReasoningGate:
         if self._first[matched] is None or (token_id in self._special and matched < len(data)):
             return None
         return MarkerMatch(matched, b"")
+
+    def moves_of_byte(self) -> NDArray[np.int64]:
+        """(end_length, 256): the matched bytes of the end marker after each byte of text."""
+        return np.array([[self._after(matched, byte) for byte in range(256)] for matched in range(self.end_length)])
 
     def free(self, matched: int) -> FreeTokens:
         """The tokens that are allowed next; computed at the first call."""
@@ -233,16 +242,17 @@ class ReasoningGate:
 
     def _may_end(self, matched: int) -> list[int]:
         """The tokens that may contain the end of the marker, given its bytes matched so far."""
-        tails = []
+        found = set(self._containing)
         while matched:
-            tails.append(self._end[matched:])
+            found.update(self.vocabulary.starting_with(self._end[matched:]))
             matched = self._shorter[matched]
-        begin = tuple(tails)
-        return [
-            token_id
-            for token_id, data in enumerate(self.vocabulary.token_bytes)
-            if data is not None and (data.startswith(begin) or self._end in data)
-        ]
+        return sorted(found)
+
+    @cached_property
+    def _containing(self) -> list[int]:
+        """The tokens that contain the whole end marker."""
+        texts, ids = self.vocabulary.in_order
+        return [token_id for data, token_id in zip(texts, ids, strict=True) if self._end in data]
 
     def _paths_to_end(self) -> tuple[list[int | None], list[int]]:
         """For each number of matched bytes, the next token of the end marker and how many tokens the rest needs.

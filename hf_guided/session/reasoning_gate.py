@@ -31,8 +31,8 @@ def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate, opening: 
     if opening is Opening.ALL:
         return compiled
     gate = gate.for_vocabulary(compiled.vocabulary)
-    prefixes = _AnswerPrefixes(gate, compiled)
-    start = _ThinkingState(unwritten=len(gate.start_ids) if opening is Opening.NOTHING else 0)
+    prefixes = AnswerPrefixes(gate, compiled)
+    start = ThinkingState(unwritten=len(gate.start_ids) if opening is Opening.NOTHING else 0)
     return replace(
         compiled,
         vocabulary=gate.vocabulary,
@@ -40,7 +40,7 @@ def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate, opening: 
     )
 
 
-class _ThinkingState(NamedTuple):
+class ThinkingState(NamedTuple):
     """A row's state after one token.
 
     Args:
@@ -58,7 +58,7 @@ class _ThinkingState(NamedTuple):
     rest: bytes = b""
 
 
-class _AnswerPrefixes:
+class AnswerPrefixes:
     """Beginnings of an answer that may share a token with the marker; shared by the engines of one constraint."""
 
     def __init__(self, gate: ReasoningGate, compiled: CompiledConstraint):
@@ -126,10 +126,25 @@ class ReasoningEngine:
         states: one for each token taken, after that of the start.
     """
 
-    def __init__(self, prefixes: _AnswerPrefixes, engine: Engine, states: list[_ThinkingState]):
+    def __init__(self, prefixes: AnswerPrefixes, engine: Engine, states: list[ThinkingState]):
         self._prefixes, self._gate = prefixes, prefixes.gate
         self._engine = engine
         self._states = states
+
+    @property
+    def prefixes(self) -> AnswerPrefixes:
+        """The part shared with the other engines of its constraint."""
+        return self._prefixes
+
+    @property
+    def state(self) -> ThinkingState:
+        """The state after the last token."""
+        return self._states[-1]
+
+    @property
+    def answer_engine(self) -> Engine:
+        """The engine of the answer; at its start while the row thinks."""
+        return self._engine
 
     @property
     def is_thinking(self) -> bool:
@@ -230,11 +245,11 @@ class ReasoningEngine:
         count = next(i for i, state in enumerate(self._states) if state.matched == self._gate.end_length)
         return count, self._states[count].rest
 
-    def _must_end(self, state: _ThinkingState) -> bool:
+    def _must_end(self, state: ThinkingState) -> bool:
         most = self._gate.reasoning.max_tokens
         return most is not None and state.thought >= most
 
-    def _moved(self, state: _ThinkingState, token_id: int) -> tuple[_ThinkingState, tuple[int, ...]] | None:
+    def _moved(self, state: ThinkingState, token_id: int) -> tuple[ThinkingState, tuple[int, ...]] | None:
         """The state after one more token of thinking, and the answer's tokens in it; None if it is not allowed."""
         if state.unwritten:
             expected = self._gate.start_ids[-state.unwritten]
@@ -245,7 +260,7 @@ class ReasoningEngine:
         given = None if moved is None else self._prefixes.token_ids(moved.rest)
         if moved is None or given is None:
             return None
-        return _ThinkingState(0, state.thought + 1, moved.matched, len(given), moved.rest), given
+        return ThinkingState(0, state.thought + 1, moved.matched, len(given), moved.rest), given
 
     def _thinking_mask(self, tokens_left: int | None) -> NDArray[np.int32]:
         gate, state = self._gate, self._states[-1]

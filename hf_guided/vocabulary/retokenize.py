@@ -93,12 +93,9 @@ class Continuation:
     @cached_property
     def _starting(self) -> dict[int, NDArray[np.int32]]:
         """For each byte without a token of its own the tokens that begin with it, as a bitmask row."""
-        texts, ids = self._vocabulary.in_order
-        rows = {}
-        for byte in {text[0] for text in texts if text} - self._vocabulary.writable_bytes:
-            first, last = bisect_left(texts, bytes([byte])), bisect_left(texts, bytes([byte]) + b"\xff" * _LONGEST)
-            rows[byte] = self._vocabulary.bitmask_of(ids[first:last])
-        return rows
+        texts, _ = self._vocabulary.in_order
+        others = {text[0] for text in texts if text} - self._vocabulary.writable_bytes
+        return {byte: self._vocabulary.bitmask_of(self._vocabulary.starting_with(bytes([byte]))) for byte in others}
 
     def _context(self, before: Sequence[int]) -> bytes:
         return self._vocabulary.decode_bytes(before[-_CONTEXT:])

@@ -22,7 +22,10 @@ pytestmark = [
 
 @pytest.mark.parametrize("sampling", [{"do_sample": False}, {"do_sample": True, "temperature": 2.0}])
 @pytest.mark.parametrize("use_cuda_graph", [False, True])
-def test_every_answer_is_what_was_asked_for(sampling: dict[str, Any], use_cuda_graph: bool) -> None:
+@pytest.mark.parametrize("on_device", [{}, {"device_lane": True, "backend": "automaton"}])
+def test_every_answer_is_what_was_asked_for(
+    sampling: dict[str, Any], use_cuda_graph: bool, on_device: dict[str, Any]
+) -> None:
     model, tokenizer = demo.load()
     examples = demo.examples(6, seed=1)
     prompts = [example.prompt for example in examples] * 2
@@ -34,7 +37,10 @@ def test_every_answer_is_what_was_asked_for(sampling: dict[str, Any], use_cuda_g
     config = ContinuousBatchingConfig(
         num_blocks=64, max_batch_tokens=256, use_cuda_graph=use_cuda_graph, use_async_batching=True
     )
-    results = hg.generate(model.cuda(), tokenizer, prompts, asked, continuous_batching=config, **sampling)
+    stats: list[hg.SessionStats] = []
+    given = {"continuous_batching": config, "stats": stats.append, **sampling, **on_device}
+    results = hg.generate(model.cuda(), tokenizer, prompts, asked, **given)
+    assert (stats[0].device_steps > 0) == bool(on_device)
     assert [result.finish_reason for result in results[:-1]] == ["stop"] * 11
     for result, schema in zip(results[:6], asked, strict=False):
         jsonschema.validate(result.value, schema)

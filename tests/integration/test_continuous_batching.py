@@ -28,7 +28,7 @@ from transformers.generation.continuous_batching import RequestState
 import hf_guided as hg
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.hf.continuous_batching.compat import first_processor
-from hf_guided.hf.continuous_batching.request_masks import RequestConstraint
+from hf_guided.hf.continuous_batching.followed_rows import RequestConstraint
 from tests import vocabularies
 from tests.integration import models
 

@@ -39,7 +39,8 @@ from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.hf.device.loop import DeviceLoop
 from hf_guided.hf.device.overrun import CacheRollback
 from hf_guided.hf.device.requests import NotOnDevice
-from hf_guided.hf.device.store import DeviceStore, Start
+from hf_guided.hf.device.row_start import Start
+from hf_guided.hf.device.store import DeviceStore
 from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
 from hf_guided.session.row import Row

@@ -179,20 +179,34 @@ def test_jumps_write_the_markers() -> None:
     assert result.value == "yes" and decoder.stats.forwards < len(ids) / 2
 
 
-def test_thinking_is_gated_on_the_host() -> None:
-    """The device lane steps aside, and says so; once a prompt leaves nothing to think it serves the answer."""
-    model, tokenizer, guide = loaded("demo")
-    for prompt, why in (("start", "thinks first"), ("all", "")):
-        inputs = tokenizer(PROMPTS[prompt], return_tensors="pt", return_token_type_ids=False)
-        asked: dict[str, Any] = {"backend": "automaton", "reasoning": THINK}
-        decoder = guide.decoder(ASKED, jump_forward=False, device_lane=True, **asked)
-        output = model.generate(**inputs, do_sample=False, max_new_tokens=BUDGET, custom_generate=decoder)
-        assert (why in decoder.host_reason) if why else (decoder.host_reason == "")
-        plain = guide.logits_processor(ASKED, **asked)
-        assert (
-            output.tolist()
-            == model.generate(**inputs, do_sample=False, max_new_tokens=BUDGET, logits_processor=[plain]).tolist()
-        )
+LONG = hg.Reasoning(max_tokens=30)
+OTHER = hg.Reasoning("[thought]", "[/thought]", 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "thinking", "do_sample", "budget"),
+    once_each(TOKENIZERS, [THINK, LONG, OTHER, hg.Reasoning("", "so")], [False, True], [BUDGET, 40]),
+)
+def test_the_device_lane_thinks_as_the_plain_loop(
+    name: str, thinking: hg.Reasoning, do_sample: bool, budget: int
+) -> None:
+    """Rows before, in and after their thinking, a free one, and limits of the thinking and of the whole output."""
+    model, tokenizer, guide = loaded(name)
+    tokenizer.padding_side = "left"
+    prompts = ["Say. ", f"Say. {thinking.start}\n", "Say it now. ", f"Say. {thinking.end}\n", "Say it. "]
+    constraints = [hg.Choice(["yes", "no"]), hg.Regex("[0-9]{2}"), None, ASKED, hg.Regex(r">?(yes)*!")]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    asked: dict[str, Any] = {"backend": "automaton", "reasoning": thinking, "max_new_tokens": budget}
+    given: dict[str, Any] = {"max_new_tokens": budget, "do_sample": do_sample, "pad_token_id": tokenizer.pad_token_id}
+    decoder = guide.decoder(constraints, jump_forward=False, device_lane=True, seeds=range(5), **asked)
+    output = model.generate(**inputs, **given, custom_generate=decoder)
+    assert decoder.host_reason == "" and decoder.stats.device_steps > 0
+    if do_sample:
+        host = guide.decoder(constraints, jump_forward=False, device_lane=False, seeds=range(5), **asked)
+        assert output.tolist() == model.generate(**inputs, **given, custom_generate=host).tolist()
+    else:
+        plain = guide.logits_processor(constraints, **asked)
+        assert output.tolist() == model.generate(**inputs, **given, logits_processor=[plain]).tolist()
 
 
 def test_assisted_generation_thinks_alike() -> None:

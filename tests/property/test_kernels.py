@@ -122,7 +122,7 @@ MUTANTS = {
         ("history_line[i] = state;", "history_line[0] = state;"),
     ),
     "shadow not written": (("shadow_line[i] = token == (gb_i32)token ? (gb_i32)token : -1;", ""),),
-    "losers of a claim trust any holder": (("if (!holder || holder == state) {", "{"),),
+    "losers of a claim trust any holder": (("if (!holder || holder == masked) {", "{"),),
     "budgets that bind use the pool": (("if (!binds && language.pool_slots)", "if (language.pool_slots)"),),
     "list not emptied": (("*work_count = 0;", "{}"),),
     "one token too many in a budget": (
@@ -132,6 +132,13 @@ MUTANTS = {
         ("return language.flags[target] & GB_CAN_END ? target : GB_DEAD;", "return target;"),
     ),
     "single forbidden tokens not written": (("line[token] = (Bits)Format::NEG_INF;", "{}"),),
+    "thinking need not end": (("return must_end && place >= 0", "return !must_end && place < 0"),),
+    "thinking may go on for one token more": (("(until >= 0 && now >= until)", "(until >= 0 && now > until)"),),
+    "a token too many of thinking is taken": (("until >= 0 && i >= until", "until >= 0 && i > until + 1"),),
+    "thinking leaves the answer a token too few": (
+        ("left <= language.forced_within", "left < language.forced_within"),
+    ),
+    "any token where one is due": (("return token == forced[0] ?", "return token >= forced[0] ?"),),
     "last quad of a row too long": (("units = (numbers - head) / quad", "units = (numbers - head + quad - 1) / quad"),),
 }
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from benchmarks import bench_apply, bench_device
+from benchmarks import bench_apply, bench_continuous, bench_device
 from benchmarks.apply_sides import BOUND, MASKED_FILL, OURS, Buffer, all_sides, touched_sectors
 from benchmarks.bench_apply import QUICK, apply_rows, step_rows, targets
 from benchmarks.bench_device import COLD as NO_MASKS
@@ -255,6 +255,17 @@ class TestPairs:
             (form, side) for form in ("eager", "captured", "compiled") for side in (GENERATE, LOOP, GUIDED, NO_MASKS)
         ]
         assert all(float(row["tokens_per_s"]) > 0 for row in rows)
+
+    def test_script_of_bench_continuous(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "rows.csv"
+        arguments = ["--device", "cpu", "--rounds", "1", "--tokens", "20", "--requests", "2"]
+        monkeypatch.setattr(bench_device, "random_model", lambda shape, **given: tiny_model())
+        monkeypatch.setattr(sys, "argv", ["bench_continuous", *arguments, "--csv", str(path)])
+        bench_continuous.main()
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+        assert [row["side"] for row in rows] == list(bench_continuous.SIDES)
+        assert rows[0]["ratio_to_free"] == "1.0000" and all(float(row["tokens_per_s"]) > 0 for row in rows)
 
 
 class TestBenchmarkOfTheKernelPackage:

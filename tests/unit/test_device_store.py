@@ -12,7 +12,8 @@ import torch
 from hf_guided.backends.automaton import Language
 from hf_guided.hf.device.lane import Lane
 from hf_guided.hf.device.reference import step_
-from hf_guided.hf.device.store import DeviceStore, Start
+from hf_guided.hf.device.row_start import Start
+from hf_guided.hf.device.store import DeviceStore
 from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import lanes

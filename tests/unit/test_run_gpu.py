@@ -15,6 +15,7 @@ PARTS = {
     "tests": ["environment", "tests", "project", "memcheck", "initcheck"],
     "rows": ["apply", "eager", "captured"],
     "compiled": ["compiled"],
+    "continuous": ["continuous"],
 }
 PYTHON = """#!/bin/bash
 case "$*" in *torch.cuda.is_available*) exit ${NO_GPU:-0} ;; esac

@@ -13,10 +13,6 @@ before still runs when this one is prepared: a batch that continues guided reque
 free requests does not. Slots alternate between two halves of the buffer, because the running batch may still read its
 own.
 
-Rows belong to request states: a request that has lost its cache returns with a new state, and a new row takes all of
-its output. The rows of requests that have ended or were cancelled are deleted together with their states, because the
-manager reports neither.
-
 An error in one request ends only that request: its mask then allows only stop tokens, and its output has the reason
 (``GenerationOutput.error``). An exception here would end the generation thread, and with it all requests.
 """
@@ -26,13 +22,12 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ...constraints.values import Constraint
 from ...errors import cause
 from ...session.row import Row, RowState
 from ...session.stats import SessionStats
@@ -44,48 +39,11 @@ from ..device.lane import LEAVE_ALONE
 from .compat import (
     ContinuousBatchingLogitsProcessor,
     called_after_forward,
-    new_tokens,
     num_generated,
     tokens_in_flight,
     tokens_left,
 )
-
-
-@dataclass(frozen=True)
-class RequestConstraint:
-    """The constraint of a request; one of its keyword arguments, which are copied for forks and sent between processes.
-
-    Args:
-        constraint: of its text.
-        backend: "auto", or the name of a backend.
-        prefix: the beginning of the answer that its prompt already contains.
-        stop_token_ids: tokens that end it.
-        max_new_tokens: its text closes within this many tokens; None sets no limit.
-        row: at the start of its output, for this process; forked, never advanced.
-    """
-
-    constraint: Constraint
-    backend: str
-    prefix: str | None
-    stop_token_ids: tuple[int, ...]
-    max_new_tokens: int | None
-    row: Row | None = field(default=None, compare=False, repr=False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> RequestConstraint:
-        return self  # it is immutable, so forks share the compiled constraint
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Without the row: compiled grammars stay in their process, and another one compiles its own.
-        return RequestConstraint, (self.constraint, self.backend, self.prefix, self.stop_token_ids, self.max_new_tokens)
-
-
-@dataclass
-class _FollowedRow:
-    """A request state, its row, and how much of its output the row has taken."""
-
-    state: weakref.ref[Any]
-    row: Row
-    taken: int = 0
+from .followed_rows import FollowedRow, FollowedRows, RequestConstraint
 
 
 @dataclass(frozen=True)
@@ -114,9 +72,8 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     def __init__(self, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row], manager: Any):
         self.vocabulary = vocabulary
         self.stats = SessionStats()
-        self._begin = begin
         self._manager = weakref.proxy(manager)  # which owns this object
-        self._rows: dict[str, _FollowedRow] = {}  # by request id
+        self._rows = FollowedRows(begin, self._gone)
         self._masks = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (2 * slots, words) on device and host
         self._half = 0
         self._unfilled: list[_Unfilled] = []  # masks of the batch that is being prepared
@@ -149,21 +106,32 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         Streams: if it fills masks, it waits until they are on the device, and with asynchronous batching for the tokens
             of the running batch.
         """
+        self._begin_batch()
+        slots = [self._slot_of(future.state) for future in requests_with_new_token]
+        self._end_batch(num_masked=len(self._unfilled))
+        return torch.tensor(slots, dtype=torch.int32)
+
+    def _begin_batch(self) -> None:
         self._half = 1 - self._half
         self._unfilled = []
-        slots: list[int] = []
-        for future in requests_with_new_token:
-            request = future.state.logit_processor_kwargs.get("response_format")
-            if request is None:
-                slots.append(LEAVE_ALONE)
-                continue
-            slots.append(self._half * (len(self._masks) // 2) + len(self._unfilled))
-            self._unfilled.append(_Unfilled(slots[-1], future.state, request))
+
+    def _slot_of(self, state: Any) -> int:
+        """The slot of a request in this batch, whose mask is to be filled; ``LEAVE_ALONE`` if it is free."""
+        request = state.logit_processor_kwargs.get("response_format")
+        if request is None:
+            return LEAVE_ALONE
+        slot = self._half * (len(self._masks) // 2) + len(self._unfilled)
+        self._unfilled.append(_Unfilled(slot, state, request))
+        return slot
+
+    def _end_batch(self, num_masked: int) -> None:
         self.stats.calls += 1
-        self.stats.masked_rows += len(self._unfilled)
+        self.stats.masked_rows += num_masked
         if not called_after_forward(self._manager):
             self._fill_batch(non_blocking=False)  # the graph runs on another stream
-        return torch.tensor(slots, dtype=torch.int32)
+
+    def _gone(self, request_id: str) -> None:
+        """The state of a request has been deleted, or another has taken its place."""
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
         """A copy of the scores with -inf for every token that a request's constraint forbids.
@@ -204,7 +172,10 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         """
         slot, state, request = unfilled.slot, unfilled.state, unfilled.request
         try:
-            row, ahead = self._row_of(state, request, in_flight)
+            followed = self._rows.up_to_date(state, request)
+            if in_flight is not None and not num_ahead(followed, state):
+                followed.take(in_flight)
+            row, ahead = followed.row, num_ahead(followed, state)
             left = tokens_left(state)
             left = None if left is None else left - ahead
             # It may have ended in the running batch: then the manager throws away what this batch writes.
@@ -213,7 +184,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
                     return
                 state.error = self._error_of(request, row)
         except Exception as error:  # making its first row may raise any error
-            self._rows.pop(state.request_id, None)  # the state of this row is unknown
+            self._rows.forget(state.request_id)  # the state of this row is unknown
             state.error = f"{request.constraint} was not finished: {cause(error)}"
         stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
         self._host.numpy()[slot] = self.vocabulary.bitmask_of(stops)
@@ -225,28 +196,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             reason = f"dead end: {row.dead_end}"
         return f"{request.constraint} was not finished: {reason}"
 
-    def _row_of(self, state: Any, request: RequestConstraint, in_flight: int | None) -> tuple[Row, int]:
-        """The request's row after all of its output, and how many of its tokens the manager has not read yet."""
-        followed = self._rows.get(state.request_id)
-        if followed is None or followed.state() is not state:
-            row = self._begin(request) if request.row is None else request.row.fork()
-            followed = self._rows[state.request_id] = _FollowedRow(self._watched(state), row)
-        known = num_generated(state)
-        tokens = new_tokens(state, followed.taken)
-        if in_flight is not None:
-            tokens.append(in_flight)
-        for token_id in tokens:
-            followed.row.advance(token_id)
-        followed.taken += len(tokens)
-        return followed.row, followed.taken - known
 
-    def _watched(self, state: Any) -> weakref.ref[Any]:
-        """A weak reference to the state that deletes its row together with it."""
-        request_id, followed = state.request_id, self._rows
-
-        def gone(reference: weakref.ref[Any]) -> None:
-            # The id may belong to a new state by now.
-            if request_id in followed and followed[request_id].state is reference:
-                del followed[request_id]
-
-        return weakref.ref(state, gone)
+def num_ahead(followed: FollowedRow, state: Any) -> int:
+    """How many tokens of a row the manager has not read yet."""
+    return followed.taken - num_generated(state)

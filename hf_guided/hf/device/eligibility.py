@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...backends.automaton import AutomatonEngine
-from ...session.reasoning_gate import ReasoningEngine
-from ...session.row import RowState
 from ...session.session import Session
 from ..decode.scores import Scoring
 from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
 from .overrun import CacheRollback
 from .requests import NotOnDevice
-from .store import Start
-from .tables import MAX_MOVES
+from .row_start import Start, start_of
 from .token_choice import unsupported_processors
 
 _MOST_TOKENS = 1 << 25  # the maximum that a call allocates; half a gigabyte
@@ -52,24 +48,14 @@ def starts_of(
         raise NotOnDevice("the maximum length is too large: the device allocates memory for all tokens in advance")
     if not rollback.can_be_undone:
         raise NotOnDevice("the cache is returned, and a forward pass cannot be removed from it")
-    return [_start_of(i, sequence) for i, sequence in enumerate(sequences)]
+    starts = []
+    for i, sequence in enumerate(sequences):
+        try:
+            starts.append(start_of(sequence.row, session.vocabulary, session.stop_token_ids))
+        except NotOnDevice as reason:
+            raise NotOnDevice(f"row {i} {reason}") from None
+    return starts
 
 
 def _is_from_transformers(criterion: object) -> bool:
     return type(criterion).__module__.startswith("transformers.")
-
-
-def _start_of(i: int, sequence: SequenceState) -> Start:
-    matcher = sequence.row.matcher
-    if matcher is None:
-        return Start()
-    if sequence.row.state is not RowState.OPEN:
-        raise NotOnDevice(f"row {i} has ended before its first token")
-    engine = matcher.engine
-    if isinstance(engine, ReasoningEngine):
-        raise NotOnDevice(f"row {i} thinks first, and the host finds the end of thinking")
-    if not isinstance(engine, AutomatonEngine):
-        raise NotOnDevice(f"row {i} is compiled by {matcher.compiled.backend}, not by the automaton")
-    if engine.language.walk.dfa.table.size > MAX_MOVES:
-        raise NotOnDevice(f"the automaton of row {i} is too large")
-    return Start(engine.language, engine.state)

@@ -20,6 +20,7 @@ from ...session.session import Session
 from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
 from .device_logprobs import record_step
+from .row_start import Start
 
 # (state, token id) -> the next state; 0 for a token that the row cannot take as text, None if it is not known yet.
 _Moves: TypeAlias = Callable[[tuple[int, int]], "int | None"]
@@ -38,6 +39,7 @@ class HostRows:
     Args:
         session: the constraints.
         sequences: the rows after their prompts, of one length; written.
+        starts: of these rows on the device.
         stops: when a row ends.
         pad_token_id: follows the end of a row, for criteria that read the tokens.
         do_sample: whether tokens are sampled.
@@ -48,6 +50,7 @@ class HostRows:
         self,
         session: Session,
         sequences: Sequence[SequenceState],
+        starts: Sequence[Start],
         stops: RowStops,
         *,
         pad_token_id: int,
@@ -59,15 +62,13 @@ class HostRows:
         self._stops = stops
         self._pad_token_id = pad_token_id
         self._do_sample = do_sample
-        self._engines = [_engine_of(sequence) for sequence in sequences]
-        self._moves: list[_Moves] = [
-            _free_move if engine is None else engine.language.moves.get for engine in self._engines
-        ]
-        self._states = [1 if engine is None else engine.state for engine in self._engines]
+        self._languages = [start.language for start in starts]
+        self._moves: list[_Moves] = [_free_move if known is None else known.moves.get for known in self._languages]
+        self._states = [1 if start.language is None else start.state for start in starts]
         self._steps: list[_Step] = []
         self._written = [0] * len(sequences)  # steps that the row's matcher and token ids have
         self._running = dict(enumerate(sequences))
-        self._num_masked = sum(engine is not None for engine in self._engines)
+        self._num_masked = sum(language is not None for language in self._languages)
         self._max_steps = stops.room(sequences[0].token_ids)
         self._prompt_length = sequences[0].prompt_length
         self._text = _padded(sequences, int(self._max_steps)) if stops.criteria else None
@@ -114,10 +115,10 @@ class HostRows:
         if None not in states:
             return cast("list[int]", states)
         found = []
-        for engine, before, state, token_id in zip(self._engines, self._states, states, tokens, strict=True):
+        for language, before, state, token_id in zip(self._languages, self._states, states, tokens, strict=True):
             if state is None:
-                assert engine is not None, "a free row has no states"
-                state = engine.language.move(before, token_id)
+                assert language is not None, "a free row has no states"
+                state = language.move(before, token_id)
             found.append(state)
         return found
 
@@ -144,10 +145,13 @@ class HostRows:
         token_ids = [step.tokens[i] for step in fresh]
         sequence.token_ids += token_ids
         sequence.unfed += len(token_ids)
-        engine = self._engines[i]
-        if engine is not None:
+        engine = None if sequence.row.matcher is None else sequence.row.matcher.engine
+        if isinstance(engine, AutomatonEngine):
             engine.follow(step.states[i] for step in fresh)
             sequence.row.took(token_ids)
+        elif engine is not None:
+            for token_id in token_ids:
+                self._advance(i, sequence, token_id)
 
     def _take(self, i: int, sequence: SequenceState, token_id: int) -> bool:
         """Append a token that may be a stop token, a refused one, or none (-1); returns whether it ends the row."""
@@ -156,11 +160,8 @@ class HostRows:
             token_id = self._session.fallback_stop_token_id
         elif token_id < 0 and self._do_sample:
             raise GenerationError(f"row {i}: no token has a finite score, so none can be sampled; are the logits NaN?")
-        elif not sequence.row.advance(token_id := max(token_id, 0)):  # like argmax over only -inf elsewhere
-            raise InternalError(
-                f"row {i}: the device lane chose {self._session.vocabulary.token_text(token_id)} ({token_id}), which "
-                "its matcher refuses; please report it, and use device_lane=False"
-            )
+        else:
+            self._advance(i, sequence, token_id := max(token_id, 0))  # like argmax over only -inf elsewhere
         ended = False
         if sequence.row.dead_end:  # its engine failed: the device could continue, but the host knows no more of it
             self._session.record_dead_end(i, sequence.row.dead_end)
@@ -168,10 +169,18 @@ class HostRows:
         sequence.append([token_id], self._stops.by_look_up)
         return ended or sequence.finished
 
+    def _advance(self, i: int, sequence: SequenceState, token_id: int) -> None:
+        """Give a token to a row's matcher."""
+        if not sequence.row.advance(token_id):
+            raise InternalError(
+                f"row {i}: the device lane chose {self._session.vocabulary.token_text(token_id)} ({token_id}), which "
+                "its matcher refuses; please report it, and use device_lane=False"
+            )
+
     def _end(self, i: int) -> None:
         """A row has ended: its later tokens are not read."""
         self._running.pop(i).finished = True
-        self._num_masked -= self._engines[i] is not None
+        self._num_masked -= self._languages[i] is not None
         self._moves[i] = _no_move
 
     def _call_criteria(self, text: Tensor) -> None:
@@ -190,14 +199,6 @@ def _padded(sequences: Sequence[SequenceState], steps: int) -> Tensor:
     """(rows, prompt + steps) int64 on the CPU: the prompts, with room for the tokens of the steps."""
     prompts = torch.tensor([sequence.token_ids for sequence in sequences])
     return torch.cat([prompts, prompts.new_zeros(len(prompts), steps)], dim=1)
-
-
-def _engine_of(sequence: SequenceState) -> AutomatonEngine | None:
-    """The engine of a row; None for a free row."""
-    matcher = sequence.row.matcher
-    engine = None if matcher is None else matcher.engine
-    assert engine is None or isinstance(engine, AutomatonEngine), "eligibility.py lets no other engine in"
-    return engine
 
 
 def _free_move(move: tuple[int, int]) -> int:

@@ -12,7 +12,7 @@ The tensors keep their addresses from step to step, so that a step can be captur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from .tables import LanguageTables, VocabularyTables
 STOPPED, DEAD = -1, 0  # states of rows that took a stop token, and of rows that left their grammar
 LEAVE_ALONE, FORBID_ALL = -1, -2  # slots of rows that are not masked, and of rows in which nothing is allowed
 POOL_BYTES = 256 * 2**20
-DESCRIPTOR_WORDS = 9  # GbLanguage in guided_bitmask.cuh
+DESCRIPTOR_WORDS = 14  # GbLanguage in guided_bitmask.cuh
 WORK_WORDS = 4  # GbWork
 
 
@@ -38,11 +38,13 @@ class RowStart(NamedTuple):
         language: index of its constraint in ``Lane.languages``; None: a free row.
         state: before its first token.
         limit: tokens within which its text has to close; None: no budget.
+        think_until: tokens after which its thinking has to end; None: no limit.
     """
 
     language: int | None = None
     state: int = 0
     limit: int | None = None
+    think_until: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +60,7 @@ class Lane:
         language_of: (rows,) int32, the row's constraint, -1 for a free row.
         start: (rows,) int32, the state before the first token.
         limit: (rows,) int32, tokens within which the text has to close; -1: no budget.
+        think_until: (rows,) int32, tokens after which thinking has to end; -1: no limit.
         shadow: (rows, capacity) int32, tokens that the history belongs to.
         history: (rows, capacity) int32, the state after each.
         known: (rows,) int32, how many entries of both are valid.
@@ -67,7 +70,7 @@ class Lane:
         slot_of: (rows,) int32, its mask in that step, ``LEAVE_ALONE`` or ``FORBID_ALL``.
         work: (rows, 4) int32, masks to make: slot, constraint, state, tokens left or -1.
         work_count: (1,) int32, how many; 0 between steps.
-        descriptors: (languages, 9) int64, the addresses and sizes of the constraints' tables, for kernels.
+        descriptors: (languages, 14) int64, the addresses and sizes of the constraints' tables, for kernels.
     """
 
     vocabulary: VocabularyTables
@@ -78,6 +81,7 @@ class Lane:
     language_of: Tensor
     start: Tensor
     limit: Tensor
+    think_until: Tensor
     shadow: Tensor
     history: Tensor
     known: Tensor
@@ -145,6 +149,7 @@ class Lane:
             language_of=column([-1 if start.language is None else start.language for start in starts]),
             start=column([start.state for start in starts]),
             limit=column([-1 if start.limit is None else start.limit for start in starts]),
+            think_until=column([-1 if start.think_until is None else start.think_until for start in starts]),
             shadow=room(rows, capacity),  # of which nothing is known yet
             history=room(rows, capacity),
             known=column(0),
@@ -182,7 +187,7 @@ class Lane:
         vocabulary = self.vocabulary
         return (
             *(self.tokens, self.length, self.shadow, self.history, self.known),
-            *(self.language_of, self.start, self.limit, self.descriptors),
+            *(self.language_of, self.start, self.limit, self.think_until, self.descriptors),
             *(vocabulary.token_bytes, vocabulary.token_start, vocabulary.token_length, vocabulary.stops),
             *(self.claims, self.masks, self.state_of, self.slot_of, self.work, self.work_count),
         )
@@ -197,7 +202,15 @@ class Lane:
         """The maximum number of tokens for each row."""
         return self.shadow.shape[1]
 
-    def assign(self, row: int, language: int | None, *, start: int | None = None, limit: int | None = None) -> None:
+    def assign(
+        self,
+        row: int,
+        language: int | None,
+        *,
+        start: int | None = None,
+        limit: int | None = None,
+        think_until: int | None = None,
+    ) -> None:
         """Start a row over.
 
         Args:
@@ -205,12 +218,14 @@ class Lane:
             language: index of its constraint in ``languages``; None: a free row.
             start: its first state, if part of the text exists already; None: the constraint's own.
             limit: tokens within which its text has to close.
+            think_until: tokens after which its thinking has to end.
         """
         if language is not None and start is None:
             start = self.languages[language].start
         self.language_of[row] = -1 if language is None else language
         self.start[row] = start or 0
         self.limit[row] = -1 if limit is None else limit
+        self.think_until[row] = -1 if think_until is None else think_until
         self.length[row] = self.known[row] = 0
 
     @property
@@ -252,8 +267,25 @@ def _pools(states: Sequence[int], slots: int) -> tuple[tuple[int, int], ...]:
 
 def _descriptors(languages: Sequence[LanguageTables], pools: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     descriptors = np.zeros((len(languages), DESCRIPTOR_WORDS), np.int64)
-    for descriptor, language, (first, count) in zip(descriptors, languages, pools, strict=True):
-        tables = [language.table, language.byte_class, language.flags, language.needed]
-        numbers = [language.table.shape[1], language.table.element_size(), language.worst, first, count]
-        descriptor[:] = [0 if table is None else table.data_ptr() for table in tables] + numbers
+    for descriptor, language, pool in zip(descriptors, languages, pools, strict=True):
+        descriptor[:] = descriptor_of(language, pool)
     return descriptors
+
+
+def descriptor_of(language: LanguageTables, pool: tuple[int, int]) -> list[int]:
+    """The addresses and sizes of a constraint's tables, ``DESCRIPTOR_WORDS`` numbers, for kernels.
+
+    Args:
+        language: the constraint.
+        pool: the first slot of its states' masks, and how many it has.
+    """
+    tables = language.table, language.byte_class, language.flags, language.needed
+    numbers = language.table.shape[1], language.table.element_size(), language.worst
+    thinking = language.free_moves, language.forced_moves
+    num_matched = 0 if language.free_moves is None else len(language.free_moves)
+    limits = len(language.table), num_matched, language.forced_within
+    return [*_addresses(tables), *numbers, *pool, *_addresses(thinking), *limits]
+
+
+def _addresses(tensors: Iterable[Tensor | None]) -> list[int]:
+    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]

@@ -73,7 +73,7 @@ class TableBuffers(NamedTuple):
     """What the kernels read of the constraints and of the vocabulary; dtypes and shapes as ``_check_tables`` wants.
 
     Args:
-        languages: (languages, 9) int64, the lane's descriptors of the constraints.
+        languages: (languages, 14) int64, the lane's descriptors of the constraints.
         token_bytes: (words,) int64.
         token_start: (tokens,) int32.
         token_length: (tokens,) int32.
@@ -104,6 +104,7 @@ class RowBuffers(NamedTuple):
         language_of: (rows,).
         start: (rows,).
         limit: (rows,).
+        think_until: (rows,).
     """
 
     tokens: Tensor
@@ -114,6 +115,7 @@ class RowBuffers(NamedTuple):
     language_of: Tensor
     start: Tensor
     limit: Tensor
+    think_until: Tensor
 
     @property
     def capacity(self) -> int:
@@ -186,6 +188,7 @@ def _check_step(logits: Tensor, of_rows: RowBuffers, of_masks: MaskBuffers) -> N
         language_of=of_rows.language_of,
         start=of_rows.start,
         limit=of_rows.limit,
+        think_until=of_rows.think_until,
         state_of=of_masks.state_of,
         slot_of=of_masks.slot_of,
     )
@@ -206,7 +209,7 @@ def _advance_launch(buffers: StepBuffers) -> Launch:
     rows, tables, masks = buffers
     parameters = (
         *(rows.tokens, rows.tokens.stride(0), rows.length, rows.capacity, rows.shadow, rows.history, rows.known),
-        *(rows.language_of, rows.start, rows.limit),
+        *(rows.language_of, rows.start, rows.limit, rows.think_until),
         *(tables.languages, *tables.vocabulary, tables.stops, len(tables.stops)),
         *(masks.claims, len(masks.claims), masks.state_of, masks.slot_of, masks.work, masks.work_count),
     )

@@ -63,10 +63,19 @@ def _walk_rows(lane: Lane, now: Tensor) -> None:
         language = lane.languages[int(lane.language_of[row])]
         first, end = int(common[row]), int(now[row])
         state = int(lane.history[row, first - 1]) if first else int(lane.start[row])
+        until = int(lane.think_until[row])
         for position in range(first, end):
+            state = _pressed(language, state, 0 <= until <= position)
             state = _after(lane.vocabulary, language, state, int(tokens[row, position]))
             lane.history[row, position] = state
         lane.shadow[row, first:end] = as_shadow[row, first:end]
+
+
+def _pressed(language: LanguageTables, state: int, must_end: bool) -> int:
+    """The state whose moves hold: a row that has to end its thinking stays in a free state, and takes another's."""
+    num_matched = 0 if language.free_moves is None else len(language.free_moves)
+    is_free = len(language.table) <= state < len(language.table) + num_matched
+    return state + num_matched if must_end and is_free else state
 
 
 def _after(vocabulary: VocabularyTables, language: LanguageTables, state: int, token_id: int) -> int:
@@ -90,6 +99,8 @@ def _states_after(vocabulary: VocabularyTables, language: LanguageTables, state:
         state: the first state.
         tokens: (n,) int64.
     """
+    if state >= len(language.table):
+        return _thinking_moves(language, state, tokens)
     moves, classes = language.table.flatten(), language.table.shape[1]
     # torch cannot index with unsigned integers other than bytes
     moves = moves.view(torch.int16 if moves.element_size() == 2 else torch.int32)
@@ -108,6 +119,16 @@ def _states_after(vocabulary: VocabularyTables, language: LanguageTables, state:
     return torch.where((language.flags[states] & CAN_END) != 0, states, DEAD)
 
 
+def _thinking_moves(language: LanguageTables, state: int, tokens: Tensor) -> Tensor:
+    """(n,) int64: as ``_states_after``, from a state of thinking."""
+    assert language.free_moves is not None and language.forced_moves is not None
+    place, num_matched = state - len(language.table), len(language.free_moves)
+    if place < num_matched:
+        return language.free_moves[place, tokens].long()
+    only, target = language.forced_moves[place - num_matched].long()
+    return torch.where(tokens == only, target, DEAD)
+
+
 def _claimed(lane: Lane, row: int, state: int) -> int:
     """The slot of a row's mask; adds it to the list of masks to make if the slot does not hold it."""
     which = int(lane.language_of[row])
@@ -117,6 +138,8 @@ def _claimed(lane: Lane, row: int, state: int) -> int:
     # If more tokens are left than any state needs, every allowed token leaves enough to close the text; if fewer are
     # left than this state needs, none does, and the row continues without a budget.
     binds = language.needed is not None and left >= 0 and int(language.needed[state]) <= left <= language.worst
+    until = int(lane.think_until[row])
+    state = _pressed(language, state, 0 <= until <= int(lane.length[row]) or (binds and left <= language.forced_within))
     slot, missing = len(lane.claims) + row, True
     if not binds and slots:
         shared = first + state % slots

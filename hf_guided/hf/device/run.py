@@ -103,7 +103,7 @@ def run_on_device(
         store.fill(lane)
         steps = EagerSteps(slots, rows) if eager_reason else FixedSteps(slots.static_forward(), rows, device)
         on_host = HostRows(
-            session, sequences, stops, pad_token_id=slots.pad_token_id, do_sample=do_sample, recorder=recorder
+            session, sequences, starts, stops, pad_token_id=slots.pad_token_id, do_sample=do_sample, recorder=recorder
         )
         DeviceLoop(rows, on_host, steps, store.copies(device), rollback, session.stats).run(logits)
     return eager_reason

@@ -19,31 +19,19 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ...backends.automaton import Language
 from ...session.cuda_copies import CudaTransfers, DirectCopies, HostCopies
 from .kernel_loader import Found, find
 from .kernels import TorchKernels
 from .lane import POOL_BYTES, Lane, RowStart
+from .row_start import Start
 from .staging import Staging
 from .tables import LanguageTables, VocabularyTables
+from .thinking import AnyLanguage
 
 if TYPE_CHECKING:
     from ...vocabulary.tokens import Vocabulary
 
 FILLED_BYTES = 64 * 2**20  # pools up to this size are filled before the first step
-
-
-@dataclass(frozen=True)
-class Start:
-    """A row's first state.
-
-    Args:
-        language: its constraint; None for a free row.
-        state: before its first token.
-    """
-
-    language: Language | None = None
-    state: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +62,7 @@ class DeviceStore:
         self._found: dict[torch.device, Found] = {}
         self._copies: dict[torch.device, HostCopies] = {}
         self._vocabularies: dict[tuple[torch.device, tuple[int, ...]], VocabularyTables] = {}
-        self._languages: WeakKeyDictionary[Language, dict[torch.device, LanguageTables]] = WeakKeyDictionary()
+        self._languages: WeakKeyDictionary[AnyLanguage, dict[torch.device, LanguageTables]] = WeakKeyDictionary()
         self._idle: list[_Idle] = []  # the last one first, each for different constraints
 
     def kernels(self, device: torch.device) -> Found:
@@ -117,7 +105,9 @@ class DeviceStore:
         idle = self._taken(vocabulary, tables)
         which = {language: i for i, language in enumerate(languages)}
         limit = None if limit is None else min(limit, 2**31 - 1)
-        rows = [RowStart(None if s.language is None else which[s.language], s.state, limit) for s in starts]
+        rows = [
+            RowStart(None if s.language is None else which[s.language], s.state, limit, s.think_until) for s in starts
+        ]
         lane = Lane.allocate(
             vocabulary,
             tables,
@@ -171,7 +161,7 @@ class DeviceStore:
                 self._vocabularies[device, stops] = tables
             return self._vocabularies[device, stops]
 
-    def _tables(self, language: Language, device: torch.device, *, budget: bool) -> LanguageTables:
+    def _tables(self, language: AnyLanguage, device: torch.device, *, budget: bool) -> LanguageTables:
         with self._lock:
             kept = self._languages.setdefault(language, {})
             tables = kept.get(device)

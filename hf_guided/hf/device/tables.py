@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...automaton.budget import NEVER
-from ...backends.automaton import Language
 from ...vocabulary.bitmask import words
+from .thinking import AnyLanguage, ThinkingLanguage
 
 if TYPE_CHECKING:
     from ...vocabulary.tokens import Vocabulary
@@ -77,16 +77,21 @@ class VocabularyTables:
 
 @dataclass(frozen=True, eq=False)
 class LanguageTables:
-    """One constraint's automaton over bytes; immutable.
+    """One constraint's automaton over bytes, and the states of thinking before it; immutable.
 
     Args:
-        table: (states, classes) uint16 or uint32, where a class of bytes leads; state 0 is dead.
+        table: (states of the automaton, classes) uint16 or uint32, where a class of bytes leads; state 0 is dead.
         byte_class: (256,) uint8, the class of each byte.
-        flags: (states,) uint8, ``ACCEPTING`` and ``CAN_END``.
+        flags: (states,) uint8, ``ACCEPTING`` and ``CAN_END``; longer than ``table`` by the states of thinking.
         needed: (states,) int32, tokens to the end, the stop token included; None without budgets.
         worst: the largest number of tokens that a state needs.
         start: the state before the first token.
         can_end: (states,) bool on the host: which flags have ``CAN_END``.
+        free_moves: (matched, tokens) int32, where tokens lead from the free states of thinking (see thinking.py), 0 for
+            refused ones; None without thinking.
+        forced_moves: (matched + start tokens, 2) int32, the only token of the ending and opening states, and where it
+            leads; None without thinking.
+        forced_within: with this number of tokens left, or fewer, thinking has to end.
     """
 
     table: Tensor
@@ -96,24 +101,32 @@ class LanguageTables:
     worst: int
     start: int
     can_end: NDArray[np.bool_]
+    free_moves: Tensor | None = None
+    forced_moves: Tensor | None = None
+    forced_within: int = 0
 
     @classmethod
-    def of(cls, language: Language, *, budget: bool = False, device: torch.device | str = "cpu") -> LanguageTables:
+    def of(cls, language: AnyLanguage, *, budget: bool = False, device: torch.device | str = "cpu") -> LanguageTables:
         """Make the tables of a compiled constraint.
 
         Args:
-            language: the data that the host's engines share.
+            language: the data that the host's engines share; after thinking, or without.
             budget: whether rows may have a token budget; counting the needed tokens takes time once.
             device: of the tensors.
 
         Raises:
             ValueError: the automaton has more than ``MAX_MOVES`` moves.
         """
-        dfa = language.walk.dfa
+        thinking, answer = (language, language.language) if isinstance(language, ThinkingLanguage) else (None, language)
+        dfa = answer.walk.dfa
         if dfa.table.size > MAX_MOVES:
             raise ValueError(f"the automaton has {dfa.table.size} moves, the device lane supports at most {MAX_MOVES}")
-        flags = np.where(dfa.accepting, ACCEPTING, 0) | np.where(language.can_end, CAN_END, 0)
-        counted = language.budget[0].needed if budget else None
+        can_end = np.asarray(language.can_end)
+        flags = np.where(can_end, CAN_END, 0)
+        flags[: dfa.states] |= np.where(dfa.accepting, ACCEPTING, 0)
+        counted = None
+        if budget:
+            counted = answer.budget[0].needed if thinking is None else thinking.needed
         return cls(
             table=torch.from_numpy(np.array(dfa.table)).to(device),  # a copy: the automaton's own may be read-only
             byte_class=torch.from_numpy(dfa.byte_class.astype(np.uint8)).to(device),
@@ -121,10 +134,19 @@ class LanguageTables:
             needed=None if counted is None else torch.from_numpy(counted.astype(np.int32)).to(device),
             worst=0 if counted is None else int(counted[counted < NEVER].max(initial=0)),
             start=dfa.start,
-            can_end=np.asarray(language.can_end),
+            can_end=can_end,
+            free_moves=None if thinking is None else torch.from_numpy(np.array(thinking.free_moves)).to(device),
+            forced_moves=None if thinking is None else torch.from_numpy(thinking.forced_moves).to(device),
+            forced_within=0 if thinking is None or not budget else thinking.forced_within,
         )
 
     @property
+    def tensors(self) -> list[Tensor]:
+        """All that the kernels read."""
+        found = self.table, self.byte_class, self.flags, self.needed, self.free_moves, self.forced_moves
+        return [tensor for tensor in found if tensor is not None]
+
+    @property
     def states(self) -> int:
-        """The number of states, the dead one included."""
-        return len(self.table)
+        """The number of states, the dead one and those of thinking included."""
+        return len(self.flags)

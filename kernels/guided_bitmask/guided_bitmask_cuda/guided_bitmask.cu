@@ -152,7 +152,7 @@ void apply_bitmask_(Tensor &logits, Tensor const &bitmask, Maybe const &row_slot
 
 void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length, Tensor &shadow, Tensor &history,
                      Tensor &known, Tensor const &language_of, Tensor const &start, Tensor const &limit,
-                     Tensor const &languages, Tensor const &token_bytes, Tensor const &token_start,
+                     Tensor const &think_until, Tensor const &languages, Tensor const &token_bytes, Tensor const &token_start,
                      Tensor const &token_length, Tensor const &stops, Tensor &claims, Tensor &masks, Tensor &state_of,
                      Tensor &slot_of, Tensor &work, Tensor &work_count, Maybe const &alive) {
   check_logits(logits);
@@ -165,7 +165,7 @@ void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length,
               " with strides ", tokens.strides());
   for (auto const &[tensor, name] :
        {std::pair{&length, "length"}, {&known, "known"}, {&language_of, "language_of"}, {&start, "start"},
-        {&limit, "limit"}, {&state_of, "state_of"}, {&slot_of, "slot_of"}}) {
+        {&limit, "limit"}, {&think_until, "think_until"}, {&state_of, "state_of"}, {&slot_of, "slot_of"}}) {
     check(*tensor, name, at::kInt, {rows}, logits);
   }
   check(shadow, "shadow", at::kInt, {rows, capacity}, logits);
@@ -182,7 +182,7 @@ void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length,
   gb_advance<<<dim3(1, rows), GB_THREADS, 0, stream>>>(
       pointer<gb_i64>(tokens), tokens.stride(0), pointer<gb_i32>(length), capacity, pointer<gb_i32>(shadow),
       pointer<gb_i32>(history), pointer<gb_i32>(known), pointer<gb_i32>(language_of), pointer<gb_i32>(start),
-      pointer<gb_i32>(limit), pointer<GbLanguage>(languages), pointer<gb_u64>(token_bytes),
+      pointer<gb_i32>(limit), pointer<gb_i32>(think_until), pointer<GbLanguage>(languages), pointer<gb_u64>(token_bytes),
       pointer<gb_i32>(token_start), pointer<gb_i32>(token_length), count, pointer<gb_i32>(stops), stops.size(0),
       pointer<gb_i32>(claims), claims.size(0), pointer<gb_i32>(state_of), pointer<gb_i32>(slot_of),
       pointer<GbWork>(work), pointer<gb_i32>(work_count));

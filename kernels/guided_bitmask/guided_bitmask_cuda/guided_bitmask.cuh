@@ -77,7 +77,10 @@ typedef unsigned long long gb_u64;
 #define GB_ACCEPTING 1    // flag of a state: the text may stop here
 #define GB_CAN_END 2      // flag of a state: the end can be reached with this vocabulary, so tokens may lead here
 
-// One constraint, as its automaton's tables lie on the device. The launcher writes it as nine 64-bit words.
+// One constraint, as its automaton's tables lie on the device. The launcher writes it as fourteen 64-bit words.
+//
+// States from automaton_states on are those of thinking before the constrained text: matched free ones, in which it may
+// go on, as many ending ones, in which it may not, and opening ones, before it has begun. They move by tokens.
 struct GbLanguage {
     const void* table;        // (states, classes) of uint16 or uint32: where a class of bytes leads
     const gb_u8* byte_class;  // (256,)
@@ -88,6 +91,11 @@ struct GbLanguage {
     gb_i64 worst;             // the most tokens that any state needs
     gb_i64 pool_first;        // the slots of its states
     gb_i64 pool_slots;        // 0: none is kept
+    const gb_i32* free_moves;    // (matched, tokens) where each token leads from a free state, 0 if it is refused
+    const gb_i32* forced_moves;  // (matched + opening, 2) the only token of an ending or opening state, and its target
+    gb_i64 automaton_states;
+    gb_i64 matched;           // 0: no thinking
+    gb_i64 forced_within;     // with no more tokens left than these, thinking has to end
 };
 
 // A mask that has to be made.
@@ -291,6 +299,25 @@ GB_DEVICE gb_u32 gb_behind(const GbLanguage& language, const gb_u8* byte_class, 
     return language.flags[target] & GB_CAN_END ? target : GB_DEAD;
 }
 
+// The state behind a token that the vocabulary has.
+GB_DEVICE gb_u32 gb_behind_token(const GbLanguage& language, const gb_u8* byte_class, const gb_u64* token_bytes,
+                                 const gb_i32* token_start, const gb_i32* token_length, gb_i64 token_count,
+                                 gb_i64 token, gb_u32 state) {
+    if (state < (gb_u32)language.automaton_states) {
+        return gb_behind(language, byte_class, token_bytes + token_start[token], token_length[token], state);
+    }
+    const gb_i64 place = (gb_i64)state - language.automaton_states;
+    if (place < language.matched) return (gb_u32)language.free_moves[place * token_count + token];
+    const gb_i32* const forced = language.forced_moves + 2 * (place - language.matched);
+    return token == forced[0] ? (gb_u32)forced[1] : GB_DEAD;
+}
+
+// The state whose moves hold: a row that has to end its thinking stays in a free state, and takes the ending one's.
+GB_DEVICE gb_i32 gb_pressed(const GbLanguage& language, gb_i32 state, bool must_end) {
+    const gb_i64 place = state - language.automaton_states;
+    return must_end && place >= 0 && place < language.matched ? state + (gb_i32)language.matched : state;
+}
+
 // The first launch: where each row is now, and which masks have to be made.
 //
 // One block per row. Grid: (1, rows). tokens and length are the caller's and only read; shadow, history and known
@@ -305,6 +332,7 @@ GB_KERNEL gb_advance(
     const gb_i32* __restrict__ language_of,  // (rows,) -1: a free row
     const gb_i32* __restrict__ start,        // (rows,) the state in front of the first token
     const gb_i32* __restrict__ limit,        // (rows,) tokens in which the text has to close; negative: no budget
+    const gb_i32* __restrict__ think_until,  // (rows,) tokens after which thinking has to end; negative: no limit
     const GbLanguage* __restrict__ languages,
     const gb_u64* __restrict__ token_bytes,   // 8 to a word, the first lowest; each token begins a word
     const gb_i32* __restrict__ token_start,   // (tokens,) its first word
@@ -353,8 +381,10 @@ GB_KERNEL gb_advance(
     GB_EACH_THREAD(t) {
         if (!t) {
             gb_i32 state = common ? history_line[common - 1] : start[row];
+            const gb_i32 until = think_until[row];
             for (gb_i32 i = common; i < now; ++i) {
                 const gb_i64 token = mine[i];
+                state = gb_pressed(language, state, until >= 0 && i >= until);
                 if (state > 0) {
                     bool stops_here = false;
                     for (gb_i64 j = 0; j < stop_count; ++j) stops_here |= token == stops[j];
@@ -363,8 +393,8 @@ GB_KERNEL gb_advance(
                     } else if (token < 0 || token >= token_count) {
                         state = GB_DEAD;
                     } else {
-                        state = (gb_i32)gb_behind(language, language.byte_class, token_bytes + token_start[token],
-                                                  token_length[token], (gb_u32)state);
+                        state = (gb_i32)gb_behind_token(language, language.byte_class, token_bytes, token_start,
+                                                        token_length, token_count, token, (gb_u32)state);
                     }
                 }
                 shadow_line[i] = token == (gb_i32)token ? (gb_i32)token : -1;
@@ -378,18 +408,20 @@ GB_KERNEL gb_advance(
                 // where less is left than this state needs, none is, and the row goes on as if there were no budget.
                 const bool binds =
                     language.needed && left >= 0 && left <= language.worst && left >= language.needed[state];
+                const bool must_end = (until >= 0 && now >= until) || (binds && left <= language.forced_within);
+                const gb_i32 masked = gb_pressed(language, state, must_end);
                 bool missing = true;
                 slot = (gb_i32)(scratch_first + row);
                 if (!binds && language.pool_slots) {
-                    const gb_i64 place = language.pool_first + (gb_u32)state % (gb_u32)language.pool_slots;
-                    const gb_i32 holder = GB_CLAIM(&claims[place], state);
-                    if (!holder || holder == state) {
+                    const gb_i64 place = language.pool_first + (gb_u32)masked % (gb_u32)language.pool_slots;
+                    const gb_i32 holder = GB_CLAIM(&claims[place], masked);
+                    if (!holder || holder == masked) {
                         slot = (gb_i32)place;
                         missing = !holder;
                     }
                 }
                 if (missing) {
-                    const GbWork todo = {slot, (gb_i32)which, state, binds ? left : -1};
+                    const GbWork todo = {slot, (gb_i32)which, masked, binds ? left : -1};
                     work[GB_TAKE_NUMBER(work_count)] = todo;
                 }
             }
@@ -426,8 +458,8 @@ GB_KERNEL gb_build(
             const gb_i64 token = first_word * 32 + t;
             gb_u32 target = GB_DEAD;
             if (token < token_count) {
-                target = gb_behind(language, classes, token_bytes + token_start[token], token_length[token],
-                                   (gb_u32)item.state);
+                target = gb_behind_token(language, classes, token_bytes, token_start, token_length, token_count, token,
+                                         (gb_u32)item.state);
             }
             allowed[t] = target && (item.tokens_left < 0 || language.needed[target] < item.tokens_left);
         }

@@ -8,7 +8,8 @@ TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
       "apply_bitmask_(Tensor(a!) logits, Tensor bitmask, Tensor? row_slots=None, Tensor(b!)? alive=None) -> ()");
   ops.def(
       "automaton_step_(Tensor(a!) logits, Tensor tokens, Tensor length, Tensor(b!) shadow, Tensor(c!) history, "
-      "Tensor(d!) known, Tensor language_of, Tensor start, Tensor limit, Tensor languages, Tensor token_bytes, "
+      "Tensor(d!) known, Tensor language_of, Tensor start, Tensor limit, Tensor think_until, Tensor languages, "
+      "Tensor token_bytes, "
       "Tensor token_start, Tensor token_length, Tensor stops, Tensor(e!) claims, Tensor(f!) masks, "
       "Tensor(g!) state_of, Tensor(h!) slot_of, Tensor(i!) work, Tensor(j!) work_count, "
       "Tensor(k!)? alive=None) -> ()");

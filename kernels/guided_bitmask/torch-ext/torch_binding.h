@@ -13,7 +13,7 @@ void apply_bitmask_(at::Tensor &logits, at::Tensor const &bitmask, std::optional
 void automaton_step_(at::Tensor &logits, at::Tensor const &tokens, at::Tensor const &length,
                      at::Tensor &shadow, at::Tensor &history, at::Tensor &known,
                      at::Tensor const &language_of, at::Tensor const &start, at::Tensor const &limit,
-                     at::Tensor const &languages, at::Tensor const &token_bytes, at::Tensor const &token_start,
+                     at::Tensor const &think_until, at::Tensor const &languages, at::Tensor const &token_bytes, at::Tensor const &token_start,
                      at::Tensor const &token_length, at::Tensor const &stops, at::Tensor &claims,
                      at::Tensor &masks, at::Tensor &state_of, at::Tensor &slot_of, at::Tensor &work,
                      at::Tensor &work_count, std::optional<at::Tensor> const &alive);

@@ -36,9 +36,9 @@ def automaton_step_(logits: Tensor, *buffers: Tensor, alive: Tensor | None = Non
 
     Args:
         logits: (rows, vocab), as for ``apply_bitmask_``.
-        buffers: tokens, length, shadow, history, known, language_of, start, limit, languages, token_bytes, token_start,
-            token_length, stops, claims, masks, state_of, slot_of, work, work_count, as gb_advance and gb_build take
-            them.
+        buffers: tokens, length, shadow, history, known, language_of, start, limit, think_until, languages, token_bytes,
+            token_start, token_length, stops, claims, masks, state_of, slot_of, work, work_count, as gb_advance and
+            gb_build take them.
         alive: as for ``apply_bitmask_``.
     """
     ops.automaton_step_(logits, *buffers, alive)

@@ -1,0 +1,156 @@
+"""What do constraints cost in continuous batching? The same requests, free and guided, in managers of one kind.
+
+    python -m benchmarks.bench_continuous                                                  # on an NVIDIA GPU
+    python -m benchmarks.bench_continuous --device cpu --shape tiny --requests 4 --tokens 12 --rounds 2
+
+Every request has a prompt of its own; guided ones write lines until their tokens are used up, because the stop token's
+score is made 0. Masks come from the host, from another engine on the host, or from the device. Rounds of all sides, in
+changing order; a round's ratio is the tokens a second of a side to those of the free one. Managers are made, warmed up
+and stopped outside of the time.
+
+Before anything is timed, guided lines are read by ``re``, and it is made sure that the device has made masks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import ContinuousBatchingConfig, GenerationConfig
+
+import hf_guided as hg
+from benchmarks.bench_device import LINE, Model
+from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
+from benchmarks.decode_cases import SHAPES
+from hf_guided.hf.continuous_batching.compat import first_processor
+
+FREE = "free"
+SIDES: dict[str, tuple[str, bool]] = {  # backend, device_lane
+    FREE: ("auto", False),
+    "automaton, masks of the host": ("automaton", False),
+    "llguidance, masks of the host": ("llguidance", False),
+    "automaton, masks of the device": ("automaton", True),
+}
+AIMED_AT = 0.97  # of masks of the device
+_PATIENCE_S = 600
+
+
+class Requests:
+    """The requests of all sides.
+
+    Args:
+        shape: of ``SHAPES``.
+        device: "cpu" or "cuda".
+        count: how many.
+        tokens: that each writes.
+    """
+
+    def __init__(self, shape: str, device: str, count: int, tokens: int):
+        given = Model(shape, device)
+        self.model, self.guide, self.device = given.model, given.guide, device
+        self.constraint = hg.Regex(f"({LINE})+")
+        self.tokens = tokens
+        draw = random.Random(0)
+        self.prompts = [
+            given.tokenizer.encode(f"Customers of {draw.randint(0, 10**9)}, a line each:\n") for _ in range(count)
+        ]
+
+    @contextmanager
+    def manager(self, device_lane: bool) -> Iterator[Any]:
+        """A running manager; on a CPU with a small cache."""
+        small = {} if self.device == "cuda" else {"num_blocks": 64, "page_size": 32, "max_batch_tokens": 256}
+        config = ContinuousBatchingConfig(max_requests_per_batch=len(self.prompts), **small)
+        settings = GenerationConfig(
+            do_sample=False, max_new_tokens=self.tokens, eos_token_id=self.guide.tokenizer.eos_token_id
+        )
+        manager = self.guide.attach(self.model.init_continuous_batching(settings, config), device_lane=device_lane)
+        manager.warmup()
+        manager.start()
+        try:
+            yield manager
+        finally:
+            manager.stop(block=True, hard_stop=True)
+            manager.destroy()
+
+    def run(self, name: str) -> float:
+        """Tokens a second of a side, from the first request to the last answer; answers are checked."""
+        backend, device_lane = SIDES[name]
+        asked = {} if name == FREE else {"response_format": self.constraint, "backend": backend}
+        with self.manager(device_lane) as manager:
+            start = time.perf_counter()
+            for prompt in self.prompts:
+                manager.add_request(prompt, **asked)
+            outputs = [manager.get_result(timeout=_PATIENCE_S) for _ in self.prompts]
+            taken = time.perf_counter() - start
+            masks = first_processor(manager)
+        for output in outputs:
+            assert output is not None and output.error is None, output
+            if asked:
+                text = self.guide.vocabulary.decode_bytes(output.generated_tokens[:-1])  # without the stop token
+                assert re.fullmatch(f"({LINE})+".encode(), text), text
+        assert (masks.stats.device_steps > 0) == device_lane, getattr(masks, "host_reason", "")
+        return sum(len(output.generated_tokens) for output in outputs) / taken
+
+
+def rounds(requests: Requests, count: int) -> list[dict[str, float]]:
+    """Tokens a second of each side in each round, after one that is not counted."""
+    found = []
+    for number in range(count + 1):
+        order = list(SIDES)
+        random.Random(number).shuffle(order)
+        found.append({name: requests.run(name) for name in order})
+    return found[1:]
+
+
+def result_rows(taken: Sequence[dict[str, float]], requests: Requests, **common: Any) -> list[dict[str, Any]]:
+    """A row for each side, with what it is to the free one."""
+    return [
+        {
+            **common,
+            "requests": len(requests.prompts),
+            "tokens": requests.tokens,
+            "side": name,
+            "rounds": len(taken),
+            "tokens_per_s": f"{statistics.median(one[name] for one in taken):.1f}",
+            "ratio_to_free": f"{statistics.median(one[name] / one[FREE] for one in taken):.4f}",
+        }
+        for name in SIDES
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--shape", choices=list(SHAPES), default="1b")
+    parser.add_argument("--requests", nargs="+", type=int, default=[64, 256])
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--csv", type=Path, default=RESULTS / "continuous.csv")
+    arguments = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    for count in arguments.requests:
+        requests = Requests(arguments.shape, arguments.device, count, arguments.tokens)
+        taken = rounds(requests, arguments.rounds)
+        found += result_rows(
+            taken,
+            requests,
+            model=f"random Llama ({arguments.shape})",
+            device=torch.cuda.get_device_name() if arguments.device == "cuda" else hardware(),
+            load=load_average(),
+        )
+        write_csv(arguments.csv, found)  # what is measured is kept, whatever comes
+    names = ("requests", "side", "tokens_per_s", "ratio_to_free")
+    print(markdown_table(list(names), [[str(row[name]) for name in names] for row in found]))
+    print(f"masks of the device: at least {AIMED_AT} of free were aimed at, on an NVIDIA GPU")
+
+
+if __name__ == "__main__":
+    main()
