@@ -12,8 +12,9 @@ from torch import Tensor
 
 from .backends.base import CompiledConstraint
 from .backends.compiler import Compiler, CompilerStats
+from .backends.grammar_text import grammar_text
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
-from .constraints.argument_checks import MOST_TOKENS, TOKEN_IDS, check, check_each
+from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.values import Constraint
 from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel, reading, shown
@@ -172,6 +173,48 @@ class Guide:
             self._compiler.submit(constraint, backend)
         for constraint in required:
             self._compiler.settle(constraint, backend)
+
+    @reading("Guide.to_vllm")
+    def to_vllm(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:
+        """A constraint as arguments of vLLM's ``StructuredOutputsParams``, or as ``structured_outputs`` of a request.
+
+        It is compiled here, so what ``audit(constraint, backend)`` calls lost is refused here too. The texts of vLLM
+        can be checked with ``read(constraint, token_ids)``.
+
+        Args:
+            constraint: a constraint, or a plain form of one.
+            backend: the library that vLLM decodes with: "xgrammar", or "llguidance" for a vLLM that was started with
+                ``--structured-outputs-config.backend guidance``.
+
+        Returns:
+            ``{"grammar": text}``.
+
+        Raises:
+            InvalidArgument: another backend.
+            ConstraintError, BackendError: as ``compile``.
+            UnsupportedConstraint: also, the grammar means the same text only inside hf-guided.
+        """
+        return {"grammar": self._grammar_text(constraint, backend)}
+
+    @reading("Guide.to_sglang")
+    def to_sglang(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:
+        """A constraint as entries of SGLang's ``sampling_params``; see ``to_vllm``.
+
+        Args:
+            constraint: a constraint, or a plain form of one.
+            backend: the library that SGLang was started with, ``--grammar-backend``: "xgrammar" or "llguidance".
+
+        Returns:
+            ``{"ebnf": text}``; with llguidance too, where the text is Lark.
+
+        Raises:
+            InvalidArgument, ConstraintError, BackendError: as ``to_vllm``.
+        """
+        return {"ebnf": self._grammar_text(constraint, backend)}
+
+    def _grammar_text(self, constraint: Any, backend: str) -> str:
+        check("backend", backend, SHARED_BACKEND)
+        return grammar_text(self.compile(constraint, backend), self.vocabulary)
 
     @takes_only_its_arguments(PROCESSOR)
     @reading("Guide.logits_processor")

@@ -233,6 +233,13 @@ class _Engine:
     def template(self) -> _Template:
         return self._template
 
+    def grammar_text(self) -> str:
+        grammar, *others = json.loads(self._template.grammar)["grammars"]
+        if others:
+            reason = "its %json parts are grammars of their own, and one text holds one grammar"
+            raise UnsupportedConstraint("this grammar is more than one text", (Loss("", "%json", reason),))
+        return str(grammar["lark_grammar"])
+
     def accept(self, token_id: int) -> bool:
         taken = bool(self._try(lambda: self._matcher.try_consume_tokens([token_id]), 0, enough=1))
         if taken:

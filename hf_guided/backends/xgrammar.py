@@ -186,6 +186,9 @@ class _Engine:
         self._states = list(states)  # of the UTF-8 guard, one more than tokens accepted
         self.jumps = jumps  # the library looks for forced bytes past formats of tokens
 
+    def grammar_text(self) -> str:
+        return str(self.compiled.grammar)
+
     def accept(self, token_id: int) -> bool:
         state = utf8.advance(self._states[-1], self._vocabulary.token_bytes[token_id] or b"")
         if state == utf8.INVALID or not self._matcher.accept_token(token_id):

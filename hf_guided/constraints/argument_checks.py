@@ -116,6 +116,11 @@ STOP_STRINGS = Rule(
 TOKEN_IDS = Rule("a list of token ids", lambda value: not is_int(value) and _is_token_ids(value))
 OVERLAP = Rule('True, False or "auto"', lambda value: value == "auto" or FLAG.holds(value))
 DEVICE_LANE = Rule('True, False, "auto" or "captured"', lambda value: value in (True, False, "auto", "captured"))
+SHARED_BACKEND = Rule(
+    '"xgrammar" or "llguidance"',
+    lambda value: value in ("xgrammar", "llguidance"),
+    'pass the name of the library that the server decodes with; vLLM calls llguidance "guidance"',
+)
 BATCH_SIZE = whole(1, step="pass how many prompts run at a time, or leave it out")
 RETRIES = whole(0, MAX_RETRIES, step="pass 0 to generate each answer once")
 

@@ -47,7 +47,7 @@ MODULES = {
     "hf_guided.vocabulary": ["Vocabulary"],
 }
 METHODS = {
-    "Guide": "attach audit compile decoder logits_processor read reader session stats submit warm_up",
+    "Guide": "attach audit compile decoder logits_processor read reader session stats submit to_sglang to_vllm warm_up",
     "GuidedResult": "error finish_reason logprobs stats text token_ids value",
 }
 

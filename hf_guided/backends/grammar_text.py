@@ -1,0 +1,47 @@
+"""Compiled grammars as text, for servers that decode with the same libraries.
+
+vLLM and SGLang take a grammar with a request and compile it with xgrammar or llguidance. Given the grammar that these
+have compiled here, they enforce what ``Guide.audit`` reports of that backend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ..errors import Loss, UnsupportedConstraint
+from .base import CompiledConstraint
+
+if TYPE_CHECKING:
+    from ..vocabulary.tokens import Vocabulary
+
+
+class PrintedEngine(Protocol):
+    """An engine whose grammar is a text."""
+
+    def grammar_text(self) -> str:
+        """The grammar as its library reads it.
+
+        Raises:
+            UnsupportedConstraint: it has parts that this text cannot hold.
+        """
+        ...
+
+
+def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
+    """The grammar of a constraint that xgrammar or llguidance has compiled.
+
+    Args:
+        compiled: the constraint.
+        vocabulary: of the tokenizer, where special tokens are no text.
+
+    Returns:
+        EBNF for xgrammar, Lark for llguidance.
+
+    Raises:
+        UnsupportedConstraint: the text would have another meaning in another process.
+    """
+    if compiled.backend == "llguidance" and compiled.vocabulary is not vocabulary:
+        reason = 'llguidance takes special tokens for text only in hf-guided; use backend="xgrammar"'
+        loss = Loss("", compiled.constraint.kind, reason)
+        raise UnsupportedConstraint("this grammar writes special tokens", (loss,))
+    return cast(PrintedEngine, compiled.new_engine()).grammar_text()
