@@ -99,7 +99,7 @@ def _walked(dfa: ByteDfa, tokens: TokenTrie) -> _StringForm:
     before = np.zeros(tokens.size, np.uint8)
     before[tokens.token_ids[leaving]] = np.minimum(taken[trie.parent[exit_of[node_of[leaving]]]], most + 1)
     ends = [_spelled(trie.parent, trie.byte, int(node), int(exit_of[node])) for node in node_of[leaving]]
-    exits = trie_of(zip(ends, tokens.token_ids[leaving].tolist(), strict=True), tokens.size)
+    exits = trie_of(ends, tokens.token_ids[leaving], tokens.size)
     return _StringForm(dfa, _first_moves(dfa), tuple(masks), inner, exits, before)
 
 

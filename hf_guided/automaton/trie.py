@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +42,7 @@ def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nod
     """
     text = np.frombuffer(b"".join(strings), np.uint8)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-    offsets = np.array([0, *accumulate(map(len, strings))], np.int64)[:-1]
+    offsets = np.cumsum(lengths) - lengths
     node_of = np.zeros(len(strings), np.int64)
     active = np.flatnonzero(lengths > 0)
     levels, bytes_, parents = [0, 1], [np.zeros(1, np.uint8)], [np.zeros(1, np.int64)]

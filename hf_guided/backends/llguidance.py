@@ -40,7 +40,6 @@ from .base import CompiledConstraint, Engine
 from .lark_chains import has_longer_chain
 from .lark_grammar import LarkGrammar, Probe, check_terminals, read
 from .lexer_cost import MOST_STATES, lexer_cost
-from .tag_lark import TagLark
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,6 +89,8 @@ class LLGuidanceBackend(PortableAdapter):
             lark = self._lark(constraint)
             return lambda: self._built_lark(constraint, lark)
         if isinstance(constraint, StructuralTag):
+            from .tag_lark import TagLark  # a tenth of a second, and most constraints are no tags
+
             tag = TagLark(constraint.tag)
             if tag.losses:
                 raise UnsupportedConstraint("llguidance does not enforce all of the schemas in this tag", tag.losses)
@@ -341,8 +342,9 @@ def _is_dead_end(matcher: Any) -> bool:
 
 
 def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
-    size = vocabulary.padded_size
-    special = [token_id for token_id in range(size) if not vocabulary.is_text(token_id)]
+    size, known = vocabulary.padded_size, len(vocabulary.token_bytes)
+    texts = [*vocabulary.token_bytes, *[None] * (size - known)]
+    special = [token_id for token_id, data in enumerate(texts) if data is None]
 
     class Tokens:
         """What TokenizerWrapper reads."""
@@ -352,10 +354,7 @@ def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
         bos_token_id = None
         special_token_ids = special
         # The first byte marks a special token for the library; a name keeps them apart.
-        tokens = [
-            vocabulary.token_bytes[token_id] if vocabulary.is_text(token_id) else b"\xff<|%d|>" % token_id
-            for token_id in range(size)
-        ]
+        tokens = [b"\xff<|%d|>" % token_id if data is None else data for token_id, data in enumerate(texts)]
 
         def __call__(self, text: bytes | str) -> list[int]:
             try:

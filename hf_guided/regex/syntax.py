@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 if TYPE_CHECKING:
     from lark import Lark, Token
+    from lark.common import LexerConf
 
 _HEX = "[0-9a-fA-F]"
 ESCAPE = (
@@ -102,6 +103,13 @@ def parse(pattern: str, dialect: str) -> Alternatives:
 @lru_cache(maxsize=4)
 def _parser(brackets: str, braces: str) -> Lark:
     from lark import Lark, Transformer, v_args
+    from lark.lexer import ContextualLexer
+
+    def lexer(conf: LexerConf, *args: Any, **kwargs: Any) -> ContextualLexer:
+        # These terminals are sound. To compare each with each, as is done where interegular is installed, would take
+        # longer than all else.
+        conf.skip_validation = True
+        return ContextualLexer(conf, *args, **kwargs)
 
     @v_args(inline=True)
     class Tree(Transformer):  # type: ignore[type-arg]
@@ -123,4 +131,4 @@ def _parser(brackets: str, braces: str) -> Lark:
         look = group
 
     forms = {"class": _CLASS[brackets].replace("/", r"\/"), "times": _TIMES[braces]}
-    return Lark(_GRAMMAR % forms, parser="lalr", transformer=Tree())
+    return Lark(_GRAMMAR % forms, parser="lalr", transformer=Tree(), _plugins={"ContextualLexer": lexer})

@@ -6,10 +6,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..constraints.json_style import JsonStyle
-from ..regex import EMPTY, Node, concat, parse_fullmatch, text
+from ..regex import EMPTY, CharSet, Node, alt, chars, concat, repeat, text
 
 COLUMNS = 8  # of indentation for each open bracket, at most
 MAX_COLUMNS, MAX_TABS = 40, 10  # of indentation at most, however deep, or where the depth is not known
+_SPACE = chars(CharSet.of(" \t\n\r"))
 _SEPARATORS = {"compact": (", ", ": "), "minified": (",", ":")}
 
 
@@ -58,18 +59,19 @@ def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
     if style.whitespace != "flexible":
         return _plain(*_SEPARATORS[style.whitespace])
     if style.max_space is not None:
-        return _spaced(parse_fullmatch(rf"[ \t\n\r]{{0,{style.max_space}}}"))
+        return _spaced(repeat(_SPACE, 0, style.max_space))
     # Between two tokens of JSON: nothing, a space, or a new line with its indentation. It comes at most once between
     # two tokens, so a model that likes white space cannot continue for ever.
     columns = MAX_COLUMNS if level is None else min(COLUMNS * level, MAX_COLUMNS)
     tabs = MAX_TABS if level is None else min(level, MAX_TABS)
-    return _spaced(parse_fullmatch(rf"(?:\x20|\n\x20{{0,{columns}}}|\n\t{{1,{tabs}}})?"))
+    indented = (concat(text("\n"), repeat(text(" "), 0, columns)), concat(text("\n"), repeat(text("\t"), 1, tabs)))
+    return _spaced(repeat(alt(text(" "), *indented), 0, 1))
 
 
 @lru_cache(maxsize=256)  # clients choose the style: a tag has max_whitespace_cnt
 def layout_around(style: JsonStyle, level: int | None = None) -> Layout:
     """As ``layout_of``, with everything that any engine accepts: some engines bound white space differently."""
-    return _spaced(parse_fullmatch(r"[ \t\n\r]*")) if style.is_flexible else layout_of(style, level)
+    return _spaced(repeat(_SPACE, 0, None)) if style.is_flexible else layout_of(style, level)
 
 
 def _plain(comma: str, colon: str) -> Layout:
