@@ -135,7 +135,7 @@ class LanguageTables:
             worst=0 if counted is None else int(counted[counted < NEVER].max(initial=0)),
             start=dfa.start,
             can_end=can_end,
-            free_moves=None if thinking is None else torch.from_numpy(np.array(thinking.free_moves)).to(device),
+            free_moves=None if thinking is None else torch.from_numpy(thinking.free_moves()).to(device),
             forced_moves=None if thinking is None else torch.from_numpy(thinking.forced_moves).to(device),
             forced_within=0 if thinking is None or not budget else thinking.forced_within,
         )

@@ -8,12 +8,13 @@ They are the numbers after the automaton's own states, of three kinds:
   state: it is in the free one, and the ending one stands in for it where tokens are counted.
 - opening: one for each token of the start marker that is still to come.
 
-A special token of a marker has no bytes, and a token that contains the end of the marker begins the answer too; a table
-over the tokens says both.
+A special token of a marker has no bytes, and a token that contains the end of the marker begins the answer too. Those
+are looked up one by one; where other tokens lead is a table that all constraints after these markers share.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
@@ -79,13 +80,13 @@ class ThinkingLanguage:
 
     @classmethod
     def of(cls, engine: ReasoningEngine) -> ThinkingLanguage:
-        """That of a row that thinks first, whose answer is the automaton's; made once for each gate and language."""
-        gate, answer = engine.prefixes.gate, engine.answer_engine
+        """That of a row that thinks first, whose answer is the automaton's; rows with other limits share it."""
+        answer, markers = engine.answer_engine, replace(engine.prefixes.gate.reasoning, max_tokens=None)
         assert isinstance(answer, AutomatonEngine), "eligibility.py lets no other engine in"
         made = answer.language.derived
-        if gate not in made:
-            made[gate] = cls(answer.language, engine.prefixes)
-        found: ThinkingLanguage = made[gate]
+        if markers not in made:
+            made.setdefault(markers, cls(answer.language, engine.prefixes))
+        found: ThinkingLanguage = made[markers]
         return found
 
     def state_of(self, engine: ReasoningEngine) -> int:
@@ -98,36 +99,44 @@ class ThinkingLanguage:
 
     def think_until(self, engine: ReasoningEngine) -> int | None:
         """The number of further tokens after which a row has to end its thinking; None without a limit."""
-        most, state = self._gate.reasoning.max_tokens, engine.state
+        most, state = engine.prefixes.gate.reasoning.max_tokens, engine.state
         return None if most is None else max(0, most - state.thought) + state.unwritten
 
     def move(self, state: int, token_id: int) -> int:
         """As ``Language.move``; a row that has to end its thinking may take fewer tokens."""
         if state < self._first_free:
             return self.language.move(state, token_id)
-        if not 0 <= token_id < self.free_moves.shape[1]:
+        if not 0 <= token_id < len(self.language.token_bytes):
             return 0
         place = state - self._first_free
-        if place < self._end_length:
-            return int(self.free_moves[place, token_id])
-        only, target = self.forced_moves[place - self._end_length].tolist()
-        return int(target) if token_id == only else 0
+        if place >= self._end_length:
+            only, target = self.forced_moves[place - self._end_length].tolist()
+            return int(target) if token_id == only else 0
+        if not self._prefixes.words(place)[token_id >> 5] >> (token_id & 31) & 1:
+            return 0
+        matched = int(self._after_text[place, token_id])
+        return self._moved(place, token_id) if self._is_apart(token_id, matched) else self._first_free + matched
 
-    @cached_property
     def free_moves(self) -> NDArray[np.int32]:
         """(end_length, tokens) int32: where a row that may think on is led by each token; 0 for refused ones."""
-        after_text = text_moves(self._gate, self.language.walk.tokens)
-        moves = np.zeros_like(after_text)
+        moves = np.zeros_like(self._after_text)
         special = np.array([data is None for data in self.language.token_bytes])
         for matched, found in enumerate(moves):
             words = self._prefixes.words(matched)
             may = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(found)].astype(np.bool_)
-            found[may] = self._first_free + after_text[matched, may]
-            apart = special | (after_text[matched] == self._end_length)  # those that end the marker
+            found[may] = self._first_free + self._after_text[matched, may]
+            apart = special | (self._after_text[matched] == self._end_length)
             for token_id in np.flatnonzero(may & apart).tolist():
                 found[token_id] = self._moved(matched, token_id)
-        moves.flags.writeable = False
         return moves
+
+    @property
+    def _after_text(self) -> NDArray[np.int32]:
+        return text_moves(self._gate, self.language.walk.tokens)
+
+    def _is_apart(self, token_id: int, matched: int) -> bool:
+        """Whether a token is special, or ends the marker."""
+        return matched == self._end_length or self.language.token_bytes[token_id] is None
 
     @cached_property
     def forced_moves(self) -> NDArray[np.int32]:
