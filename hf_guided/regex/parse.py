@@ -15,6 +15,7 @@ from .assertions import Branch, Edge, Look, Piece, language
 from .ast import ANYTHING, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat
 from .dialect import Dialect, Flags, back_reference
 from .errors import UnsupportedRegex
+from .stored import stored
 from .syntax import Alternatives, Group, Item, PatternSyntaxError, Repeated
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ def parse_search(pattern: str) -> Node:
         re.error: it compiles in none of them.
         UnsupportedRegex: as ``parse_fullmatch``.
     """
+    found = stored(pattern)
+    return parsed_search(pattern) if found is None else found
+
+
+def parsed_search(pattern: str) -> Node:
+    """As ``parse_search``, without a look at the stored patterns."""
     with _shallow():
         return _search(pattern)
 
