@@ -30,7 +30,7 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
-from ..regex import Emptiness, UnsupportedRegex, literal, parse_fullmatch, to_lark
+from ..regex import MAX_PROOF, Emptiness, UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
@@ -181,8 +181,10 @@ class LLGuidanceBackend(PortableAdapter):
         if isinstance(constraint, Regex):
             try:
                 node = parse_fullmatch(constraint.pattern)
-                if Emptiness()(node):
-                    raise UnsupportedRegex("the pattern matches nothing")
+                if (empty := Emptiness(MAX_PROOF, MAX_PROOF).verdict(node)) is not False:
+                    raise UnsupportedRegex(
+                        "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
+                    )
                 return f"start: TEXT\nTEXT: {to_lark(node)}"
             except UnsupportedRegex as error:
                 raise self._unsupported("regex", str(error)) from None

@@ -24,7 +24,7 @@ from .ast import (
     text,
 )
 from .charset import ALL, CharSet
-from .empty import Emptiness
+from .empty import MAX_ALL_PROOFS, MAX_PROOF, Emptiness
 from .errors import UnsupportedRegex
 from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
@@ -42,6 +42,8 @@ __all__ = [
     "Chars",
     "Concat",
     "Empty",
+    "MAX_ALL_PROOFS",
+    "MAX_PROOF",
     "Emptiness",
     "Node",
     "Not",

@@ -34,8 +34,10 @@ from .charset import ALL, CharSet
 
 MAX_NODES = 1_000  # to be looked at in one search: two milliseconds or three
 MAX_ALL_NODES = 10_000  # in all searches
-MAX_CLASSES = 16  # of first characters that have to be distinguished
+MAX_PROOF, MAX_ALL_PROOFS = 20_000, 100_000  # the same where something depends on the answer
+MAX_CLASSES = 64  # of first characters that have to be distinguished
 RANGES = 20  # of characters that weigh as much as a node
+PARTS = 8  # of a node, of which most are the characters of words, that weigh as much as a node
 _CHARACTER = Chars(ALL)
 
 
@@ -49,18 +51,21 @@ class Emptiness:
 
     def __init__(self, most: int = MAX_NODES, most_of_all: int = MAX_ALL_NODES) -> None:
         self._most, self._left = most, most_of_all
-        self._known: dict[Node, bool] = {}
+        self._known: dict[Node, bool | None] = {}
 
     def __call__(self, node: Node) -> bool:
         """Whether the language surely has no string."""
+        return self.verdict(node) is True
+
+    def verdict(self, node: Node) -> bool | None:
+        """Whether the language has no string; None if the search gave up."""
         if is_plain(node) or node.nullable:
             return node == NOTHING
-        known = self._known.get(node)
-        if known is None:
-            known = self._known[node] = self._is_empty(node)
-        return known
+        if node not in self._known:
+            self._known[node] = self._is_empty(node)
+        return self._known[node]
 
-    def _is_empty(self, node: Node) -> bool:
+    def _is_empty(self, node: Node) -> bool | None:
         if isinstance(node, And):
             if (meet := _lengths_meet(node.parts)) is not None:
                 return not meet
@@ -78,7 +83,7 @@ class Emptiness:
                         seen.add(following)
                         todo.append(following)
         except _GaveUp:
-            return False
+            return None
         finally:
             self._left -= search.visited
         return True
@@ -164,6 +169,7 @@ class _Search:
         self.visited = 0
         self._most = most
         self._known: dict[tuple[Node, str], Node] = {}
+        self._told_apart: set[frozenset[CharSet]] = set()
 
     def after(self, node: Node) -> Iterator[Node]:
         """The derivatives by one character, without plainly empty ones; the likeliest to have a string last."""
@@ -172,7 +178,9 @@ class _Search:
             yield EMPTY
             return
         firsts = _firsts(node)
-        self._visit(sum(len(charset.ranges) for charset in firsts) // RANGES)
+        if firsts not in self._told_apart:
+            self._told_apart.add(firsts)
+            self._visit(sum(len(charset.ranges) for charset in firsts) // RANGES)
         for charset in _distinct_classes(firsts):
             following = self._derivative(node, next(iter(charset)))
             if following != NOTHING:
@@ -189,7 +197,7 @@ class _Search:
         known = self._known.get((node, character))
         if known is None:
             parts = node.parts if isinstance(node, Concat) else node.branches if isinstance(node, Alt) else ()
-            self._visit(1 + len(parts))
+            self._visit(1 + len(parts) // PARTS)
             known = self._known[node, character] = self._derived(node, character)
         return known
 

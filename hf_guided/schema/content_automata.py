@@ -180,7 +180,7 @@ def _others(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, .
     allowed = complement(_any_of(clause))
     if clause.names:
         allowed = both(allowed, n.written_names(clause.names))
-    classes = _classes(n, allowed, patterns)
+    classes = _classes(n, clause.origin, allowed, patterns)
     if classes is None:
         n.lose_at(clause.origin, "patternProperties", f"splits names into more than {MAX_NAME_CLASSES} kinds")
         return (Entry(allowed, ANY),)
@@ -192,21 +192,23 @@ def _others(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, .
     return tuple(entries)
 
 
-def _classes(n: Normalizer, allowed: Node, patterns: tuple[Names, ...]) -> dict[frozenset[Names], Node] | None:
+def _classes(
+    n: Normalizer, pointer: str, allowed: Node, patterns: tuple[Names, ...]
+) -> dict[frozenset[Names], Node] | None:
     """For each set of patterns that a name may match, and no others, the names that do; None if there are too many."""
-    if n.is_empty(allowed):
+    if n.is_empty(allowed, pointer, "propertyNames"):
         return {}
     classes: dict[frozenset[Names], Node] = {frozenset(): allowed}
     for pattern in patterns:
         split: dict[frozenset[Names], Node] = {}
         for matched, names in classes.items():
             inside = both(names, pattern.language)
-            if n.is_empty(inside):
+            if n.is_empty(inside, pointer, "patternProperties"):
                 split[matched] = names
                 continue
             split[matched | {pattern}] = inside
             outside = both(names, complement(pattern.language))
-            if not n.is_empty(outside):
+            if not n.is_empty(outside, pointer, "patternProperties"):
                 split[matched] = outside
         classes = split
         if len(classes) > MAX_NAME_CLASSES:
@@ -250,7 +252,8 @@ def _with_a_member(n: Normalizer, clause: ObjectClause, closed: bool) -> Iterato
         wanted = tuple(
             Entry(names, all_of(entry.value, needed.value))
             for entry in _others(n, clause, closed)
-            if isinstance(entry.name, Node) and not n.is_empty(names := both(entry.name, needed.names))
+            if isinstance(entry.name, Node)
+            and not n.is_empty(names := both(entry.name, needed.names), clause.origin, "patternProperties")
         )
         last = automaton.state()
         for end in automaton.accepting:

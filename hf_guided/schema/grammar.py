@@ -16,7 +16,17 @@ from ..errors import CompileLimitExceeded, InvalidConstraint
 from .content_automata import ContentAutomaton, Edge, array_automaton, object_automata
 from .normalize import Normalizer
 from .scalars import has_text
-from .shapes import ANY, UNIVERSE, ArrayClause, Clause, ObjectClause, Position
+from .shapes import (
+    ANY,
+    UNIVERSE,
+    ArrayClause,
+    Clause,
+    ObjectClause,
+    Position,
+    StringClause,
+    pointer_of,
+    string_language,
+)
 
 MAX_POSITIONS = 10_000
 
@@ -102,13 +112,23 @@ def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling
                     content.any_object = True
                 else:
                     content.objects += object_automata(n, clause, closed=closed)
-            elif has_text(clause, spelling):
+            elif _has_text(n, position, clause, spelling):
                 content.scalars.append(clause)
     if content.any_array:
         content.arrays = []
     if content.any_object:
         content.objects = []
     return content
+
+
+def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spelling) -> bool:
+    """Whether a scalar is written, as far as that can be told; if it cannot, that is a loss."""
+    if isinstance(clause, StringClause) and clause.values is None:
+        return not n.is_empty(string_language(clause), pointer_of(position), "pattern")
+    written = has_text(clause, spelling)
+    if written is None:
+        n.lose_at(pointer_of(position), "multipleOf", "takes too long to tell whether any number satisfies it")
+    return written is not False
 
 
 def _alive(contents_of: dict[Position, Content]) -> set[Position]:

@@ -18,7 +18,7 @@ from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, 
 from ..constraints.json_style import Spelling
 from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss
-from ..regex import Emptiness, Node, alt
+from ..regex import MAX_ALL_PROOFS, MAX_PROOF, Emptiness, Node, alt
 from . import assertions
 from .applicators import APPLY, referred
 from .combine import intersection, is_plainly_empty, size, union
@@ -63,7 +63,7 @@ class Normalizer(SchemaContext):
         self._under_way: list[Term] = []
         self.formats: dict[str, Subschema] = {}  # equal schemas, created once each
         self._work = 0
-        self._emptiness = Emptiness()
+        self._emptiness, self._proofs = Emptiness(), Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
         if documents.unread_vocabulary:
             self.lose(documents.root, "$schema", f"its metaschema has no {documents.unread_vocabulary} vocabulary")
 
@@ -139,15 +139,28 @@ class Normalizer(SchemaContext):
         strings = (clause for clause in self.shape(position).get("string", ()) if isinstance(clause, StringClause))
         return alt(*map(canonical_strings, strings))
 
-    def is_empty(self, language: Node) -> bool:
-        """Whether a language is known to have no string."""
-        return self._emptiness(language)
+    def is_empty(self, language: Node, pointer: str, keyword: str) -> bool:
+        """Whether a language has no string.
+
+        It is a loss if that is too hard to find out: a text that begins with such a string may have no end.
+
+        Args:
+            language: of strings or names.
+            pointer: of the schema that they are in.
+            keyword: its keyword that makes it hard.
+        """
+        empty = self._emptiness.verdict(language)
+        if empty is None:
+            empty = self._proofs.verdict(language)
+        if empty is None:
+            self.lose_at(pointer, keyword, "takes too long to tell whether any string satisfies all that is said here")
+        return empty is True
 
     @override
     def is_plainly_empty(self, clause: Clause) -> bool:
         if is_plainly_empty(clause):
             return True
-        return isinstance(clause, StringClause) and clause.values is None and self.is_empty(string_language(clause))
+        return isinstance(clause, StringClause) and clause.values is None and self._emptiness(string_language(clause))
 
     # -- terms -------------------------------------------------------------------------------------------------------
 

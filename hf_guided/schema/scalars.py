@@ -14,6 +14,7 @@ from typing import Any
 from ..constraints.json_style import Spelling
 from ..regex import (
     ANYTHING,
+    MAX_PROOF,
     NOTHING,
     Emptiness,
     Node,
@@ -31,7 +32,6 @@ from .ranges import but_for_untold, listed_numbers, number_language, whole_bound
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 
 MAX_FACTOR = 100_000  # of multipleOf: the number of states that llguidance's lexer may have
-MAX_SEARCH = 20_000  # nodes looked at for a number of a clause: ten milliseconds at most
 _EXACT = 2**53  # it computes with doubles
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
 _LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
@@ -138,18 +138,19 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
 
 
 @lru_cache(maxsize=4096)
-def has_text(clause: Clause, spelling: Spelling) -> bool:
+def has_text(clause: Clause, spelling: Spelling) -> bool | None:
     """Whether any value of a clause is written: between two floats there are numbers that no float represents.
 
-    Where that is hard to decide the answer is True.
+    None where that is too hard to tell. Strings that are not listed all have texts.
     """
     if (listed := listed_texts(clause, spelling)) is not None:
         return next(listed, None) is not None
     if isinstance(clause, NumberClause):
         language = language_of(clause, spelling)
         language = numbers_without_undecided(clause, spelling) if language is None else language
-        return not Emptiness(MAX_SEARCH, MAX_SEARCH)(language)
-    return True  # of strings one has been looked for before, and each has a text
+        empty = Emptiness(MAX_PROOF, MAX_PROOF).verdict(language)
+        return None if empty is None else not empty
+    return True
 
 
 def numbers_without_undecided(clause: NumberClause, spelling: Spelling) -> Node:

@@ -286,6 +286,11 @@ def all_of(*positions: Position) -> Position:
     return NEVER if len(merged) > 1 and merged >= NEVER else merged
 
 
+def pointer_of(position: Position) -> str:
+    """The pointer of the first schema that a position has to satisfy."""
+    return min((term.schema for term in position), key=lambda schema: schema.order).pointer
+
+
 def string_language(clause: StringClause) -> Node:
     """All strings of a clause, as one language."""
     if clause.values is not None:

@@ -23,7 +23,7 @@ from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
 from .ranges import remainder_states, undecided_factors
 from .scalars import constant_language, language_of, listed_texts, numbers_without_undecided, quoted, without
-from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
+from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position, pointer_of
 
 MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
 
@@ -150,7 +150,7 @@ def _check_remainders(position: Position, clause: Clause) -> None:
         for factor in undecided_factors(clause):
             if remainder_states(factor) > MAX_REMAINDERS:
                 reason = f"{factor} has more than {MAX_REMAINDERS} remainders to distinguish"
-                raise NotRegular(clause.origin or _pointer(position), "multipleOf", reason)
+                raise NotRegular(clause.origin or pointer_of(position), "multipleOf", reason)
 
 
 def _check_finite(root: Position, contents_of: Mapping[Position, Content]) -> None:
@@ -163,7 +163,7 @@ def _check_finite(root: Position, contents_of: Mapping[Position, Content]) -> No
     def enter(position: Position) -> None:
         content = contents_of[position]
         if content.any_array or content.any_object:
-            raise NotRegular(_pointer(position), "", "anything is allowed in it")
+            raise NotRegular(pointer_of(position), "", "anything is allowed in it")
         under_way[position] = iter(dict.fromkeys(_children(content)))
 
     enter(root)
@@ -174,9 +174,9 @@ def _check_finite(root: Position, contents_of: Mapping[Position, Content]) -> No
             del under_way[position]
             done.add(position)
         elif child == ANY:
-            raise NotRegular(_pointer(position), "", "any value is allowed here")
+            raise NotRegular(pointer_of(position), "", "any value is allowed here")
         elif child in under_way:
-            raise NotRegular(_pointer(child), "", "the schema refers to itself")
+            raise NotRegular(pointer_of(child), "", "the schema refers to itself")
         elif child not in done:
             enter(child)
 
@@ -419,7 +419,3 @@ class _Entries:
         """One entry, and the white space after it."""
         for entry in edge.entries:
             self._writer.entry(entry, before, self._spaced(after), self._inside, self._layout)
-
-
-def _pointer(position: Position) -> str:
-    return min((term.schema for term in position), key=lambda schema: schema.order).pointer

@@ -1,0 +1,81 @@
+"""Patterns that rule each other out far into the text: found before the first token, never met as a dead end."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+import hf_guided as hg
+from tests import vocabularies
+
+LENGTH = 7 * 11 * 13  # the shortest string of all three
+
+
+@cache
+def guide() -> hg.Guide:
+    tokenizer = vocabularies.demo()
+    return hg.Guide(tokenizer, len(tokenizer))
+
+
+def all_three(most: int) -> dict[str, Any]:
+    patterns = [{"pattern": f"^(a{{{step}}})*$"} for step in (7, 11, 13)]
+    return {"type": "string", "allOf": patterns, "minLength": 1, "maxLength": most}
+
+
+def takes(constraint: Any, text: str, backend: str = "auto") -> bool:
+    """Whether the text can be written, though it need not end there."""
+    return all(
+        map(guide().compile(constraint, backend).matcher().accept_token, guide().vocabulary.encode_bytes(text.encode()))
+    )
+
+
+REGEX = "(?=(?:a{7})*$)(?=(?:a{11})*$)(?=(?:a{13})*$)a{1,%d}"
+
+
+@pytest.mark.parametrize("backend", ["auto", "llguidance", "automaton"])
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        all_three(LENGTH - 1),
+        {"type": "array", "items": all_three(LENGTH - 1), "minItems": 1},
+        {"type": "object", "properties": {"x": all_three(LENGTH - 1)}, "required": ["x"]},
+        {"type": "object", "propertyNames": all_three(LENGTH - 1), "additionalProperties": True, "minProperties": 1},
+    ],
+    ids=["string", "items", "required", "names"],
+)
+def test_a_schema_without_values_is_refused(constraint: Any, backend: str) -> None:
+    with pytest.raises(hg.ConstraintError):
+        guide().compile(constraint, backend)
+
+
+@pytest.mark.parametrize("backend", ["auto", "llguidance"])
+def test_a_regex_without_texts_is_refused(backend: str) -> None:
+    with pytest.raises(hg.ConstraintError):
+        guide().compile(hg.Regex(REGEX % (LENGTH - 1)), backend)
+    assert takes(hg.Regex(REGEX % LENGTH), "a" * LENGTH, backend)
+
+
+@pytest.mark.parametrize("backend", ["auto", "llguidance", "automaton"])
+def test_a_place_without_values_is_never_begun(backend: str) -> None:
+    inside = {"properties": {"x": all_three(LENGTH - 1), "y": {"type": "integer"}}, "type": "object"}
+    assert takes(inside, '{"y": 1}', backend) and not takes(inside, '{"x"', backend)
+    items = {"type": "array", "items": all_three(LENGTH - 1)}
+    assert takes(items, "[]", backend) and not takes(items, '["', backend)
+    names = {"type": "object", "patternProperties": {"^b": {"type": "integer"}}, "propertyNames": all_three(LENGTH - 1)}
+    assert takes(names, "{}", backend) and not takes(names, '{"a', backend)
+
+
+def test_one_character_more_and_there_is_a_value() -> None:
+    assert takes(all_three(LENGTH), f'"{"a" * LENGTH}"')
+
+
+def test_what_is_too_hard_to_tell_is_refused_and_can_be_allowed() -> None:
+    """No text was ever found for these patterns, nor a proof that there is none."""
+    patterns = ["^([a-z][0-9])+$", "((c1d3g3).{4,8}){6,6}", "(t|8){10,10}..$", "^z9((.){10,10}){10,10}z9$"]
+    schema = {"type": "string", "allOf": [{"pattern": pattern} for pattern in patterns]}
+    with pytest.raises(hg.UnsupportedConstraint, match="takes too long to tell"):
+        guide().compile(schema, "llguidance")
+    relaxed = hg.JsonSchema(schema, on_unsupported="validate")
+    assert takes(relaxed, '"z9', "llguidance")
