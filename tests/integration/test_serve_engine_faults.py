@@ -272,17 +272,21 @@ def test_a_dead_thread_is_replaced(kind: type[BaseException], monkeypatch: pytes
         expected = finished(shared, made)
         step = ContinuousBatchProcessor._generation_step
         for died in range(1, repeats(1, 4) + 1):
-            steps = [0]
+            steps, all_are_there = [0], threading.Event()
 
-            def broken(self: Any, model: Any, steps: list[int] = steps) -> None:
+            def broken(
+                self: Any, model: Any, steps: list[int] = steps, all_are_there: threading.Event = all_are_there
+            ) -> None:
                 steps[0] += 1
                 if steps[0] == 4:
+                    assert all_are_there.wait(60)  # one that came later would meet the next thread
                     monkeypatch.setattr(ContinuousBatchProcessor, "_generation_step", step)
                     raise error
                 step(self, model)
 
             monkeypatch.setattr(ContinuousBatchProcessor, "_generation_step", broken)
             clients = [Client(shared, made) for _ in range(3)]
+            all_are_there.set()
             for client in clients:
                 assert "the generation thread has died" in str(client.error())
             assert finished(shared, made) == expected
