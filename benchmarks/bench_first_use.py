@@ -1,8 +1,8 @@
 """How much longer does the first constraint of a kind take in a process than the next one?
 
 A sample is a fresh process with Tekken's 131,072 tokens. It makes a Guide and compiles two plain schemas, which loads
-what every schema needs; that is the row "loading", without imports. Then it compiles two schemas that use the same feature, each to its
-first mask. Rows go to benchmarks/results/first_use.csv.
+what every schema needs; that is the row "loading", without imports. Then it compiles two schemas that use the same
+feature, each to its first mask. Rows go to benchmarks/results/first_use.csv.
 
     python -m benchmarks.bench_first_use [--samples 3] [--only NAME ...]
 """
