@@ -81,7 +81,7 @@ class TagLark(TagPieces):
                 written.append(self._expression(self._without_end(part), more))
             else:
                 whole = both(part, NOT_EMPTY) if part.nullable else part  # an empty terminal would match anywhere
-                if self._is_empty(whole):
+                if self._is_empty(whole, ""):
                     if not part.nullable:
                         raise impossible("a part", "")
                     continue

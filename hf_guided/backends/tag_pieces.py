@@ -19,6 +19,8 @@ from ..regex import (
     ALL,
     ANYTHING,
     EMPTY,
+    MAX_ALL_PROOFS,
+    MAX_PROOF,
     Emptiness,
     Node,
     UnsupportedRegex,
@@ -93,7 +95,7 @@ class TagPieces(ABC):
     """
 
     def __init__(self, tag: Format):
-        self._is_empty = Emptiness()
+        self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
         self._ended: set[Node] = set()  # languages that end where the first of their marks ends
         self._is_older = "format" not in tag
         self._tag_format: Format = _triggered(tag) if self._is_older else tag["format"]
@@ -116,9 +118,16 @@ class TagPieces(ABC):
             node = parse_fullmatch(node_format["pattern"])
         except UnsupportedRegex as error:
             raise unsupported(pointer, "pattern", str(error)) from None
-        if self._is_empty(node):
+        if self._is_empty(node, pointer):
             raise impossible(f"the pattern at {pointer}/pattern", pointer)
         return (node,)
+
+    def _is_empty(self, node: Node, pointer: str) -> bool:
+        """Whether a language has no text; UnsupportedConstraint if it takes too long to tell."""
+        empty = self._emptiness.verdict(node)
+        if empty is None:
+            raise unsupported(pointer, "pattern", "takes too long to tell whether it matches any text")
+        return empty
 
     def _any_text(self, node_format: Format, pointer: str) -> Piece:
         return (self._free(node_format, pointer),)

@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 from ..constraints.tool_xml import NAME, XmlStyle
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import NOTHING, Emptiness, Node, alt, both, concat, matches, parse_fullmatch, text
+from ..regex import (
+    MAX_ALL_PROOFS,
+    MAX_PROOF,
+    NOTHING,
+    Emptiness,
+    Node,
+    alt,
+    both,
+    concat,
+    matches,
+    parse_fullmatch,
+    text,
+)
 from .content_automata import Entry
 from .grammar import Content
 from .scalars import without
@@ -39,7 +51,7 @@ class XmlElements:
 
     def __init__(self, style: XmlStyle, language: Callable[[Clause], Node | None]):
         self._style, self._language = style, language
-        self._is_empty = Emptiness()
+        self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
 
     def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
         """The elements whose values have no children, marks included, and the clauses that are no regular language."""
@@ -82,7 +94,10 @@ class XmlElements:
 
     def _raw(self, clause: StringClause) -> Node:
         language = without(canonical_strings(clause), self._style.marks)
-        return NOTHING if self._is_empty(language) else language
+        empty = self._emptiness.verdict(language)
+        if empty is None:
+            raise unsayable("strings of which it takes too long to tell whether there are any")
+        return NOTHING if empty else language
 
 
 def unsayable(what: str) -> UnsupportedConstraint:

@@ -79,3 +79,16 @@ def test_what_is_too_hard_to_tell_is_refused_and_can_be_allowed() -> None:
         guide().compile(schema, "llguidance")
     relaxed = hg.JsonSchema(schema, on_unsupported="validate")
     assert takes(relaxed, '"z9', "llguidance")
+
+
+@pytest.mark.parametrize("most", [LENGTH - 1, LENGTH])
+def test_patterns_in_tags_and_in_elements(most: int) -> None:
+    tag = hg.StructuralTag({"type": "structural_tag", "format": {"type": "regex", "pattern": REGEX % most}})
+    parameters = {"type": "object", "properties": {"x": all_three(most)}, "required": ["x"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    for constraint in (tag, hg.ToolCalls([tool], format="qwen_3_coder", choice="required")):
+        if most < LENGTH:
+            with pytest.raises(hg.ConstraintError):
+                guide().compile(constraint, "llguidance")
+        else:
+            assert guide().compile(constraint, "llguidance").matcher()
