@@ -12,12 +12,21 @@ from torch import Tensor
 
 from .backends.base import CompiledConstraint
 from .backends.compiler import Compiler, CompilerStats
-from .backends.grammar_text import grammar_text
+from .backends.grammar_text import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.values import Constraint
-from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel, reading, shown
+from .errors import (
+    BatchSizeError,
+    InvalidArgument,
+    InvalidConstraint,
+    StopTokenError,
+    UnsupportedConstraint,
+    UnsupportedModel,
+    reading,
+    shown,
+)
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder
@@ -214,7 +223,10 @@ class Guide:
 
     def _grammar_text(self, constraint: Any, backend: str) -> str:
         check("backend", backend, SHARED_BACKEND)
-        return grammar_text(self.compile(constraint, backend), self.vocabulary)
+        try:
+            return grammar_text(self.compile(constraint, backend), self.vocabulary)
+        except UnsupportedConstraint as error:
+            raise not_shared(backend, error) from None
 
     @takes_only_its_arguments(PROCESSOR)
     @reading("Guide.logits_processor")

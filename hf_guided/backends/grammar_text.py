@@ -41,7 +41,18 @@ def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
         UnsupportedConstraint: the text would have another meaning in another process.
     """
     if compiled.backend == "llguidance" and compiled.vocabulary is not vocabulary:
-        reason = 'llguidance takes special tokens for text only in hf-guided; use backend="xgrammar"'
+        reason = "llguidance takes special tokens for text only in hf-guided"
         loss = Loss("", compiled.constraint.kind, reason)
         raise UnsupportedConstraint("this grammar writes special tokens", (loss,))
     return cast(PrintedEngine, compiled.new_engine()).grammar_text()
+
+
+def not_shared(backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:
+    """The error of a compile, with the next steps of someone whose server decodes with this library."""
+    what = str(error).partition("\n")[0].partition("; ")[0]
+    other = "llguidance" if backend == "xgrammar" else "xgrammar"
+    return UnsupportedConstraint(
+        f'{what}; pass backend="{other}" if the server can decode with {other}, change the constraint, or wrap a '
+        'schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to Guide.read to check the finished text',
+        error.losses,
+    )

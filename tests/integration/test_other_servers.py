@@ -161,6 +161,7 @@ def test_what_the_library_would_lose_is_refused_unless_allowed(export: str) -> N
     with pytest.raises(hg.UnsupportedConstraint) as refused:
         getattr(guide(), export)(schema)
     assert [loss.keyword for loss in refused.value.losses] == ["multipleOf"]
+    assert 'backend="llguidance"' in str(refused.value) and "auto" not in str(refused.value)
     relaxed = hg.JsonSchema(schema, on_unsupported="validate")
     assert "root ::=" in next(iter(getattr(guide(), export)(relaxed).values()))
     with pytest.raises(hg.InvalidArgument, match='vLLM calls llguidance "guidance"'):
