@@ -277,4 +277,7 @@ def libraries_of(arguments: argparse.Namespace) -> list[str]:
     """The names of the libraries to run."""
     ours = {HFGuided.spelling: HFGuided.name, HFGuidedAnySpelling.spelling: HFGuidedAnySpelling.name}
     left_out = set() if arguments.spelling is None else set(ours.values()) - {ours[arguments.spelling]}
-    return [name for name in arguments.library if name not in left_out]
+    names = [name for name in arguments.library if name not in left_out]
+    if not names:
+        raise SystemExit(f"--spelling {arguments.spelling} leaves out all of --library; leave one of the two out")
+    return names
