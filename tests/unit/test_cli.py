@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import re
@@ -123,13 +124,7 @@ def test_spelling_option(given, expected, schema_file, capsys, monkeypatch):
     capsys.readouterr()
     assert run("audit", schema_file, *given) == 0
     assert f"spelling: {expected}" in capsys.readouterr().out
-    options = []
-    monkeypatch.setattr("hf_guided.serve.app.build_app", options.append)
-    monkeypatch.setattr(
-        "hf_guided.serve.app.Server", lambda app, options, say: SimpleNamespace(run=int, left_running=0)
-    )
-    assert run("serve", "demo", *given) == 0
-    assert options[0].spelling == (given[1] if given else None)
+    assert served_with(monkeypatch, *given).spelling == (given[1] if given else None)
 
 
 def test_spelling_option_needs_a_schema(capsys):
@@ -316,11 +311,13 @@ def test_doctor_lists_versions_and_reasons_for_missing_kernels(capsys):
 def served_with(monkeypatch, *arguments: str) -> Any:
     """The options of the server that a command line starts."""
     options: list[Any] = []
+    order: list[str] = []
     monkeypatch.setattr("hf_guided.serve.app.build_app", options.append)
-    monkeypatch.setattr(
-        "hf_guided.serve.app.Server", lambda app, options, say: SimpleNamespace(run=int, left_running=0)
-    )
+    monkeypatch.setattr(gc, "freeze", lambda: order.append("what is loaded is frozen"))
+    server = SimpleNamespace(run=lambda: order.append("it serves"), left_running=0)
+    monkeypatch.setattr("hf_guided.serve.app.Server", lambda app, options, say: server)
     assert run("serve", "demo", *arguments) == 0
+    assert order == ["what is loaded is frozen", "it serves"]
     return options[0]
 
 
