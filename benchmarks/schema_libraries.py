@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 import hf_guided as hg
 from hf_guided.backends.compiler import Compiler
-from hf_guided.constraints.json_style import Spelling
+from hf_guided.constraints.json_style import KeyOrder, Spelling
 from hf_guided.options import CompilerOptions
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -78,6 +78,7 @@ class SchemaLibrary(ABC):
 class HFGuided(SchemaLibrary):
     name = package = "hf-guided"
     spelling: Spelling = "canonical"
+    key_order: KeyOrder = "declared"
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -85,7 +86,9 @@ class HFGuided(SchemaLibrary):
         self._compiler = Compiler(vocabulary, CompilerOptions(tiering=False))
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        constraint = hg.JsonSchema(schema, "flexible", extra="allow", registry=registry, spelling=self.spelling)
+        constraint = hg.JsonSchema(
+            schema, extra="allow", registry=registry, spelling=self.spelling, key_order=self.key_order
+        )
         try:
             self._compiled = self._compiler.compile(constraint)
         except hg.UnsupportedConstraint as error:
@@ -119,6 +122,11 @@ class MatcherWalk(Walk):
 class HFGuidedAnySpelling(HFGuided):
     name = "hf-guided, any spelling"
     spelling = "any"
+
+
+class HFGuidedAnyText(HFGuidedAnySpelling):
+    name = "hf-guided, any text"
+    key_order = "any"
 
 
 class LLGuidance(SchemaLibrary):
@@ -262,21 +270,21 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-SCHEMA_LIBRARIES = {one.name: one for one in (HFGuided, HFGuidedAnySpelling, LLGuidance, LLGuidanceLenient, XGrammar)}
+_OURS = (HFGuided, HFGuidedAnySpelling, HFGuidedAnyText)
+SCHEMA_LIBRARIES = {one.name: one for one in (*_OURS, LLGuidance, LLGuidanceLenient, XGrammar)}
 
 
 def add_libraries(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that ``libraries_of`` reads."""
     parser.add_argument("--library", nargs="+", choices=SCHEMA_LIBRARIES, default=list(SCHEMA_LIBRARIES))
     parser.add_argument(
-        "--spelling", choices=get_args(Spelling), help="of values, by hf-guided; without it a row for each of the two"
+        "--spelling", choices=get_args(Spelling), help="of values, by hf-guided; without it rows for both"
     )
 
 
 def libraries_of(arguments: argparse.Namespace) -> list[str]:
     """The names of the libraries to run."""
-    ours = {HFGuided.spelling: HFGuided.name, HFGuidedAnySpelling.spelling: HFGuidedAnySpelling.name}
-    left_out = set() if arguments.spelling is None else set(ours.values()) - {ours[arguments.spelling]}
+    left_out = {one.name for one in _OURS if arguments.spelling not in (None, one.spelling)}
     names = [name for name in arguments.library if name not in left_out]
     if not names:
         raise SystemExit(f"--spelling {arguments.spelling} leaves out all of --library; leave one of the two out")

@@ -247,6 +247,9 @@ QUICK = CompileLimits(max_work=650_000, expect=True)
 """Of a compile that a request with a token budget waits for. Most constraints that take more are too large in the end,
 and the engines that are ready at once keep budgets nearly as well."""
 
+NETWORK = CompileLimits(max_states=400_000, max_work=10_000_000)
+"""Of the network engine: it takes what no other engine enforces, so there is none to give way to."""
+
 OUTLINES = CompileLimits(max_states=400_000)
 """Of outlines-core: its states take less memory than the native engine's, and the work is the same."""
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..schema.registers import Mark
 from .byte_dfa import ByteDfa
 from .limits import WorkMeter
 from .nfa import NfaBuilder
@@ -28,7 +29,8 @@ class Component:
 
     Args:
         dfa: its moves by bytes; a state that has only calls may look as if it had no path to the end.
-        calls: the called component, and for each state the state after the call, 0 where there is no such call.
+        calls: the called component, or a ``Mark`` of a register; and for each state the state after it, 0 where there
+            is none.
     """
 
     dfa: ByteDfa
@@ -103,6 +105,8 @@ def build_rtn(
     names = [root]
 
     def number(name: Any) -> int:
+        if isinstance(name, Mark):
+            return int(name)
         if name not in numbers:
             numbers[name] = len(names)
             names.append(name)

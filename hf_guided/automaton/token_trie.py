@@ -47,7 +47,7 @@ class TokenTrie:
         bits[tokens] = True
         return packed(bits)
 
-    def mask_of(self, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
+    def mask_of(self, nodes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
         """(words,) int32, read-only: a mask of the tokens that end in these nodes, in each of which some do."""
         first, others, like = self._by_node
         bits = np.zeros(self.size, np.bool_)
@@ -90,6 +90,14 @@ class TokenTrie:
         for low, high in pairwise(trie.levels[1:]):
             sums[low:high] += sums[trie.parent[low:high]]
         return sums
+
+    def path_to(self, node: int) -> bytes:
+        """The bytes that lead to a node."""
+        path = bytearray()
+        while node:
+            path.append(self.letters[node])
+            node = int(self.trie.parent[node])
+        return bytes(reversed(path))
 
     @cached_property
     def children(self) -> memoryview[int]:

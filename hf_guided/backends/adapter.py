@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 Build = Callable[[], "tuple[Callable[[], Engine], int]"]
 
 
+def has_any_order(constraint: JsonSchema) -> bool:
+    """Whether members may come in another order than that of the schema."""
+    if constraint.key_order == "declared":
+        return False
+    from ..schema.member_order import depends_on_order  # all of schema/, which other engines do not need
+
+    return depends_on_order(constraint)
+
+
 class Adapter(ABC):
     """A ``Backend`` on top of two questions about one library.
 
@@ -31,6 +40,7 @@ class Adapter(ABC):
     keeps_masks: ClassVar[bool] = False  # whether they are ``MaskedEngine``
     bounds_depth: ClassVar[bool] = False  # whether it enforces ``max_depth``
     canonical_spelling: ClassVar[bool] = False  # see ``held_spelling``
+    any_key_order: ClassVar[bool] = False  # whether members may come in any order
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -97,6 +107,8 @@ class Adapter(ABC):
             )
             if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.bounds_depth:
                 losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
+            if isinstance(constraint, JsonSchema) and not self.any_key_order and has_any_order(constraint):
+                losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
 

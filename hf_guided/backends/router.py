@@ -51,9 +51,9 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
         # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
         return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)
     if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
-        return (NATIVE, "llguidance", "xgrammar")
+        return (NATIVE, "llguidance", "xgrammar", "network")
     if isinstance(constraint, JsonSchema):
-        return ("llguidance", NATIVE, "xgrammar")
+        return ("llguidance", NATIVE, "network", "xgrammar")
     return ("llguidance", "xgrammar", NATIVE)
 
 

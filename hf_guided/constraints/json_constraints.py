@@ -13,12 +13,11 @@ from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .base import Constraint, OnUnsupported, one_of, set_fields
 from .cache_keys import normal_form
-from .json_style import MAX_INDENT, JsonStyle, Spelling, Whitespace
+from .json_style import MAX_INDENT, JsonStyle, KeyOrder, Spelling, Whitespace
 from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
 
 Extra = Literal["forbid", "allow"]
-KeyOrder = Literal["declared", "any"]
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -46,7 +45,8 @@ class JsonSchema(Constraint):
             of at most 20 digits, or as many as bounds and listed values need; other numbers in the shape of a float's
             repr; strings without needless escapes; date-times with T, Z and at most 9 digits of a fraction) or "any"
             (every spelling that JSON allows). The audit lists what "canonical" leaves out.
-        key_order: "declared": the members of an object come in the order of its schema.
+        key_order: of the members of an object: "declared" (the order of the schema), or "any", in which no name comes
+            twice.
 
     Raises:
         InvalidConstraint: not a schema, not JSON, or an unknown option.
@@ -96,8 +96,6 @@ class JsonSchema(Constraint):
             schema, described, type_notes = schema_of(python_type)
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {shown(max_depth)}")
-        if one_of("key_order", key_order, KeyOrder) == "any":
-            raise InvalidConstraint('key_order="any" is not supported yet; leave it out for the order of the schema')
         style = json_style(whitespace, indent, spelling)
         set_fields(
             self,
@@ -105,7 +103,7 @@ class JsonSchema(Constraint):
             whitespace=style.whitespace,
             indent=style.indent,
             spelling=style.spelling,
-            key_order=key_order,
+            key_order=one_of("key_order", key_order, KeyOrder),
             extra=one_of("extra", extra, Extra),
             max_depth=max_depth,
             registry_json=None if not registry else _registry_json(registry),
@@ -156,7 +154,10 @@ class JsonSchema(Constraint):
 
     def _identity(self) -> Sequence[Any]:
         # Registry documents are compared unchanged: a pointer from elsewhere may lead anywhere into them.
-        options = self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero
+        options = (
+            *(self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero),
+            self.key_order,
+        )
         return normal_form(self.schema), *self.style, *options
 
     def check(self) -> None:

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 Whitespace = Literal["flexible", "compact", "minified"]
 Spelling = Literal["canonical", "any"]
+KeyOrder = Literal["declared", "any"]
 MAX_INDENT = 40
 MAX_DIGITS = 20  # of an integer that nothing bounds, in the canonical spelling
 

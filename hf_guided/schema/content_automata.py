@@ -7,15 +7,17 @@ An edge may be taken several times in a row. The writers add what comes between 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..regex import Node, alt, both, complement, matches
 from ..regex import text as exactly
 from .normalize import Normalizer
+from .registers import DifferentNames, Register
 from .shapes import (
     ANY,
     NEVER,
@@ -69,11 +71,13 @@ class ContentAutomaton:
         edges: of each state.
         skips: states that are reached without an entry, of each state.
         accepting: where it may end.
+        register: what it does not know; only of the automata in registered_content.py.
     """
 
     edges: list[list[Edge]] = field(default_factory=lambda: [[]])
     skips: list[list[int]] = field(default_factory=lambda: [[]])
     accepting: set[int] = field(default_factory=set)
+    register: Register | None = None
 
     def state(self) -> int:
         """A new state."""
@@ -82,30 +86,54 @@ class ContentAutomaton:
         return len(self.edges) - 1
 
 
+class ObjectWriter(Protocol):
+    """Writes the automata of an object, one for each alternative."""
+
+    def __call__(self, n: Normalizer, clause: ObjectClause, *, closed: bool) -> Iterator[ContentAutomaton]:
+        """See ``object_automata``."""
+        ...
+
+
+class ContentWriter(NamedTuple):
+    """Writes the automata of arrays and objects."""
+
+    array: Callable[[Normalizer, ArrayClause], ContentAutomaton]
+    objects: ObjectWriter
+
+
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def object_automata(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Iterator[ContentAutomaton]:
+def object_automata(
+    n: Normalizer, clause: ObjectClause, *, closed: bool, registers: bool = False
+) -> Iterator[ContentAutomaton]:
     """The members of an object: declared ones in their order, then others.
 
     Args:
         n: who knows the positions.
         clause: the object.
         closed: whether an object that declares properties and does not speak of others has no others.
+        registers: whether a register may keep the names of the others.
     """
     if clause.at_least_one:
-        yield from _with_a_member(n, clause, closed)
+        yield from _with_a_member(n, clause, closed, partial(object_automata, registers=registers))
         return
     names = [name for name in clause.declared if name not in clause.forbidden]
     # Only required, declared nowhere: their order is open, so any order is allowed, if they are few.
     free = [name for name in names if not any(name in members.named for members in clause.members)]
     free = free if len(free) <= MAX_FREE else []
     names = [name for name in names if name not in free]
-    others = _others(n, clause, closed)
+    others = other_members(n, clause, closed)
+    may_repeat = bool(others) and clause.low > len(clause.required) + 1
+    if may_repeat and not registers:
+        n.lose_at(clause.origin, "minProperties", _REPEATED)
+        clause, may_repeat = replace(clause, low=0), False
     low, high = _counts(n, clause, len(names) + len(free), bool(others))
     # The number of members so far, up to the largest that matters.
     most = max(low, -1 if high is None else high, 0)
     automaton = ContentAutomaton()
+    if may_repeat and low:
+        automaton.register = DifferentNames((clause.origin, "minProperties"))
     states = {(0, 0, 0): 0}
     todo = [(0, 0, 0)]
     while todo:
@@ -116,12 +144,12 @@ def object_automata(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Ite
         room = high is None or count < high
         if i < len(names):
             if room:
-                following.append(((i + 1, more, used), _member(n, clause, names[i])))
+                following.append(((i + 1, more, used), member(n, clause, names[i])))
             if names[i] not in clause.required:
                 following.append(((i + 1, count, used), None))
         elif used + 1 < 1 << len(free):
             following += [
-                ((i, more, used | 1 << j), _member(n, clause, name))
+                ((i, more, used | 1 << j), member(n, clause, name))
                 for j, name in enumerate(free)
                 if room and not used >> j & 1
             ]
@@ -138,7 +166,8 @@ def object_automata(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Ite
     yield automaton
 
 
-def _member(n: Normalizer, clause: ObjectClause, name: str) -> Entry:
+def member(n: Normalizer, clause: ObjectClause, name: str) -> Entry:
+    """The member of this name."""
     return Entry(name, clause.at(name) if n.has_name(clause.names, name) else NEVER)
 
 
@@ -158,9 +187,6 @@ def _counts(n: Normalizer, clause: ObjectClause, declared: int, open_: bool) -> 
         low = 0
     if not open_ and high is not None and high >= declared:
         high = None
-    if open_ and low > len(clause.required) + 1:
-        n.lose_at(clause.origin, "minProperties", _REPEATED)
-        low = 0
     if (declared + 1) * max(low, high or 0) > MAX_STATES:
         for keyword, bound in (("minProperties", low), ("maxProperties", high)):
             if bound:
@@ -169,7 +195,7 @@ def _counts(n: Normalizer, clause: ObjectClause, declared: int, open_: bool) -> 
     return low, high
 
 
-def _others(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, ...]:
+def other_members(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, ...]:
     """Members that are not declared: for each set of patterns that a name may match, those names and their values."""
     speaks = any(members.additional is not None or members.patterns for members in clause.members)
     if closed and not speaks and any(members.named and members.evaluates for members in clause.members):
@@ -227,18 +253,45 @@ def _value(members: Members, matched: frozenset[Names]) -> Position:
     return ANY if members.additional is None else members.additional
 
 
-def _with_a_member(n: Normalizer, clause: ObjectClause, closed: bool) -> Iterator[ContentAutomaton]:
-    """The clause once for each choice of the member that it must have."""
+def with_a_declared_member(
+    n: Normalizer, clause: ObjectClause, closed: bool, write: ObjectWriter
+) -> Iterator[ContentAutomaton]:
+    """The clause once for each declared member that may be the first one it must have.
+
+    Args:
+        n: who knows the positions.
+        clause: the object.
+        closed: see ``object_automata``.
+        write: makes the automata of each choice.
+    """
     needed, *rest = clause.at_least_one
     without = replace(clause, at_least_one=tuple(rest))
     for name in clause.declared:
         if name not in clause.forbidden and matches(needed.names, name):
             required = tuple(dict.fromkeys([*clause.required, name]))
             members = (*clause.members, Members({name: needed.value}, evaluates=False))
-            yield from object_automata(n, replace(without, required=required, members=members), closed=closed)
-    if rest:
+            yield from write(n, replace(without, required=required, members=members), closed=closed)
+
+
+def wanted_members(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, ...]:
+    """Members that are not declared, any of which would be the first one that the clause must have."""
+    needed = clause.at_least_one[0]
+    return tuple(
+        Entry(names, all_of(entry.value, needed.value))
+        for entry in other_members(n, clause, closed)
+        if isinstance(entry.name, Node)
+        and not n.is_empty(names := both(entry.name, needed.names), clause.origin, "patternProperties")
+    )
+
+
+def _with_a_member(
+    n: Normalizer, clause: ObjectClause, closed: bool, write: ObjectWriter
+) -> Iterator[ContentAutomaton]:
+    """The clause once for each choice of the member that it must have."""
+    yield from with_a_declared_member(n, clause, closed, write)
+    without = replace(clause, at_least_one=())
+    if rest := clause.at_least_one[1:]:
         n.lose_at(*rest[0].origin, "requires a second member that is not declared")
-        without = replace(clause, at_least_one=())
     # The member counts too.
     if clause.high is not None:
         if clause.high == 0:
@@ -246,15 +299,9 @@ def _with_a_member(n: Normalizer, clause: ObjectClause, closed: bool) -> Iterato
         without = replace(without, high=clause.high - 1)
     if clause.low > len(clause.required) + 1:
         n.lose_at(clause.origin, "minProperties", _REPEATED)
-    without = replace(without, low=0)
-    for automaton in object_automata(n, without, closed=closed):
+    wanted = wanted_members(n, clause, closed)
+    for automaton in write(n, replace(without, low=0), closed=closed):
         # Last, so that no member of the same name comes after it.
-        wanted = tuple(
-            Entry(names, all_of(entry.value, needed.value))
-            for entry in _others(n, clause, closed)
-            if isinstance(entry.name, Node)
-            and not n.is_empty(names := both(entry.name, needed.names), clause.origin, "patternProperties")
-        )
         last = automaton.state()
         for end in automaton.accepting:
             automaton.edges[end].append(Edge(wanted, last))
@@ -269,7 +316,7 @@ def array_automaton(n: Normalizer, clause: ArrayClause) -> ContentAutomaton:
     """The items of an array."""
     clause = replace(clause, contains=tuple(kind for kind in clause.contains if kind.counts))
     if clause.unique is not None and (clause.high is None or clause.high > 1):
-        automaton = _different(n, clause)
+        automaton = different_items(n, clause)
         if automaton is not None:
             return automaton
         n.lose_at(clause.unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
@@ -299,7 +346,7 @@ def array_automaton(n: Normalizer, clause: ArrayClause) -> ContentAutomaton:
     return automaton
 
 
-def _different(n: Normalizer, clause: ArrayClause) -> ContentAutomaton | None:
+def different_items(n: Normalizer, clause: ArrayClause) -> ContentAutomaton | None:
     """All orders of a few listed values; None if they are not few, or not listed."""
     if clause.prefix_length or clause.contains:
         return None
@@ -394,3 +441,6 @@ def _item(
             return NEVER, None
         after.append(count)
     return value, None if value == NEVER else tuple(after)
+
+
+PLAIN = ContentWriter(array_automaton, object_automata)

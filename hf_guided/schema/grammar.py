@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
-from .content_automata import ContentAutomaton, Edge, array_automaton, object_automata
+from .content_automata import PLAIN, ContentAutomaton, ContentWriter, Edge
 from .normalize import Normalizer
+from .registers import DifferentNames
 from .scalars import has_text
 from .shapes import (
     ANY,
@@ -58,13 +59,16 @@ def too_deep_is_a_limit() -> Iterator[None]:
 
 
 @too_deep_is_a_limit()
-def contents(n: Normalizer, *, closed: bool, spelling: Spelling) -> dict[Position, Content]:
+def contents(
+    n: Normalizer, *, closed: bool, spelling: Spelling, writer: ContentWriter = PLAIN
+) -> dict[Position, Content]:
     """The content of every position that a value of the schema can have, the root first.
 
     Args:
         n: the schema.
         closed: whether objects that declare properties and do not speak of others have no others.
         spelling: which texts of a value there are; a value without any is none here.
+        writer: of arrays and objects.
 
     Raises:
         InvalidConstraint: no value satisfies the schema.
@@ -80,13 +84,26 @@ def contents(n: Normalizer, *, closed: bool, spelling: Spelling) -> dict[Positio
             raise CompileLimitExceeded(
                 f"the JSON Schema has more than {MAX_POSITIONS} positions for values; make it smaller"
             )
-        contents_of[position] = content = _content(n, position, closed, spelling)
+        contents_of[position] = content = _content(n, position, closed, spelling, writer)
         for automaton in (*content.arrays, *content.objects):
             for edges in reversed(automaton.edges):
                 for edge in reversed(edges):
                     todo.extend(entry.value for entry in reversed(edge.entries))
+    return completable_contents(contents_of, n.root)
+
+
+def completable_contents(contents_of: dict[Position, Content], root: Position) -> dict[Position, Content]:
+    """The positions that have values, with the alternatives that can be completed.
+
+    Args:
+        contents_of: of every position.
+        root: of the whole text.
+
+    Raises:
+        InvalidConstraint: it has no value.
+    """
     alive = _alive(contents_of)
-    if n.root not in alive and n.root != ANY:
+    if root not in alive and root != ANY:
         raise InvalidConstraint(
             "the JSON Schema contradicts itself: no value satisfies it; look for types, bounds, constants or required "
             "names that rule each other out"
@@ -98,7 +115,7 @@ def contents(n: Normalizer, *, closed: bool, spelling: Spelling) -> dict[Positio
     return {position: content for position, content in contents_of.items() if position in alive}
 
 
-def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling) -> Content:
+def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling, writer: ContentWriter) -> Content:
     content = Content()
     for kind, clauses in n.shape(position).items():
         for clause in clauses:
@@ -106,12 +123,12 @@ def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling
                 if clause == UNIVERSE[kind][0]:
                     content.any_array = True
                 else:
-                    content.arrays.append(array_automaton(n, clause))
+                    content.arrays.append(writer.array(n, clause))
             elif isinstance(clause, ObjectClause):
                 if clause == UNIVERSE[kind][0]:
                     content.any_object = True
                 else:
-                    content.objects += object_automata(n, clause, closed=closed)
+                    content.objects += writer.objects(n, clause, closed=closed)
             elif _has_text(n, position, clause, spelling):
                 content.scalars.append(clause)
     if content.any_array:
@@ -152,7 +169,15 @@ def _alive(contents_of: dict[Position, Content]) -> set[Position]:
 
 def completable(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> bool:
     """Whether values at these positions are enough for the entries of an array or an object."""
-    return 0 in _useful(automaton, alive)
+    return 0 in _useful(automaton, alive) and _has_room(automaton, alive)
+
+
+def _has_room(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> bool:
+    """Whether names with such values are enough for what the register wants."""
+    if not isinstance(automaton.register, DifferentNames) or not automaton.register.any_order:
+        return True
+    edges = (edge for leaving in automaton.edges for edge in leaving)
+    return automaton.register.has_room(entry.name for edge in edges for entry in edge.entries if entry.value in alive)
 
 
 def _useful(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> set[int]:
@@ -181,7 +206,7 @@ def all_pruned(automata: list[ContentAutomaton], alive: AbstractSet[Position]) -
 
 def _pruned(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> ContentAutomaton | None:
     useful = _useful(automaton, alive)
-    if 0 not in useful:
+    if 0 not in useful or not _has_room(automaton, alive):
         return None
     edges: list[list[Edge]] = []
     for leaving in automaton.edges:
@@ -192,4 +217,4 @@ def _pruned(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> Conten
                 kept.append(edge._replace(entries=entries))
         edges.append(kept)
     skips = [[target for target in targets if target in useful] for targets in automaton.skips]
-    return ContentAutomaton(edges, skips, automaton.accepting & useful)
+    return ContentAutomaton(edges, skips, automaton.accepting & useful, automaton.register)

@@ -39,6 +39,25 @@ def of_known_level(root: Position, contents: Mapping[Position, Content], most: i
     return frozenset(known)
 
 
+def has_known_levels(root: Position, contents_of: dict[Position, Content]) -> bool:
+    """Whether all values are at a depth that is known: any value, and recursion, have none."""
+    entries = (
+        entry.value
+        for content in contents_of.values()
+        for automaton in (*content.arrays, *content.objects)
+        for edges in automaton.edges
+        for edge in edges
+        for entry in edge.entries
+    )
+    if (
+        root == ANY
+        or ANY in entries
+        or any(content.any_array or content.any_object for content in contents_of.values())
+    ):
+        return False
+    return len(of_known_level(root, contents_of, most=len(contents_of))) == len(contents_of)
+
+
 def _children(content: Content, contents: Mapping[Position, Content]) -> frozenset[Position]:
     automata = (*content.arrays, *content.objects)
     entries = (

@@ -16,7 +16,7 @@ from ..regex import Node, concat, json_spelling, to_lark
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, contents
 from .layout import MAX_TABS, Layout, has_levels, layout_of
-from .levels import of_known_level
+from .levels import has_known_levels, of_known_level
 from .normalize import Normalizer
 from .scalars import constant, multiples_rule, quoted, scalars, without
 from .shapes import ANY, BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause
@@ -43,7 +43,7 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
         CompileLimitExceeded: it is too large.
     """
     contents_of = contents(n, closed=closed, spelling=style.spelling)
-    if style.indent is not None and not _has_known_levels(n.root, contents_of):
+    if style.indent is not None and not has_known_levels(n.root, contents_of):
         reason = (
             "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well, "
             'which backend="auto" and "automaton" enforce'
@@ -259,25 +259,6 @@ class SchemaWriter:
                 else:
                     alternatives.append(rule)
         return alternatives
-
-
-def _has_known_levels(root: Position, contents_of: dict[Position, Content]) -> bool:
-    """Whether all values are at a depth that is known: any value, and recursion, have none."""
-    entries = (
-        entry.value
-        for content in contents_of.values()
-        for automaton in (*content.arrays, *content.objects)
-        for edges in automaton.edges
-        for edge in edges
-        for entry in edge.entries
-    )
-    if (
-        root == ANY
-        or ANY in entries
-        or any(content.any_array or content.any_object for content in contents_of.values())
-    ):
-        return False
-    return len(of_known_level(root, contents_of, most=len(contents_of))) == len(contents_of)
 
 
 def _shared(automaton: ContentAutomaton) -> set[tuple[int, bool]]:

@@ -123,9 +123,9 @@ def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int |
     contents_of = contents(n, closed=closed, spelling=spelling)
     for position, content in contents_of.items():
         for clause in content.scalars:
-            _check_remainders(position, clause)
+            check_remainders(position, clause)
     if max_depth is None:
-        _check_finite(n.root, contents_of)
+        check_finite(n.root, contents_of)
         return Regular(n.root, contents_of, None, None)
     contents_of = {**contents_of, ANY: ANY_CONTENT}
     alive = _by_levels(contents_of, max_depth)
@@ -145,7 +145,8 @@ ANY_CONTENT = Content(
 )
 
 
-def _check_remainders(position: Position, clause: Clause) -> None:
+def check_remainders(position: Position, clause: Clause) -> None:
+    """Raise NotRegular where a multipleOf has too many remainders."""
     if isinstance(clause, NumberClause):
         for factor in undecided_factors(clause):
             if remainder_states(factor) > MAX_REMAINDERS:
@@ -153,7 +154,7 @@ def _check_remainders(position: Position, clause: Clause) -> None:
                 raise NotRegular(clause.origin or pointer_of(position), "multipleOf", reason)
 
 
-def _check_finite(root: Position, contents_of: Mapping[Position, Content]) -> None:
+def check_finite(root: Position, contents_of: Mapping[Position, Content]) -> None:
     """Search from the root for a position that allows any value, or that contains itself."""
     if root == ANY:
         raise NotRegular("", "", "any value is allowed here")
@@ -307,36 +308,49 @@ class NfaWriter:
     ) -> None:
         if automata:
             opened = self._builder.state()
-            self._builder.add(begin, start, opened)
+            self.lay(begin, start, opened)
             depth = None if slot.depth is None else slot.depth - 1
             level = None if slot.level is None else slot.level + 1
+            inside = ValueSlot(slot.position, slot.end, depth, level)
             for automaton in automata:
-                _Entries(self, automaton, ValueSlot(slot.position, slot.end, depth, level), layout, closing).build(
-                    opened
-                )
+                self.entries(Inner(automaton, inside, layout, closing), opened)
 
-    def entry(self, entry: Entry, start: int, end: int, inside: ValueSlot, layout: Layout) -> None:
-        """One item, or one member, between two states."""
-        value = self.value(ValueSlot(entry.value, end, inside.depth, inside.level))
-        if entry.name is None:
-            self._builder.epsilon(start, value)
-            return
-        # The colon on its own, for it is the same everywhere.
-        self._builder.add(layout.colon, self._builder.regex(self.name(entry.name), start), value)
+    def lay(self, node: Node, start: int, end: int) -> None:
+        """Text of the layout between two states."""
+        self._builder.add(node, start, end)
+
+    def entries(self, inner: Inner, opened: int) -> None:
+        """All entries of an array or an object after its opening bracket, and the closing bracket."""
+        Entries(self, inner).build(opened)
 
 
-class _Entries:
+class Inner(NamedTuple):
+    """The inside of an array or an object.
+
+    Args:
+        automaton: its entries.
+        slot: its end, and what is left of the depth inside.
+        layout: of the inside.
+        closing: its last bracket.
+    """
+
+    automaton: ContentAutomaton
+    slot: ValueSlot
+    layout: Layout
+    closing: Node
+
+
+class Entries:
     """One content automaton after its opening bracket.
 
     For each of its states there are two states of the NFA: one after an entry and its white space, where a comma
     or the closing bracket comes next, and one after the comma, where an entry must come.
     """
 
-    def __init__(
-        self, writer: NfaWriter, automaton: ContentAutomaton, inside: ValueSlot, layout: Layout, closing: Node
-    ):
-        self._writer, self._builder, self._layout = writer, writer._builder, layout
-        self._automaton, self._inside, self._end, self._closing = automaton, inside, inside.end, closing
+    def __init__(self, writer: NfaWriter, inner: Inner):
+        self._writer, self._builder = writer, writer._builder
+        self._automaton, self._inside, self._layout, self._closing = inner
+        automaton, self._end = inner.automaton, inner.slot.end
         self._after: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._spaces: dict[int, int] = {}
@@ -349,10 +363,11 @@ class _Entries:
         self._going_on = self._reaching({state for state, edges in enumerate(automaton.edges) if edges})
 
     def build(self, opened: int) -> None:
+        """Lay the entries and the closing bracket, from the state after the opening one."""
         builder = self._builder
-        builder.add(self._layout.first, opened, self._before_entry(0))
+        self._writer.lay(self._layout.first, opened, self._before_entry(0))
         if 0 in self._ends:
-            builder.add(self._closing, opened, self._end)
+            builder.add(self._closing, self.closed(opened), self._end)
         while self._todo:
             state = self._todo.pop()
             before = self._before[state]
@@ -383,17 +398,25 @@ class _Entries:
         if known is None:
             known = self._after[state] = self._builder.state()
             if state in self._ends:
-                self._builder.add(concat(self._layout.last, self._closing), known, self._end)
+                self._builder.add(concat(self._layout.last, self._closing), self.closed(known), self._end)
             if state in self._going_on:
-                self._builder.add(self._layout.comma, known, self._before_entry(state))
+                self._writer.lay(self._layout.comma, self.continued(known), self._before_entry(state))
         return known
+
+    def closed(self, state: int) -> int:
+        """The state where the end has been decided on."""
+        return state
+
+    def continued(self, state: int) -> int:
+        """The state where another entry has been decided on."""
+        return state
 
     def _spaced(self, after: int) -> int:
         """The state before the white space that comes before this one."""
         known = self._spaces.get(after)
         if known is None:
             known = self._spaces[after] = self._builder.state()
-            self._builder.add(self._layout.space, known, after)
+            self._writer.lay(self._layout.space, known, after)
         return known
 
     def _run(self, edge: Edge, before: int) -> None:
@@ -405,17 +428,30 @@ class _Entries:
             if count >= low:
                 builder.epsilon(after, self._after_entry(edge.target))
             before = builder.state()
-            builder.add(self._layout.comma, after, before)
+            self._writer.lay(self._layout.comma, self.continued(after), before)
         after = self._after_entry(edge.target)
         if edge.high is None:
             before, once = builder.state(), before
             builder.epsilon(once, before)
             after, last = builder.state(), after
             builder.epsilon(after, last)
-            builder.add(self._layout.comma, after, before)
+            self._writer.lay(self._layout.comma, self.continued(after), before)
         self._entries(edge, before, after)
 
     def _entries(self, edge: Edge, before: int, after: int) -> None:
         """One entry, and the white space after it."""
         for entry in edge.entries:
-            self._writer.entry(entry, before, self._spaced(after), self._inside, self._layout)
+            self.entry(entry, before, self._spaced(after))
+
+    def entry(self, entry: Entry, start: int, end: int) -> None:
+        """One item, or one member, between two states."""
+        value = self.value(entry.value, end)
+        if entry.name is None:
+            self._builder.epsilon(start, value)
+            return
+        # The colon on its own, for it is the same everywhere.
+        self._writer.lay(self._layout.colon, self._builder.regex(self._writer.name(entry.name), start), value)
+
+    def value(self, position: Position, end: int) -> int:
+        """The state before a value inside."""
+        return self._writer.value(ValueSlot(position, end, self._inside.depth, self._inside.level))

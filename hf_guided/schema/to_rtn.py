@@ -6,6 +6,7 @@ call, so recursion and positions for any JSON value cost nothing. All white spac
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -46,8 +47,8 @@ Callee = Inside | Node  # or the formal language of a position whose values have
 class Caller(Builder, Protocol):
     """A builder that can also call."""
 
-    def call(self, callee: Callee, start: int, end: int) -> None:
-        """A value of the callee between two states."""
+    def call(self, callee: Hashable, start: int, end: int) -> None:
+        """The text of the callee between two states."""
         ...
 
 
@@ -67,13 +68,15 @@ class Positions:
     """
 
     def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
-        contents_of = {
-            position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
-            for position, content in contents(n, closed=closed, spelling=style.spelling).items()
-        }
-        self._schema = Regular(n.root, {ANY: ANY_CONTENT, **contents_of}, None, None)
         self._style, self._name, self._marks = style, schema, marks
+        self._schema = Regular(n.root, {ANY: ANY_CONTENT, **self._contents(n, closed)}, None, None)
         self.root = self.callee(n.root, None if style.indent is None else 0)
+
+    def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
+        return {
+            position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
+            for position, content in contents(n, closed=closed, spelling=self._style.spelling).items()
+        }
 
     def callee(self, position: Position, level: int | None) -> Callee:
         """The callee for a value at a position: the same where the same scalars are allowed."""
@@ -110,8 +113,11 @@ class Positions:
         if callee.only is not None:
             schema = replace(schema, contents={**schema.contents, callee.position: self.container(callee)})
         slot = ValueSlot(callee.position, end, None, callee.level)
-        _Calling(self, schema, builder, self._style, self._marks).fill(slot, start)
+        self._writer(schema, builder).fill(slot, start)
         return start, end
+
+    def _writer(self, schema: Regular, builder: Caller) -> NfaWriter:
+        return _Tolerant(self, schema, builder, self._style, self._marks)
 
     def container(self, callee: Inside) -> Content:
         """The values of one kind that are allowed at a position: arrays or objects."""
@@ -121,7 +127,14 @@ class Positions:
         return Content(objects=content.objects, any_object=content.any_object)
 
 
-class _Calling(NfaWriter):
+class CallingWriter(NfaWriter):
+    """Writes a call for every value inside another.
+
+    Args:
+        positions: whose values it calls.
+        schema, builder, style, marks: see ``NfaWriter``.
+    """
+
     def __init__(
         self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle, marks: tuple[str, ...]
     ):
@@ -136,6 +149,10 @@ class _Calling(NfaWriter):
             start = self._called[slot] = self._caller.state()
             self._caller.call(self._positions.callee(slot.position, slot.level), start, slot.end)
         return start
+
+
+class _Tolerant(CallingWriter):
+    """Writes what any engine accepts."""
 
     def layout(self, level: int | None) -> Layout:
         """As any engine lays it out."""

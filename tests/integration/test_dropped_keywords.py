@@ -36,7 +36,10 @@ class Dropped(NamedTuple):
 
 ARRAY = {"type": "array", "items": {"type": "integer"}}
 CASES = {
-    "uniqueItems": Dropped({**ARRAY, "uniqueItems": True}, "/uniqueItems", [1, 2], [1, 1], lost=True),
+    "uniqueItems": Dropped({**ARRAY, "uniqueItems": True}, "/uniqueItems", [1, 2], [1, 1]),
+    "uniqueItems beside contains": Dropped(
+        {**ARRAY, "contains": {"const": 1}, "uniqueItems": True}, "/uniqueItems", [1, 2], [1, 1], lost=True
+    ),
     "uniqueItems of a few values": Dropped(
         {"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": True}, "/uniqueItems", ["b", 1], ["a", "a"]
     ),

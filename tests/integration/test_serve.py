@@ -160,7 +160,7 @@ def test_responses_with_tools(api, stream):
 
 
 NO = {"type": "object", "properties": {"a/b": {"type": "array", "items": {"type": "objekt"}}}}
-UNIQUE = {"type": "object", "properties": {"c": {"type": "array", "items": {"type": "number"}, "uniqueItems": True}}}
+UNIQUE = {"type": "object", "properties": {"c": {"type": "array", "contains": {"const": 1}, "uniqueItems": True}}}
 DEEP: dict[str, Any] = {}
 for _ in range(400):
     DEEP = {"items": DEEP}

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.constraints.values import Choice, Constraint, Grammar, Regex, StructuralTag
 from tests.effort import repeats
-from tests.property.strategies import BACKENDS, allowed, backend
+from tests.property.strategies import TEXT_BACKENDS, allowed, backend
 from tests.toy import letters
 
 VOCABULARY = letters("ab", stop=2)
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
             assert self.language.forced(taken).encode().startswith(matcher.jump_forward_bytes())
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", TEXT_BACKENDS)
 def test_matchers_agree_with_brute_force(name: str) -> None:
     machine = type(f"Machine_{name}", (Machine,), {"name": name})
     test = machine.TestCase("runTest")

@@ -12,7 +12,16 @@ from hf_guided.backends import lm_format_enforcer, xgrammar
 from hf_guided.constraints.values import Choice, Grammar, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask
-from tests.property.strategies import BACKENDS, SCHEMA_BACKENDS, allowed, backend, single_bytes, tiny, without_bytes
+from tests.property.strategies import (
+    BACKENDS,
+    SCHEMA_BACKENDS,
+    TEXT_BACKENDS,
+    allowed,
+    backend,
+    single_bytes,
+    tiny,
+    without_bytes,
+)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -78,7 +87,7 @@ def test_malformed_definitions_are_refused_in_drafts_without_defs(name, wrong):
             backend(name, tiny()).compile(JsonSchema({"$schema": draft, "type": "null", "$defs": {"d": wrong}}))
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", TEXT_BACKENDS)
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
@@ -108,7 +117,7 @@ def test_only_llguidance_and_the_automaton_support_look_around():
 
 @pytest.mark.parametrize("pattern", ["a(?!a)a", r"(?=a.*b)[ab]\W{2,5}(?!c)", r"(?<=\d)[a-z]+", "(?=[ab]{3})[a-c]{2}"])
 def test_pattern_whose_parts_exclude_each_other_is_refused(pattern):
-    for name in BACKENDS:
+    for name in TEXT_BACKENDS:
         with pytest.raises(UnsupportedConstraint, match="matches nothing|look-ahead"):
             backend(name, tiny()).compile(Regex(pattern))
 
@@ -376,7 +385,7 @@ def test_nesting_has_a_limit(monkeypatch):
     assert _accepts(backend("llguidance", tiny()).compile(JsonSchema(schema)), [[[]]])
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", TEXT_BACKENDS)
 def test_dead_end_has_an_empty_mask_and_rollback_leaves_it(name):
     # Private use characters: the vocabulary has their bytes, but lm-format-enforcer takes whole characters only.
     compiled = backend(name, tiny()).compile(Choice(["ab\ue000", "ac"]))

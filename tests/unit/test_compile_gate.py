@@ -78,13 +78,13 @@ def test_errors_and_losses_come_back(all_in_worker: hg.Guide) -> None:
     with pytest.raises(InvalidConstraint, match="x"):
         all_in_worker.compile(hg.Grammar('start: "a" x'))
     with pytest.raises(UnsupportedConstraint, match="uniqueItems") as caught:
-        all_in_worker.compile({"type": "array", "items": {"enum": list(range(40))}, "uniqueItems": True})
+        all_in_worker.compile({"type": "array", "contains": {"enum": list(range(40))}, "uniqueItems": True})
     assert caught.value.losses
-    audit = all_in_worker.audit({"type": "array", "items": {"enum": list(range(40))}, "uniqueItems": True})
+    audit = all_in_worker.audit({"type": "array", "contains": {"enum": list(range(40))}, "uniqueItems": True})
     assert [row.keyword for row in audit.lost] == ["uniqueItems"]
     with pytest.raises(InvalidConstraint, match="strng"):
         all_in_worker.audit({"type": "strng"})
-    relaxed = hg.JsonSchema({"type": "array", "uniqueItems": True}, on_unsupported="warn")
+    relaxed = hg.JsonSchema({"type": "array", "contains": {}, "uniqueItems": True}, on_unsupported="warn")
     with pytest.warns(UserWarning, match="uniqueItems"):
         assert all_in_worker.compile(relaxed).losses
 

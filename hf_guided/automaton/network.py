@@ -1,0 +1,417 @@
+"""Reads texts by a network: an RTN with registers.
+
+A *frame* is a state of a component, with what is entered in its register, on top of the frame to return to. A text may
+be read in several ways, so its state is several frames. Equal frames are one object.
+
+A byte is read only if the text can still be finished. Without registers every state of a component can; an item or a
+name that has begun like one that is entered already must have another way to end, which is searched (``_can_end``).
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import count
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CompileLimitExceeded
+from ..schema.registers import Mark
+from .network_graph import NetworkGraph
+from .registers import NOTHING_ENTERED, Entered, Rule
+from .rtn import Component
+from .shortest_paths import UNREACHABLE
+from .written_values import OUTSIDE, SPACE, key_of, lexed
+
+MAX_FRAMES = 1024  # of one text
+_MAX_SEARCH = 5_000  # frames looked at for one way to end
+_MAX_ENDINGS = 20_000  # remembered
+_EXACTLY = 1 << 30  # more bytes than any bound
+_MAX_VALUES = 100_000  # frames looked at for all values of a component
+
+
+class Frame:
+    """A state of a row; only ``Network.frame`` creates it.
+
+    Args:
+        component: its number.
+        state: in the component.
+        entered: in the component's register; None if it has none.
+        below: the frame after the component; None for the root.
+        rule: of the component.
+    """
+
+    __slots__ = ("__weakref__", "below", "component", "entered", "has_begun", "is_watched", "state")
+
+    def __init__(self, component: int, state: int, entered: Entered | None, below: Frame | None, rule: Rule | None):
+        self.component, self.state, self.entered, self.below = component, state, entered, below
+        self.has_begun = False  # whether something has begun, here or below; and whether it may not end as it likes
+        self.is_watched = False
+        if below is not None:
+            self.has_begun, self.is_watched = below.has_begun, below.is_watched
+        if entered is not None and rule is not None and entered.has_begun:
+            self.has_begun, self.is_watched = True, self.is_watched or rule.is_watched(entered)
+
+    def stack(self) -> Iterator[Frame]:
+        """This frame and all below."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.below
+
+
+Frames = tuple[Frame, ...]
+
+
+class Text(NamedTuple):
+    """A text that is being read, in two parts.
+
+    Args:
+        before: the first part; None if it is not at hand.
+        begin: where the second part begins.
+        path: the second part.
+    """
+
+    before: bytes | bytearray | None
+    begin: int
+    path: bytes = b""
+
+    @property
+    def end(self) -> int:
+        """The length of both."""
+        return self.begin + len(self.path)
+
+    def since(self, begin: int) -> bytes | None:
+        """The text from a place on; None if it is not at hand."""
+        if begin >= self.begin:
+            return self.path[begin - self.begin :]
+        return None if self.before is None else bytes(self.before[begin : self.begin]) + self.path
+
+    def plus(self, data: bytes) -> Text:
+        """The text with more bytes."""
+        return Text(self.before, self.begin, self.path + data)
+
+
+class _Moves(NamedTuple):
+    """The moves of a component, for one look at a time.
+
+    Args:
+        table: a row for each state.
+        classes: the length of a row.
+        letters: the class of each byte.
+        start: its first state.
+    """
+
+    table: memoryview[int]
+    classes: int
+    letters: bytes
+    start: int
+
+    @classmethod
+    def of(cls, component: Component) -> _Moves:
+        """Those of a component."""
+        dfa = component.dfa
+        table = np.ascontiguousarray(dfa.table, np.int32)
+        return cls(table.data.cast("B").cast("i"), dfa.table.shape[1], dfa.byte_class.astype(np.uint8).tobytes(), dfa.start)
+
+
+class Network:
+    """A network; thread safe.
+
+    Args:
+        components: the root first.
+        rules: of the components that have a register, by number.
+        ordered: whether equal values have their members in the same order.
+    """
+
+    def __init__(self, components: Sequence[Component], rules: Mapping[int, Rule], *, ordered: bool):
+        self.components, self.rules, self.ordered = components, rules, ordered
+        self.graph = NetworkGraph(components, {number for number, rule in rules.items() if rule.starts_open})
+        self.accepting = [component.dfa.accepting.tolist() for component in components]
+        self._calls: list[dict[int, list[tuple[int, int]]]] = []
+        for component in components:
+            calls: dict[int, list[tuple[int, int]]] = {}
+            for callee, after_call in component.calls:
+                for state in np.flatnonzero(after_call).tolist():
+                    calls.setdefault(state, []).append((callee, int(after_call[state])))
+            self._calls.append(calls)
+        self._moves = [_Moves.of(component) for component in components]
+        self._frames: WeakValueDictionary[tuple[int, int, Entered | None, int], Frame] = WeakValueDictionary()
+        self._values: dict[int, _Values] = {}
+        self._endings: dict[Hashable, bool] = {}
+        self._lock = threading.RLock()
+        self.start: Frames = (self.enter(0, None),)
+
+    # -- frames
+
+    def frame(self, component: int, state: int, entered: Entered | None, below: Frame | None) -> Frame:
+        """The frame; as a rule the same object for equal ones."""
+        key = component, state, entered, id(below)  # a frame holds the one below, so the id stays unique
+        known = self._frames.get(key)
+        if known is None:
+            known = self._frames[key] = Frame(component, state, entered, below, self.rules.get(component))
+        return known
+
+    def enter(self, component: int, below: Frame | None) -> Frame:
+        """The frame at the start of a component."""
+        entered = NOTHING_ENTERED if component in self.rules else None
+        return self.frame(component, self._moves[component].start, entered, below)
+
+    def leaves(self, component: int, state: int) -> bool:
+        """Whether anything but bytes may come in a state."""
+        return bool(self.accepting[component][state]) or state in self._calls[component]
+
+    def everywhere(self, frames: Iterable[Frame], text: Text) -> list[Frame]:
+        """These frames, and those that calls, marks and the ends of components lead to."""
+        reached = dict.fromkeys(frames)
+        todo = list(reached)
+        while todo:
+            frame = todo.pop()
+            component, state, entered, below = frame.component, frame.state, frame.entered, frame.below
+            more = []
+            if below is not None and self.accepting[component][state]:
+                more.append(below)
+            for callee, after in self._calls[component].get(state, ()):
+                if callee >= 0:
+                    more.append(self.enter(callee, self.frame(component, after, entered, below)))
+                elif (then := self._asked(Mark(callee), frame, text)) is not None:
+                    more.append(self.frame(component, after, then, below))
+            for frame in more:
+                if frame not in reached:
+                    reached[frame] = None
+                    todo.append(frame)
+        if len(reached) > MAX_FRAMES:
+            raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
+        return list(reached)
+
+    def _asked(self, mark: Mark, frame: Frame, text: Text) -> Entered | None:
+        """What is entered after a mark; None if the register refuses it."""
+        entered, rule = frame.entered, self.rules[frame.component]
+        assert entered is not None
+        if mark in (Mark.BEGIN, Mark.BEGIN_REQUIRED):
+            return rule.begin(entered, text.end, required=mark == Mark.BEGIN_REQUIRED)
+        if mark == Mark.END:
+            return rule.end(entered, text.since(entered.begin))
+        may = rule.may_close(entered) if mark == Mark.CLOSE else rule.may_continue(entered, self)
+        return entered if may else None
+
+    def is_completed(self, frames: Frames, text: Text) -> bool:
+        """Whether the text may end."""
+        return any(
+            frame.below is None and self.accepting[frame.component][frame.state]
+            for frame in self.everywhere(frames, text)
+        )
+
+    # -- reading
+
+    def read(self, frames: Frames, data: bytes, text: Text) -> Frames:
+        """The frames after some more bytes; empty if they do not fit.
+
+        Args:
+            frames: after ``text``.
+            data: the bytes.
+            text: before them.
+        """
+        for byte in data:
+            after = self.moved(self.everywhere(frames, text), byte)
+            text = text.plus(bytes((byte,)))
+            frames = tuple(frame for frame in after if self.is_alive(frame, text))
+        return frames
+
+    def moved(self, frames: Iterable[Frame], byte: int) -> list[Frame]:
+        """The frames after one byte, without a look at registers."""
+        after: dict[Frame, None] = {}
+        for frame in frames:
+            table, classes, letters, _ = self._moves[frame.component]
+            state = table[frame.state * classes + letters[byte]]
+            if state:
+                after[self.frame(frame.component, state, frame.entered, frame.below)] = None
+        return list(after)
+
+    def next_bytes(self, frames: Frames, text: Text) -> set[int]:
+        """The bytes that may come, as far as automata know."""
+        following: set[int] = set()
+        for frame in self.everywhere(frames, text):
+            following.update(byte for byte, _ in self.graph.moves(frame.component, frame.state, 256))
+        return following
+
+    def is_alive(self, frame: Frame, text: Text) -> bool:
+        """Whether every item and name that has begun can become one that is not entered yet."""
+        if not frame.is_watched:
+            return True
+        is_unbounded = False  # whether what is above can end in any number of ways
+        for owner in frame.stack():
+            if not owner.is_watched:
+                break
+            leaves_choice = True
+            if owner.entered is not None and owner.entered.has_begun:
+                rule, written = self.rules[owner.component], text.since(owner.entered.begin)
+                if written is not None:  # else it is known to fit
+                    fits = rule.fits(owner.entered, written)
+                    if fits is False or (fits is None and not is_unbounded and not self._can_end(frame, owner, text)):
+                        return False
+                    leaves_choice = rule.leaves_choice(owner.entered, written)
+            if leaves_choice and not is_unbounded:
+                is_unbounded = self.graph.is_unbounded(owner.component, owner.state)
+        return True
+
+    def _can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
+        """Whether the item or name that has begun in a frame can end as one that is not entered yet."""
+        key = self.place(frame, text, _EXACTLY, owner)
+        known = self._endings.get(key)
+        if known is None:
+            known = self._has_ending(frame, owner, text)
+            if len(self._endings) >= _MAX_ENDINGS:
+                self._endings.clear()
+            self._endings[key] = known
+        return known
+
+    def place(self, frame: Frame, text: Text, reach: int, last: Frame | None = None) -> Hashable:
+        """What the next bytes depend on.
+
+        Args:
+            frame: after the text.
+            text: so far.
+            reach: how many bytes.
+            last: the lowest frame that matters; None is the root.
+        """
+        parts: list[Hashable] = []
+        for place in frame.stack():
+            entered: Hashable = place.entered
+            if place.entered is not None and place.entered.has_begun:
+                written = text.since(place.entered.begin)
+                if written is not None:
+                    entered = self.rules[place.component].state(place.entered, written, reach)
+            parts.append((place.component, place.state, entered))
+            if place is last:
+                break
+        return tuple(parts)
+
+    def _has_ending(self, frame: Frame, owner: Frame, text: Text) -> bool:
+        rule, entered = self.rules[owner.component], owner.entered
+        assert entered is not None
+        for frames, _ in self.search(frame, text, owner, len(entered.keys) + 1, _MAX_SEARCH):
+            for place in frames:
+                if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
+                    if rule.leaves_room(place.entered, self):
+                        return True
+        return False
+
+    def search(
+        self, frame: Frame, text: Text, owner: Frame | None, width: int, most: int
+    ) -> Iterator[tuple[list[Frame], Text]]:
+        """Ways to go on that mean different values, the shortest first: where each leads, and its text.
+
+        Args:
+            frame: where to begin.
+            text: so far; what belongs to a string that has begun is at hand.
+            owner: where to stop: what has begun there has ended.
+            width: bytes tried of each class: those that lead to the same state differ only in what is entered.
+            most: frames looked at.
+        """
+        order = count(1)
+        written = None if owner is None or owner.entered is None else text.since(owner.entered.begin)
+        queue = [(self._distance(frame, owner), 0, 0, reduce(lexed, written or b"", OUTSIDE), frame, text)]
+        for _ in range(most):
+            if not queue:
+                return
+            *_, inside, frame, text = heapq.heappop(queue)  # of equally short ways the one that has come furthest
+            frames = self.everywhere([frame], text)
+            yield frames, text
+            for place in frames:
+                if owner is not None and not _is_inside(place, owner):
+                    continue
+                is_above = owner is None or not _is_level(place, owner)
+                below = self._distance(place.below, owner) if is_above and place.below is not None else 0
+                before = self.graph.distance(place.component, place.state)
+                for byte, state in self.graph.moves(place.component, place.state, width):
+                    after = self.frame(place.component, state, place.entered, place.below)
+                    distance = self._own_distance(after)
+                    if byte in SPACE and inside == OUTSIDE and self.graph.distance(place.component, state) >= before:
+                        continue  # it means nothing
+                    longer = text.plus(bytes((byte,)))
+                    length = len(longer.path) + (below + distance if is_above else 0)
+                    if length < UNREACHABLE:
+                        rank = length, -len(longer.path), -next(order)
+                        heapq.heappush(queue, (*rank, lexed(inside, byte), after, longer))
+
+    def _distance(self, frame: Frame, owner: Frame | None) -> int:
+        """Bytes to the end of the components above the owner, or of all, at least."""
+        total = 0
+        for place in frame.stack():
+            if owner is not None and _is_level(place, owner):
+                break
+            total += self._own_distance(place)
+        return total
+
+    def _own_distance(self, frame: Frame) -> int:
+        """Bytes to the end of the frame's component, and those of what its register still wants."""
+        distance = self.graph.distance(frame.component, frame.state)
+        return distance if frame.entered is None else distance + self.rules[frame.component].debt(frame.entered)
+
+    # -- values
+
+    def more_than(self, component: int, count: int) -> bool:
+        """See ``registers.Values``."""
+        return self.is_unbounded(component) or len(self.first(component, count + 1)) > count
+
+    def is_unbounded(self, component: int) -> bool:
+        """See ``registers.Values``."""
+        return self.graph.is_unbounded(component, self.components[component].dfa.start)
+
+    def first(self, component: int, count: int) -> list[bytes]:
+        """See ``registers.Values``."""
+        with self._lock:
+            return self._values_of(component).first(count)
+
+    def are_all_known(self, component: int) -> bool:
+        """See ``registers.Values``."""
+        with self._lock:
+            return self._values_of(component).are_all_known
+
+    def _values_of(self, component: int) -> _Values:
+        values = self._values.get(component)
+        if values is None:
+            values = self._values[component] = _Values(self, component)
+        return values
+
+
+def _is_level(place: Frame, owner: Frame) -> bool:
+    """Whether both are in the same array or object of a text."""
+    return place.below is owner.below and place.component == owner.component
+
+
+def _is_inside(place: Frame, owner: Frame) -> bool:
+    """Whether what has begun in the owner has not ended."""
+    return any(_is_level(frame, owner) and frame.entered == owner.entered for frame in place.stack())
+
+
+class _Values:
+    """The values of a component, the shortest first, as many as were asked for."""
+
+    def __init__(self, network: Network, component: int):
+        self.are_all_known = False
+        self._keys: dict[bytes, None] = {}
+        self._left = self._all(network, component)
+
+    def first(self, count: int) -> list[bytes]:
+        """The keys of so many values, or of all."""
+        while len(self._keys) < count:
+            key = next(self._left, None)
+            if key is None:
+                break
+            self._keys[key] = None
+        return list(self._keys)[:count]
+
+    def _all(self, network: Network, component: int) -> Iterator[bytes]:
+        looked_at = 0
+        for frames, text in network.search(network.enter(component, None), Text(b"", 0), None, 256, _MAX_VALUES):
+            looked_at += 1
+            if network.is_completed(tuple(frames), text):
+                yield key_of(text.path, ordered=network.ordered)
+        self.are_all_known = looked_at < _MAX_VALUES

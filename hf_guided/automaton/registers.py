@@ -1,0 +1,376 @@
+"""What a row remembers of the arrays, objects and long strings it is inside of, and what follows from it.
+
+A *rule* belongs to a component. What is *entered* belongs to a row: the items or names that are there already, and
+where the text of the next one begins.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from .written_values import Begun, begun, characters, key_of
+
+_MEMBER = 3  # bytes of a member at least: a comma, a colon and a value
+UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is this
+
+
+class Entered:
+    """Items or names, by their keys; immutable.
+
+    Args:
+        keys: of those that are complete.
+        begin: where the text of the one that has begun begins; -1 if none has.
+    """
+
+    __slots__ = ("_hash", "begin", "keys")
+
+    def __init__(self, keys: frozenset[bytes] = frozenset(), begin: int = -1):
+        self.keys, self.begin = keys, begin
+        self._hash = hash((keys, begin))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether one has begun that is not complete."""
+        return self.begin >= 0
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entered) and self.begin == other.begin and self.keys == other.keys
+
+
+NOTHING_ENTERED = Entered()
+
+
+class Values(Protocol):
+    """The values of components."""
+
+    def more_than(self, component: int, count: int) -> bool:
+        """Whether there are more different values."""
+        ...
+
+    def is_unbounded(self, component: int) -> bool:
+        """Whether there is any number of values, also where some of them are not wanted."""
+        ...
+
+    def first(self, component: int, count: int) -> list[bytes]:
+        """The keys of so many different values; fewer where there are no more."""
+        ...
+
+    def are_all_known(self, component: int) -> bool:
+        """Whether ``first`` has found all values there are."""
+        ...
+
+
+class Rule(ABC):
+    """What is asked of what is entered. These methods have the answers of a rule that asks nothing."""
+
+    one_spelling: bool = True  # whether a value has only one text, white space aside
+
+    @property
+    def starts_open(self) -> bool:
+        """Whether anything may begin as long as nothing is entered."""
+        return True
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether any item or name that is new will do, as long as there is one."""
+        return True
+
+    def begin(self, entered: Entered, at: int, *, required: bool) -> Entered | None:
+        """One begins; None if it may not.
+
+        Args:
+            entered: before.
+            at: where its text begins.
+            required: whether it is one of those that have to come, because no others may.
+        """
+        return None if required else Entered(entered.keys, at)
+
+    @abstractmethod
+    def end(self, entered: Entered, written: bytes | None) -> Entered | None:
+        """One ends; None if it may not be there.
+
+        Args:
+            entered: before.
+            written: its text; None where it is not at hand: then it is known that it may.
+        """
+
+    @abstractmethod
+    def is_watched(self, entered: Entered) -> bool:
+        """Whether the one that has begun may not end as it likes."""
+
+    @abstractmethod
+    def fits(self, entered: Entered, written: bytes) -> bool | None:
+        """Whether what has begun can end; None if a way has to be searched."""
+
+    @abstractmethod
+    def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
+        """What the next tokens depend on.
+
+        Args:
+            entered: in the register.
+            written: what has begun.
+            reach: the length of the longest token.
+        """
+
+    def leaves_choice(self, entered: Entered, written: bytes) -> bool:
+        """Whether the component, where it has ways without number, still has them here."""
+        return True
+
+    def may_close(self, entered: Entered) -> bool:
+        """Whether there are enough."""
+        return True
+
+    def may_continue(self, entered: Entered, values: Values) -> bool:
+        """Whether there can be another one, and the rest can come after it."""
+        return True
+
+    def leaves_room(self, entered: Entered, values: Values) -> bool:
+        """Whether those that still have to come can come, now that one has ended."""
+        return True
+
+    def is_possible(self, values: Values) -> bool | None:
+        """Whether enough can come at all; None if that is not known."""
+        return True
+
+    def debt(self, entered: Entered) -> int:
+        """About how many bytes it takes until there are enough, the automaton's own count aside."""
+        return 0
+
+
+class Different(Rule):
+    """No two may be equal."""
+
+    @abstractmethod
+    def key(self, text: bytes) -> bytes:
+        """The key of a complete text."""
+
+    @abstractmethod
+    def begun(self, text: bytes) -> Begun:
+        """What is certain of a text that has begun."""
+
+    def end(self, entered: Entered, written: bytes | None) -> Entered | None:
+        """See ``Rule.end``."""
+        key = UNKNOWN if written is None else self.key(written)
+        return None if key in entered.keys else Entered(entered.keys | {key})
+
+    def is_watched(self, entered: Entered) -> bool:
+        """See ``Rule.is_watched``."""
+        return not self.is_simple or bool(entered.keys)
+
+    def fits(self, entered: Entered, written: bytes) -> bool | None:
+        """See ``Rule.fits``."""
+        return None if not self.is_simple or self.similar(entered, self.begun(written)) else True
+
+    def similar(self, entered: Entered, begun: Begun) -> list[bytes]:
+        """The keys that what has begun may become."""
+        return [key for key in entered.keys if key.startswith(begun.key)]
+
+    def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
+        """See ``Rule.state``."""
+        return entered.keys, written
+
+
+@dataclass(frozen=True)
+class NameRule(Different):
+    """Different names.
+
+    Args:
+        required: the texts of names that have to come.
+        low, high: how many members; ``high`` None is no bound.
+        listed: how many names are listed.
+        languages: the components of the names that are not.
+        any_order: whether all names may come everywhere.
+    """
+
+    required: frozenset[bytes]
+    low: int
+    high: int | None
+    listed: int
+    languages: tuple[int, ...]
+    any_order: bool
+
+    @property
+    def starts_open(self) -> bool:
+        """See ``Rule.starts_open``."""
+        return self.high is None
+
+    def begin(self, entered: Entered, at: int, *, required: bool) -> Entered | None:
+        """See ``Rule.begin``."""
+        if self.high is None:
+            return super().begin(entered, at, required=required)
+        room = self.high - len(entered.keys)
+        may = room > 0 and (len(self.required - entered.keys) >= room) == required
+        return Entered(entered.keys, at) if may else None
+
+    def key(self, text: bytes) -> bytes:
+        """See ``Different.key``: a name has only one text."""
+        return text
+
+    def begun(self, text: bytes) -> Begun:
+        """See ``Different.begun``."""
+        return Begun(text, bool(text), bool(text))
+
+    def may_close(self, entered: Entered) -> bool:
+        """See ``Rule.may_close``."""
+        return len(entered.keys) >= self.low and self.required <= entered.keys
+
+    def may_continue(self, entered: Entered, values: Values) -> bool:
+        """See ``Rule.may_continue``."""
+        count = len(entered.keys)
+        if self.high is not None and count >= self.high:
+            return False
+        return not self.required <= entered.keys or self._has_more_than(count, values)
+
+    def is_possible(self, values: Values) -> bool | None:
+        """See ``Rule.is_possible``: where names come in an order, those that are left must never run out."""
+        if not self.any_order:
+            return True if all(map(values.is_unbounded, self.languages)) else None
+        if self._has_more_than(self.low - 1, values):
+            return True
+        return False if all(map(values.are_all_known, self.languages)) else None
+
+    def debt(self, entered: Entered) -> int:
+        """See ``Rule.debt``."""
+        missing = self.required - entered.keys
+        others = max(0, self.low - len(entered.keys) - len(missing))
+        return sum(len(name) + _MEMBER for name in missing) + _MEMBER * others
+
+    def _has_more_than(self, count: int, values: Values) -> bool:
+        """Whether there are more names in total."""
+        missing = count - self.listed
+        for component in self.languages:
+            if missing < 0 or values.more_than(component, missing):
+                return True
+            missing -= len(values.first(component, missing))
+        return missing < 0
+
+
+@dataclass(frozen=True)
+class ItemRule(Different):
+    """Different items.
+
+    Args:
+        items: the components of the first items, and at last of all others; None where no value may stand.
+        low: how many there have to be.
+        ordered: whether equal items have their members in the same order.
+        one_spelling: see ``Rule``.
+    """
+
+    items: tuple[int | None, ...]
+    low: int
+    ordered: bool
+    one_spelling: bool
+
+    @property
+    def is_simple(self) -> bool:
+        """See ``Rule.is_simple``."""
+        return len(self.items) == 1
+
+    def key(self, text: bytes) -> bytes:
+        """See ``Different.key``."""
+        return key_of(text, ordered=self.ordered)
+
+    def begun(self, text: bytes) -> Begun:
+        """See ``Different.begun``."""
+        return begun(text, ordered=self.ordered)
+
+    def may_continue(self, entered: Entered, values: Values) -> bool:
+        """See ``Rule.may_continue``."""
+        return self._has_room(entered.keys, max(self.low, len(entered.keys) + 1), values)
+
+    def leaves_room(self, entered: Entered, values: Values) -> bool:
+        """See ``Rule.leaves_room``."""
+        return self.is_simple or self._has_room(entered.keys, self.low, values)
+
+    def is_possible(self, values: Values) -> bool | None:
+        """See ``Rule.is_possible``."""
+        if self._has_room(frozenset(), self.low, values):
+            return True
+        bounded = [item for item in self.items if item is not None and not values.is_unbounded(item)]
+        return False if all(map(values.are_all_known, bounded)) else None
+
+    def _has_room(self, keys: frozenset[bytes], length: int, values: Values) -> bool:
+        """Whether the array can have this length after these items."""
+        choices = []
+        for index in range(len(keys), length):
+            component = self.items[min(index, len(self.items) - 1)]
+            if component is None:
+                return False
+            if values.more_than(component, length - 1):
+                if self.is_simple:
+                    return True
+                continue  # whatever the others are, there is one more
+            if self.is_simple:
+                return False
+            choices.append([key for key in values.first(component, length) if key not in keys])
+        return _are_different(choices)
+
+
+@dataclass(frozen=True)
+class LengthRule(Rule):
+    """A string of so many characters, of any kind.
+
+    Args:
+        low, high: how many; ``high`` None is no bound.
+        one_spelling: see ``Rule``.
+    """
+
+    low: int
+    high: int | None
+    one_spelling: bool
+    _choices: ClassVar[int] = 2  # characters: with so many left there are more strings than any text has
+
+    def end(self, entered: Entered, written: bytes | None) -> Entered | None:
+        """See ``Rule.end``."""
+        return Entered() if written is None or self.is_within(characters(written)) else None
+
+    def is_within(self, count: int) -> bool:
+        """Whether a string may have so many characters."""
+        return count >= self.low and (self.high is None or count <= self.high)
+
+    def is_watched(self, entered: Entered) -> bool:
+        """See ``Rule.is_watched``."""
+        return True
+
+    def fits(self, entered: Entered, written: bytes) -> bool:
+        """See ``Rule.fits``."""
+        return self.high is None or len(written) <= self.high or characters(written) <= self.high
+
+    def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
+        """See ``Rule.state``: far from both bounds all counts are the same."""
+        count = characters(written)
+        room = reach if self.high is None else min(reach, self.high - count)
+        return max(0, self.low - count), room, written[-_LONGEST:] if b"\\" in written[-_LONGEST:] else b""
+
+    def leaves_choice(self, entered: Entered, written: bytes) -> bool:
+        """See ``Rule.leaves_choice``."""
+        return self.high is None or characters(written) + self._choices <= self.high
+
+    def debt(self, entered: Entered) -> int:
+        """See ``Rule.debt``."""
+        return self.low
+
+
+_LONGEST = 12  # bytes of a character: two escapes
+
+
+def _are_different(choices: list[list[bytes]]) -> bool:
+    """Whether one of each list can be chosen so that all are different."""
+    taken: dict[bytes, int] = {}
+
+    def place(number: int, seen: set[bytes]) -> bool:
+        for key in choices[number]:
+            if key not in seen:
+                seen.add(key)
+                if key not in taken or place(taken[key], seen):
+                    taken[key] = number
+                    return True
+        return False
+
+    return all(place(number, set()) for number in range(len(choices)))

@@ -1,0 +1,140 @@
+"""JSON texts by their values: one key for all texts of a value, and what is certain of a text that has only begun."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+_TOKEN = re.compile(r'[ \t\n\r]+|"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*\\?|-?[0-9][0-9.eE+-]*|-|[a-z]+|.', re.DOTALL)
+# A string without its last quote, as far as its characters are complete: half of a surrogate pair may get the other.
+_CHARACTERS = re.compile(
+    r'"(?:[^"\\]|\\[^u]|\\u(?![dD][89abAB])[\da-fA-F]{4}'
+    r"|\\u[dD][89abAB][\da-fA-F]{2}(?=[^\\]|\\[^u]|\\u[\da-fA-F]{4}))*",
+    re.DOTALL,
+)
+_CHARACTER = re.compile(
+    rb"\\u[dD][89abAB][\da-fA-F]{2}(?:\\(?:u[\da-fA-F]{0,4})?)?|\\u[\da-fA-F]{0,4}|\\.?|[^\\\x80-\xbf]", re.DOTALL
+)
+_CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
+SPACE = frozenset(b" \t\n\r")
+OUTSIDE, INSIDE, _ESCAPED = range(3)  # of a string, and after a backslash in one
+_QUOTE, _BACKSLASH = b'"\\'
+_NUMBER = frozenset("-0123456789")
+
+
+class Begun(NamedTuple):
+    """A text that has only begun.
+
+    Args:
+        key: how the key of its value begins.
+        is_whole: whether the key and the text end at the same place: what follows in one follows in the other, but for
+            white space and other spellings.
+        in_string: whether the text ends inside a string.
+    """
+
+    key: bytes
+    is_whole: bool
+    in_string: bool
+
+
+def lexed(place: int, byte: int) -> int:
+    """Where the next byte of a JSON text stands: OUTSIDE a string, or inside one.
+
+    Args:
+        place: of this byte.
+        byte: of the text.
+    """
+    if place == _ESCAPED:
+        return INSIDE
+    if byte == _QUOTE:
+        return OUTSIDE if place == INSIDE else INSIDE
+    return _ESCAPED if place == INSIDE and byte == _BACKSLASH else place
+
+
+def characters(content: bytes) -> int:
+    """How many characters the content of a JSON string has, one that has only begun counted.
+
+    Args:
+        content: what follows the quote.
+    """
+    if b"\\" not in content:
+        return len(content.translate(None, _CONTINUATION))
+    return sum(1 for _ in _CHARACTER.finditer(content))
+
+
+def key_of(text: bytes, *, ordered: bool) -> bytes:
+    """One text for all texts of the same JSON value.
+
+    Args:
+        text: JSON.
+        ordered: whether equal values have their members in the same order.
+    """
+    return _encoded(_dumps(json.loads(text, parse_int=Decimal, parse_float=Decimal), is_sorted=not ordered))
+
+
+def begun(text: bytes, *, ordered: bool) -> Begun:
+    """What is certain of a value whose text has begun.
+
+    Args:
+        text: the beginning of a JSON text.
+        ordered: as for ``key_of``; if not, the key is only known up to the first object.
+    """
+    data = _without_tail(text)
+    parts: list[str] = []
+    tokens = _TOKEN.findall(data)
+    for i, token in enumerate(tokens):
+        first, is_last = token[0], i == len(tokens) - 1
+        if first == '"':
+            if len(token) > 1 and _is_closed(token):
+                parts.append(_dumps(json.loads(token, strict=False)) if "\\" in token else token)
+                continue
+            characters = _CHARACTERS.match(token)
+            assert characters is not None
+            whole = characters.group()
+            spelled = json.loads(f'{whole}"', strict=False) if "\\" in whole else whole[1:]
+            parts.append(_dumps(spelled)[:-1])
+            return Begun(_encoded("".join(parts)), whole == token and len(data.encode()) == len(text), True)
+        if first in _NUMBER:
+            if is_last:
+                return Begun(_encoded("".join(parts)), False, False)
+            parts.append(_number(Decimal(token)))
+        elif first not in " \t\n\r":
+            parts.append(token)
+            if first == "{" and not ordered:
+                return Begun(_encoded("".join(parts)), False, False)
+    return Begun(_encoded("".join(parts)), True, False)
+
+
+def _without_tail(text: bytes) -> str:
+    """The text without the first bytes of a character at its end."""
+    return text.decode("utf-8", "ignore")
+
+
+def _is_closed(token: str) -> bool:
+    """Whether a token that begins with a quote ends with its own."""
+    return re.fullmatch(r'"(?:[^"\\]|\\.)*"', token, re.DOTALL) is not None
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _dumps(value: Any, *, is_sorted: bool = False) -> str:
+    if isinstance(value, Decimal):
+        return _number(value)
+    if isinstance(value, list):
+        return f"[{','.join(_dumps(item, is_sorted=is_sorted) for item in value)}]"
+    if isinstance(value, dict):
+        names = sorted(value) if is_sorted else value
+        members = (f"{_dumps(name)}:{_dumps(value[name], is_sorted=is_sorted)}" for name in names)
+        return "{" + ",".join(members) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _number(number: Decimal) -> str:
+    sign, digits, exponent = number.as_tuple()
+    written = "".join(map(str, digits)).lstrip("0")
+    stripped = written.rstrip("0")
+    return f"{'-' * sign}{stripped}e{int(exponent) + len(written) - len(stripped)}" if stripped else "0"

@@ -1,0 +1,258 @@
+"""The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
+
+Members in any order, different items, bounds on members of any name: what other engines lose. Its masks take longer
+than theirs, so "auto" takes it where the others would lose something.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+from typing_extensions import override
+
+from ..automaton.limits import WorkMeter
+from ..automaton.network import Frames, Network, Text
+from ..automaton.network_masks import NetworkMasks
+from ..automaton.reach import single_byte_tokens
+from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
+from ..automaton.rtn import Component, ComponentBuilder, build_rtn
+from ..automaton.token_trie import token_trie
+from ..automaton.token_walk import TokenWalk
+from ..constraints.values import Constraint, JsonSchema
+from ..errors import Loss, UnsupportedConstraint
+from ..options import NETWORK, CompileLimits
+from ..schema.normalize import Normalizer
+from ..schema.registers import DifferentItems
+from ..schema.to_network import LongString, RegisteredPositions, Track
+from ..schema.to_nfa import NotRegular
+from .adapter import Build, PortableAdapter
+from .base import CompiledConstraint, Engine
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..vocabulary.tokens import Vocabulary
+
+_MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
+
+
+class PackedNetwork(NamedTuple):
+    """What a network is made of; see ``Network``."""
+
+    components: Sequence[Component]
+    rules: Mapping[int, Rule]
+    ordered: bool
+
+
+class NetworkBackend(PortableAdapter):
+    """The adapter.
+
+    Args:
+        vocabulary: the vocabulary to compile for.
+        limits: of one compile.
+    """
+
+    name = title = "network"
+    canonical_spelling = True
+    any_key_order = True
+
+    def __init__(self, vocabulary: Vocabulary, limits: CompileLimits = NETWORK):
+        super().__init__(vocabulary)
+        self._limits = limits
+        self._tokens = token_trie(vocabulary)
+
+    def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
+        n = Normalizer.of(constraint)
+        try:
+            positions = RegisteredPositions(
+                n, constraint.style, closed=constraint.extra == "forbid", key_order=constraint.key_order
+            )
+        except NotRegular as error:
+            losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
+            raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
+        return lambda: self._built(positions), n.losses
+
+    def _text(self, constraint: Constraint) -> Build:
+        raise self._unsupported(constraint.kind, "the network takes JSON alone")
+
+    def _built(self, positions: RegisteredPositions) -> tuple[Callable[[], Engine], int]:
+        network = network_of(positions, WorkMeter(self._limits))
+        self._check_bytes(network)
+        return self._made(network)
+
+    def _made(self, network: Network) -> tuple[Callable[[], Engine], int]:
+        masks = NetworkMasks(network, self._tokens, self.vocabulary.token_bytes)
+        return lambda: NetworkEngine(masks, network, self.vocabulary.token_bytes, [network.start], [0]), masks.nbytes
+
+    @override
+    def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
+        """Its automata and rules."""
+        network = cast(NetworkEngine, compiled.new_engine()).network
+        return PackedNetwork(network.components, network.rules, network.ordered)
+
+    @override
+    def _unpack(self, packed: PackedNetwork) -> tuple[Callable[[], Engine], int]:
+        return self._made(Network(packed.components, packed.rules, ordered=packed.ordered))
+
+    def _check_bytes(self, network: Network) -> None:
+        """Refuse a network that needs bytes of which the vocabulary has no token: it counts on every byte."""
+        lacks = ~single_byte_tokens(TokenWalk(network.components[0].dfa, self._tokens))
+        for component in network.components:
+            dfa = component.dfa
+            if (dfa.table[:, dfa.byte_class[np.flatnonzero(lacks)]] != 0).any():
+                raise self._unsupported("json_schema", "the vocabulary has no token for some single bytes")
+
+
+def network_of(positions: RegisteredPositions, meter: WorkMeter) -> Network:
+    """The network of a schema.
+
+    Args:
+        positions: of the schema; alternatives without any value are left out there.
+        meter: counts the work.
+
+    Raises:
+        InvalidConstraint: no value satisfies it: there are fewer different items, or names, than there have to be.
+        UnsupportedConstraint: it is not known whether there are enough.
+        CompileLimitExceeded: it is too large.
+    """
+    while True:
+        numbers: dict[Hashable, int] = {}
+
+        def build(
+            callee: Hashable, builder: ComponentBuilder, numbers: dict[Hashable, int] = numbers
+        ) -> tuple[int, int]:
+            numbers[callee] = len(numbers)
+            return positions.build(callee, builder)  # type: ignore[arg-type]
+
+        components = build_rtn(positions.root, build, meter)
+        rules: dict[int, Rule] = {}
+        for callee, number in numbers.items():
+            if isinstance(callee, Track):
+                rules[number] = _rule(positions, callee, numbers)
+            elif isinstance(callee, LongString):
+                rules[number] = LengthRule(*callee, one_spelling=positions.is_canonical)
+        network = Network(components, rules, ordered=positions.is_ordered)
+        without_values = []
+        for callee, number in numbers.items():
+            if isinstance(callee, Track) and not (possible := rules[number].is_possible(network)):
+                if possible is None:
+                    loss = Loss(
+                        *positions.register(callee).origin, "it is not known whether enough different ones are left"
+                    )
+                    raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
+                without_values.append(callee)
+        if not without_values:
+            return network
+        positions.leave_out(without_values)
+
+
+def _rule(positions: RegisteredPositions, track: Track, numbers: Mapping[Hashable, int]) -> Rule:
+    register = positions.register(track)
+    if isinstance(register, DifferentItems):
+        callees = positions.item_callees(track, register)
+        # One that may not come after all the others is in no component.
+        items = tuple(None if callee is None else numbers.get(callee) for callee in callees)
+        return ItemRule(items, register.low, positions.is_ordered, positions.is_canonical)
+    names, languages = positions.names(track)
+    return NameRule(
+        frozenset(json.dumps(name, ensure_ascii=False).encode() for name in register.required),
+        register.low,
+        register.high,
+        len(names),
+        tuple(numbers[language] for language in languages),
+        register.any_order,
+    )
+
+
+class NetworkEngine:
+    """One position.
+
+    Args:
+        masks: shared by all engines of the constraint.
+        network: reads the text.
+        token_bytes: of each token.
+        states: one per prefix, the start first.
+        ends: the length of each prefix in bytes.
+        text: all bytes so far.
+    """
+
+    def __init__(
+        self,
+        masks: NetworkMasks,
+        network: Network,
+        token_bytes: Sequence[bytes | None],
+        states: list[Frames],
+        ends: list[int],
+        text: bytes | bytearray = b"",
+    ):
+        self._masks, self.network, self._token_bytes = masks, network, token_bytes
+        self._states, self._ends = states, ends
+        self._text = bytearray(text)
+
+    @property
+    def _here(self) -> Text:
+        return Text(self._text, len(self._text))
+
+    def accept(self, token_id: int) -> bool:
+        """See ``Engine.accept``."""
+        data = self._token_bytes[token_id] or b""
+        frames = self.network.read(self._states[-1], data, self._here)
+        if not frames:
+            return False
+        self._text += data
+        self._states.append(frames)
+        self._ends.append(len(self._text))
+        return True
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        """See ``Engine.validate``."""
+        frames, text = self._states[-1], self._here
+        for number, token_id in enumerate(token_ids):
+            data = self._token_bytes[token_id] or b""
+            frames = self.network.read(frames, data, text)
+            if not frames:
+                return number
+            text = text.plus(data)
+        return len(token_ids)
+
+    def rollback(self, num_tokens: int) -> None:
+        """See ``Engine.rollback``."""
+        if num_tokens:
+            del self._states[-num_tokens:], self._ends[-num_tokens:]
+            del self._text[self._ends[-1] :]
+
+    def fork(self) -> NetworkEngine:
+        """See ``Engine.fork``."""
+        return NetworkEngine(
+            self._masks, self.network, self._token_bytes, self._states.copy(), self._ends.copy(), self._text
+        )
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        """See ``Engine.fill``."""
+        words = self._masks.of(self._states[-1], self._text)
+        bitmask[row].numpy()[: len(words)] = words
+
+    def is_completed(self) -> bool:
+        """See ``Engine.is_completed``."""
+        return self.network.is_completed(self._states[-1], self._here)
+
+    def jump_forward_bytes(self) -> bytes:
+        """See ``Engine.jump_forward_bytes``."""
+        frames, text = self._states[-1], self._here
+        while not self.network.is_completed(frames, text):
+            possible = self.network.next_bytes(frames, text)
+            if len(possible) > _MAX_CHOICES:
+                break
+            alive = []
+            for byte in sorted(possible):
+                after = self.network.read(frames, bytes((byte,)), text)
+                if after:
+                    alive.append((byte, after))
+            if len(alive) != 1:
+                break
+            ((byte, frames),) = alive
+            text = text.plus(bytes((byte,)))
+        return text.path

@@ -1,0 +1,72 @@
+"""What no finite automaton knows of an array or an object: the items and names that are there already.
+
+A register stands beside a content automaton (content_automata.py), which then accepts more than there may be. Only the
+network engine keeps registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ..regex import Node
+from .shapes import Position
+
+
+class Mark(IntEnum):
+    """A move without a text, where a register is asked, or told something; the callee of a call."""
+
+    BEGIN = -1  # here an item begins, or the name of a member
+    BEGIN_REQUIRED = -2  # here the name of a member begins that is still missing, because there is no room for others
+    END = -3  # the item, or the name, ends here
+    MORE = -4  # another item or member will come
+    CLOSE = -5  # none will come
+
+
+@dataclass(frozen=True)
+class DifferentNames:
+    """No name comes twice.
+
+    Args:
+        origin: pointer and keyword of the schema that says so.
+        required: names that have to come.
+        low, high: how many members; ``high`` None is no bound.
+        any_order: whether all names may come everywhere.
+    """
+
+    origin: tuple[str, str]
+    required: tuple[str, ...] = ()
+    low: int = 0
+    high: int | None = None
+    any_order: bool = False
+
+    def has_room(self, names: Iterable[str | Node | None]) -> bool:
+        """Whether these names can be enough; a language of names counts as many."""
+        listed = set(names)
+        most = sum(1 if isinstance(name, str) else self.low for name in listed)
+        if self.high is not None:
+            most = min(most, self.high)
+        return listed.issuperset(self.required) and max(self.low, len(self.required)) <= most
+
+
+@dataclass(frozen=True)
+class DifferentItems:
+    """No item comes twice.
+
+    Args:
+        origin: pointer and keyword of the schema that says so.
+        items: the positions of the first items, and at last that of all others.
+        low: how many there have to be.
+    """
+
+    origin: tuple[str, str]
+    items: tuple[Position, ...]
+    low: int
+
+    def at(self, index: int) -> Position:
+        """What the item at this index must satisfy."""
+        return self.items[min(index, len(self.items) - 1)]
+
+
+Register = DifferentNames | DifferentItems

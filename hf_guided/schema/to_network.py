@@ -1,0 +1,251 @@
+"""A schema as a network: an RTN (to_rtn.py) of exactly its texts, with registers (registers.py).
+
+The inside of an array or an object that has a register is a component of its own; marks in it say where the register
+is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+from ..constraints.json_style import JsonStyle, KeyOrder
+from ..errors import Loss, UnsupportedConstraint
+from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spellings, text
+from .content_automata import ContentAutomaton, Entry
+from .grammar import Content, completable_contents, contents
+from .layout import has_levels, layout_of
+from .levels import has_known_levels, of_known_level
+from .member_order import has_one_order
+from .normalize import Normalizer
+from .registered_content import registered
+from .registers import DifferentItems, DifferentNames, Mark, Register
+from .scalars import constant_language, language_of, quoted
+from .shapes import ANY, Clause, Position, StringClause
+from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
+from .to_rtn import Callee, Caller, CallingWriter, Positions
+
+_FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
+
+
+class Track(NamedTuple):
+    """What follows the opening bracket of an array or an object with a register, its closing bracket included.
+
+    Args:
+        position: of the array or object.
+        level: how many brackets are open inside, where that is known.
+        number: of its content automaton among the position's, arrays first.
+    """
+
+    position: Position
+    level: int | None
+    number: int
+
+
+class LongString(NamedTuple):
+    """A string of any characters, of which a register knows how many there are.
+
+    Args:
+        low, high: how many; ``high`` None is no bound.
+    """
+
+    low: int
+    high: int | None
+
+
+class RegisteredPositions(Positions):
+    """The positions of a schema, each with exactly its texts.
+
+    Args:
+        n: the schema; what cannot be said is lost there.
+        style: how values are written.
+        closed: whether objects that declare properties and do not speak of others have no others.
+        key_order: of the members of an object.
+
+    Raises:
+        InvalidConstraint: no value satisfies it.
+        UnsupportedConstraint: it is to be indented, and its depth has no bound.
+        NotRegular: a multipleOf has too many remainders.
+        CompileLimitExceeded: it is too large.
+    """
+
+    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, key_order: KeyOrder):
+        self._key_order = key_order
+        super().__init__(n, style, closed=closed)
+        self.root = self.callee(n.root, 0)
+
+    def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
+        found = contents(n, closed=closed, spelling=self._style.spelling, writer=registered(self._key_order))
+        for position, content in found.items():
+            for clause in content.scalars:
+                check_remainders(position, clause)
+        if self._style.indent is not None and not has_known_levels(n.root, found):
+            reason = "the depth is not known where the schema is recursive, or allows any value"
+            raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
+        self._own = found
+        self._known = of_known_level(n.root, found) if has_levels(self._style) else frozenset()
+        return found
+
+    def leave_out(self, tracks: Collection[Track]) -> None:
+        """Leave out alternatives for arrays or objects that have no value; raises InvalidConstraint if none is left."""
+        none = {id(self.automaton(track)) for track in tracks}
+        for content in self._own.values():
+            content.arrays = [automaton for automaton in content.arrays if id(automaton) not in none]
+            content.objects = [automaton for automaton in content.objects if id(automaton) not in none]
+        self._own = completable_contents(self._own, self._schema.root)
+        self._schema = replace(self._schema, contents={ANY: ANY_CONTENT, **self._own})
+
+    def callee(self, position: Position, level: int | None) -> Callee:
+        """See ``Positions.callee``."""
+        return super().callee(position, level if position in self._known else None)
+
+    @cached_property
+    def is_ordered(self) -> bool:
+        """Whether equal values always have their members in the same order."""
+        return self._key_order == "declared" and has_one_order(self._own.values())
+
+    def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
+        """The callees of the first items, and at last of all others; None where no value may stand."""
+        return [
+            self.callee(position, track.level) if position in self._schema.contents else None
+            for position in register.items
+        ]
+
+    def names(self, track: Track) -> tuple[list[str], list[Node]]:
+        """The names that are listed, and the languages of the texts of the others."""
+        edges = (edge for leaving in self.automaton(track).edges for edge in leaving)
+        names = dict.fromkeys(entry.name for edge in edges for entry in edge.entries)
+        return [name for name in names if isinstance(name, str)], [
+            name_text(name) for name in names if isinstance(name, Node)
+        ]
+
+    def language(self, clause: Clause) -> Node | None:
+        """The texts of a clause's values; None where digits do not decide, and where a register counts."""
+        return None if long_string(clause) else language_of(clause, self._style.spelling)
+
+    def register(self, track: Track) -> Register:
+        """The register of a component."""
+        register = self.automaton(track).register
+        assert register is not None, "only what has one is a track"
+        return register
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether a string has only one text."""
+        return self._style.is_canonical
+
+    def build(self, callee: Callee | Track | LongString, builder: Caller) -> tuple[int, int]:
+        """See ``Positions.build``."""
+        if isinstance(callee, LongString):
+            return self._long_string(builder)
+        if not isinstance(callee, Track):
+            return super().build(callee, builder)
+        start, end = builder.state(), builder.state()
+        layout = layout_of(self._style, callee.level)
+        is_array = callee.number < len(self._schema.contents[callee.position].arrays)
+        slot = ValueSlot(callee.position, end, None, callee.level)
+        inner = Inner(self.automaton(callee), slot, layout, layout.close_array if is_array else layout.close_object)
+        _RegisteredEntries(self._writer(self._schema, builder), inner, builder).build(start)
+        return start, end
+
+    def _long_string(self, builder: Caller) -> tuple[int, int]:
+        """A string with marks inside its quotes."""
+        start, begun, ended = builder.state(), builder.state(), builder.state()
+        builder.call(Mark.BEGIN, builder.regex(text('"'), start), begun)
+        content = json_spelling(ANYTHING) if self.is_canonical else json_spellings(ANYTHING)
+        builder.call(Mark.END, builder.regex(content, begun), ended)
+        return start, builder.regex(text('"'), ended)
+
+    def automaton(self, track: Track) -> ContentAutomaton:
+        """The content automaton of a track."""
+        content = self._schema.contents[track.position]
+        return [*content.arrays, *content.objects][track.number]
+
+    def track(self, inner: Inner) -> Track:
+        """The track of a content automaton."""
+        content = self._schema.contents[inner.slot.position]
+        automata = [*content.arrays, *content.objects]
+        number = next(i for i, automaton in enumerate(automata) if automaton is inner.automaton)
+        return Track(inner.slot.position, inner.slot.level, number)
+
+    def _writer(self, schema: Regular, builder: Caller) -> NfaWriter:
+        return _Writer(self, schema, builder, self._style, self._marks)
+
+
+def name_text(name: str | Node) -> Node:
+    """How the name of a member is written."""
+    return constant_language(name) if isinstance(name, str) else quoted(json_spelling(name))
+
+
+def long_string(clause: Clause) -> LongString | None:
+    """A string of any characters whose bounds would take many states."""
+    if not isinstance(clause, StringClause) or clause.values is not None or clause.language != ANYTHING:
+        return None
+    return LongString(clause.low, clause.high) if max(clause.low, clause.high or 0) > _FEW_CHARACTERS else None
+
+
+class _Writer(CallingWriter):
+    """Calls the insides that have a register."""
+
+    _positions: RegisteredPositions
+
+    def fill(self, slot: ValueSlot, start: int) -> None:
+        super().fill(slot, start)
+        for clause in self._schema.contents[slot.position].scalars:
+            if string := long_string(clause):
+                self._caller.call(string, start, slot.end)
+
+    def language(self, clause: Clause) -> Node | None:
+        return self._positions.language(clause)
+
+    def lay(self, node: Node, start: int, end: int) -> None:
+        # White space has many states: it is a component too, the same for all.
+        if self._style.is_flexible and node != EMPTY:
+            self._caller.call(node, start, end)
+        else:
+            super().lay(node, start, end)
+
+    def entries(self, inner: Inner, opened: int) -> None:
+        if inner.automaton.register is None:
+            super().entries(inner, opened)
+        else:
+            self._caller.call(self._positions.track(inner), opened, inner.slot.end)
+
+
+class _RegisteredEntries(Entries):
+    """Writes entries with marks around them."""
+
+    def __init__(self, writer: NfaWriter, inner: Inner, builder: Caller):
+        super().__init__(writer, inner)
+        self._caller = builder
+        self._register = inner.automaton.register
+
+    def _marked(self, mark: Mark, start: int) -> int:
+        end = self._caller.state()
+        self._caller.call(mark, start, end)
+        return end
+
+    def closed(self, state: int) -> int:
+        return self._marked(Mark.CLOSE, state)
+
+    def continued(self, state: int) -> int:
+        return self._marked(Mark.MORE, state)
+
+    def entry(self, entry: Entry, start: int, end: int) -> None:
+        begun = self._marked(Mark.BEGIN, start)
+        if entry.name is None:
+            ended = self._caller.state()
+            self._caller.epsilon(begun, self.value(entry.value, ended))
+            self._caller.call(Mark.END, ended, end)
+            return
+        register = self._register
+        if isinstance(register, DifferentNames) and register.high is not None and entry.name in register.required:
+            self._caller.call(Mark.BEGIN_REQUIRED, start, begun)
+        named = self._caller.state()
+        if isinstance(entry.name, str):
+            self._caller.add(name_text(entry.name), begun, named)
+        else:
+            self._caller.call(name_text(entry.name), begun, named)
+        self._writer.lay(self._layout.colon, self._marked(Mark.END, named), self.value(entry.value, end))

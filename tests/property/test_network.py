@@ -1,0 +1,303 @@
+"""The laws of the network engine: exactly the valid values, masks that equal reading every token, and no dead ends.
+
+`jsonschema` decides which values are valid, and `json` which texts are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice, permutations, product
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.network import NetworkBackend
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnsupportedConstraint
+from hf_guided.vocabulary.tokens import Vocabulary
+from tests.effort import repeats
+from tests.property.schema_examples import DRAFTS, Writer, constants, instance, orders, parsed, spellings
+from tests.property.strategies import allowed
+from tests.property.test_schema_language import accepts, validator
+from tests.toy import all_bytes
+
+BYTES = NetworkBackend(all_bytes())
+MOST_ORDERS = 30
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "different strings": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    "different listed strings": {"items": {"enum": ["aa", "ab", "b", "aab"]}, "uniqueItems": True, "minItems": 3},
+    "different numbers": {"type": "array", "items": {"type": "number"}, "uniqueItems": True},
+    "different values": {"type": "array", "uniqueItems": True},
+    "different records": {
+        "type": "array",
+        "items": {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"type": "string"}}, "required": ["a"]},
+        "uniqueItems": True,
+    },
+    "different arrays": {
+        "type": "array",
+        "items": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2, "uniqueItems": True},
+        "uniqueItems": True,
+    },
+    "different places": {
+        "type": "array",
+        "prefixItems": [{"enum": [1, 2]}, {"enum": [1, 3]}, {"enum": [1, 2]}],
+        "items": {"type": "string"},
+        "uniqueItems": True,
+        "minItems": 3,
+    },
+    "a record": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "ab": {"type": "string"}, "b": {"type": "null"}},
+        "required": ["a", "b"],
+    },
+    "other names": {"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 3},
+    "few names": {
+        "type": "object",
+        "propertyNames": {"enum": ["a", "aa", "b"]},
+        "required": ["b"],
+        "minProperties": 2,
+        "maxProperties": 2,
+    },
+    "a tree": {
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "children": {"items": {"$ref": "#/$defs/node"}}},
+                "required": ["name"],
+            }
+        },
+        "$ref": "#/$defs/node",
+    },
+}
+
+
+def compiled_or_none(backend: NetworkBackend, schema: Any, **options: Any) -> CompiledConstraint | None:
+    """The compiled schema; None if the backend reports losses, or that no value is valid."""
+    try:
+        return backend.compile(JsonSchema(schema, **options))
+    except (ConstraintError, CompileLimitExceeded) as error:
+        assert not isinstance(error, UnsupportedConstraint) or error.losses
+        return None
+
+
+@settings(max_examples=repeats(12, 600))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)))
+def test_valid_values_are_accepted_in_every_order_and_no_others(random: Random, draft: int) -> None:
+    schema = Writer(random, draft).document()
+    compiled = compiled_or_none(BYTES, schema, extra="allow", spelling="any", key_order="any")
+    if compiled is None:
+        return
+    valid = validator(schema, draft)
+    listed = list(constants(schema))
+    for value in [*listed, *(instance(random, listed) for _ in range(12))]:
+        texts = [json.dumps(ordered, ensure_ascii=False) for ordered in islice(orders(value), MOST_ORDERS)]
+        is_valid = valid.is_valid(parsed(texts[0], draft))
+        if draft == 4 and is_valid and ".0" in texts[0]:
+            continue  # there 1.0 is no integer, and our networks do not write it as another number either
+        for text in texts:
+            assert accepts(compiled, text) == is_valid, (text, json.dumps(schema))
+        odd = spellings(random, value)
+        assert not accepts(compiled, odd) or valid.is_valid(parsed(odd, draft)), (odd, json.dumps(schema))
+
+
+@settings(max_examples=repeats(12, 600))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(["canonical", "any"]))
+def test_random_walks_end_and_are_valid(random: Random, draft: int, spelling: str) -> None:
+    schema = Writer(random, draft).document()
+    compiled = compiled_or_none(BYTES, schema, extra="allow", spelling=spelling)
+    if compiled is None:
+        return
+    valid = validator(schema, draft)
+    for _ in range(3):
+        text = walked(compiled.matcher(), random)
+        if text is not None:
+            assert valid.is_valid(parsed(text.decode(), draft)), (text, json.dumps(schema))
+
+
+def walked(matcher: Matcher, random: Random, most: int = 120) -> bytes | None:
+    """A random text of single bytes, in a hurry to end; None if it is too long."""
+    text = bytearray()
+    for _ in range(most):
+        if matcher.is_completed() and random.random() < 0.5:
+            return bytes(text)
+        fitting = [byte for byte in allowed(matcher) if byte < 256]
+        if not fitting:
+            assert matcher.is_completed(), f"a dead end after {bytes(text)!r}"
+            return bytes(text)
+        byte = random.choice([byte for byte in fitting if byte in b'"]},:012truefalsnb'] or fitting)
+        assert matcher.accept_token(byte)
+        text.append(byte)
+    return None
+
+
+PIECES = (
+    *(
+        '"',
+        '",',
+        '","',
+        '", "',
+        '":',
+        '": ',
+        '"}',
+        '"]',
+        '"],',
+        "},",
+        "}}",
+        "]]",
+        "{",
+        "[",
+        '["',
+        '{"',
+        "[{",
+        "[[",
+        "[]",
+    ),
+    *(",", ", ", ":", ": ", " ", "\n", "1,", ",1", "1, 2", "1.", ".0", "0,1", "12", "\\", "\\u", "00", '\\"', "u0061"),
+    *("a", "aa", "ab", "b", 'a"', '"a"', '"a":', '"b":', 'a","', 'a","a', '"a","b"', '"a", "a"', "null", "true", "é"),
+    *('"aa","ab","b"', '1,"b":2', '":1,"', '"a":1,"b', '"aab"', '{"a":1}', '{"a":1},{"a":2}', "[true],", "[true,fal"),
+)
+
+
+@cache
+def pieces() -> Vocabulary:
+    """Single bytes, and tokens that cross the ends of names, items and objects."""
+    data = (
+        *(bytes([byte]) for byte in range(256)),
+        *(piece.encode() for piece in PIECES),
+        b"\xc3\xa9x",
+        b'\xa9"',
+        None,
+    )
+    return Vocabulary(data, (len(data) - 1,), len(data) + 5, tokenizer=None)
+
+
+@pytest.mark.parametrize("options", [{}, {"spelling": "any", "key_order": "any"}, {"whitespace": "minified"}], ids=str)
+@pytest.mark.parametrize("name", SCHEMAS)
+@settings(max_examples=repeats(2, 40))
+@given(random=st.randoms(use_true_random=False))
+def test_masks_equal_reading_every_token(name: str, options: dict[str, Any], random: Random) -> None:
+    compiled = compiled_or_none(NetworkBackend(pieces()), SCHEMAS[name], extra="allow", **options)
+    assert compiled is not None
+    matcher = compiled.matcher()
+    stop = pieces().stop_token_ids[0]
+    for _ in range(30):
+        fitting = [token_id for token_id in allowed(matcher) if token_id != stop]
+        texts = range(stop)
+        assert fitting == [token_id for token_id in texts if matcher.validate_tokens([token_id])], name
+        if not fitting:
+            break
+        long = [token_id for token_id in fitting if token_id >= 256 or token_id in b'"]},:1a']
+        assert matcher.accept_token(random.choice(long or fitting))
+
+
+def every_text(matcher: Matcher, text: bytes = b"") -> Iterator[bytes]:
+    """All texts of a finite language; every beginning that is allowed has one."""
+    if matcher.is_completed():
+        yield text
+    fitting = [byte for byte in allowed(matcher) if byte < 256]
+    assert fitting or matcher.is_completed(), f"a dead end after {text!r}"
+    for byte in fitting:
+        longer = matcher.fork()
+        assert longer.accept_token(byte)
+        yield from every_text(longer, text + bytes([byte]))
+
+
+def values_of(schema: dict[str, Any], pool: list[Any]) -> set[str]:
+    """The texts of the valid arrays, and of the valid objects in every order, that are made of a pool of values."""
+    valid = validator(schema, 2020)
+    arrays = (list(items) for length in range(4) for items in product(pool, repeat=length))
+    objects = (
+        dict(zip(names, values, strict=True))
+        for length in range(5)
+        for names in permutations(["a", "aa", "b", "c"], length)
+        for values in product(pool[:2], repeat=length)
+    )
+    texts = (json.dumps(value, separators=(",", ":")) for value in [*arrays, *objects])
+    return {text for text in texts if valid.is_valid(json.loads(text))}
+
+
+FINITE: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "all of three": (
+        {"type": "array", "items": {"enum": ["aa", "ab", "b"]}, "minItems": 3, "uniqueItems": True},
+        ["aa", "ab", "b"],
+    ),
+    "a pair": (
+        {
+            "type": "array",
+            "prefixItems": [{"type": "boolean"}, {"const": True}],
+            "items": False,
+            "minItems": 2,
+            "uniqueItems": True,
+        },
+        [True, False],
+    ),
+    "three places": (
+        {
+            "type": "array",
+            "prefixItems": [{"enum": [1, 2]}, {"enum": [1, 3]}, {"enum": [1, 2]}],
+            "items": False,
+            "minItems": 3,
+            "uniqueItems": True,
+        },
+        [1, 2, 3],
+    ),
+    "records": (
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"a": {"enum": [1, 11]}, "b": {"const": True}},
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+            "minItems": 2,
+            "maxItems": 3,
+            "uniqueItems": True,
+        },
+        [{"a": 1}, {"a": 11}, *({"a": a, "b": True} for a in (1, 11)), *({"b": True, "a": a} for a in (1, 11))],
+    ),
+    "two of few names": (
+        {
+            "type": "object",
+            "properties": {"a": {"enum": [1, 12]}, "aa": {"const": 1}, "b": {"const": 1}},
+            "required": ["b"],
+            "minProperties": 2,
+            "maxProperties": 2,
+            "additionalProperties": False,
+        },
+        [1, 12],
+    ),
+    "names that need others": (
+        {
+            "type": "object",
+            "properties": {"a": {"const": 1}, "aa": {"const": 1}, "b": {"const": 1}, "c": {"const": 1}},
+            "dependentRequired": {"a": ["b"], "c": ["a"]},
+            "additionalProperties": False,
+        },
+        [1],
+    ),
+    "listed names": (
+        {
+            "type": "object",
+            "propertyNames": {"enum": ["a", "aa", "b"]},
+            "additionalProperties": {"enum": [1, 12]},
+            "minProperties": 2,
+        },
+        [1, 12],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_every_beginning_of_a_finite_language_has_an_end(name: str) -> None:
+    schema, pool = FINITE[name]
+    compiled = BYTES.compile(JsonSchema(schema, whitespace="minified", key_order="any"))
+    texts = {text.decode() for text in every_text(compiled.matcher())}
+    assert texts == values_of(schema, pool)
