@@ -18,7 +18,6 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import CompileLimitExceeded
 from ..schema.registers import Mark
@@ -117,7 +116,8 @@ class _Moves(NamedTuple):
         """Those of a component."""
         dfa = component.dfa
         table = np.ascontiguousarray(dfa.table, np.int32)
-        return cls(table.data.cast("B").cast("i"), dfa.table.shape[1], dfa.byte_class.astype(np.uint8).tobytes(), dfa.start)
+        byte_class = dfa.byte_class.astype(np.uint8).tobytes()
+        return cls(table.data.cast("B").cast("i"), dfa.table.shape[1], byte_class, dfa.start)
 
 
 class Network:

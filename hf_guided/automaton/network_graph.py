@@ -86,8 +86,8 @@ class NetworkGraph:
                 shorter = np.minimum(shorter, np.where(after != 0, best[after] + weight, UNREACHABLE))
             shorter = np.minimum(shorter, UNREACHABLE)
             shorter[0] = UNREACHABLE
-            if (shorter == best).all():
-                return best
+            if np.array_equal(shorter, best):
+                return shorter
             best = shorter
 
     def _all_unbounded(self) -> list[NDArray[np.bool_]]:
@@ -156,8 +156,8 @@ def _reaching(targets: NDArray[np.int64], seeds: NDArray[np.bool_]) -> NDArray[n
     reaching[0] = False
     while True:
         more: NDArray[np.bool_] = reaching | reaching[targets].any(1)
-        if (more == reaching).all():
-            return reaching
+        if np.array_equal(more, reaching):
+            return more
         reaching = more
 
 

@@ -137,7 +137,8 @@ def _unsupported(
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
     """The error that lists the losses of the closest backend; those of the others would not help."""
-    closest, losses = min(usable, key=lambda choice: len(choice[1]))
+    # Of equals the one tried last: it was to enforce what the others cannot, so its reason is the one that remains.
+    closest, losses = min(reversed(usable), key=lambda choice: len(choice[1]))
     subject = f"no backend enforces all of this {constraint.kind}; {closest} is closest"
     if backend != AUTO:
         subject = f"{closest} does not enforce all of this {constraint.kind}"
