@@ -43,8 +43,8 @@ docs: $(DOCS_READY)
 	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# Installed again whenever the project's dependencies or the tested versions change.
-$(READY): pyproject.toml constraints.txt
+# Installed again whenever the project's dependencies, the tested versions or what is compiled change.
+$(READY): pyproject.toml constraints.txt hf_guided/automaton/token_walk.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
 	touch $@

@@ -62,7 +62,7 @@ class BudgetMasks:
         nodes, states = self._walk.nodes(state)
         order = np.argsort(self._needed[states], kind="stable")
         order = order[self._needed[states[order]] < NEVER]
-        token_ids, counts = self._walk.tokens_at(nodes[order])
+        token_ids, counts = self._walk.tokens.tokens_at(nodes[order])
         ordered = _Ordered(token_ids.astype(np.int32), np.repeat(self._needed[states[order]], counts).astype(np.int32))
         self._kept.put(state, ordered)
         return ordered

@@ -133,6 +133,7 @@ class Literal:
         return Inside(tuple(range(state, len(self.data) + 1)), (EXIT,))
 
 
+@lru_cache(maxsize=1024)
 def byte_range(low: int, high: int) -> Fragment:
     """One byte."""
     return from_steps(FIRST, ((START, low, high, END),))

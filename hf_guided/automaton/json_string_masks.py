@@ -248,14 +248,12 @@ class _FormInAutomaton:
             there[positions] = True
             if endless and positions[-1] == characters:
                 there[characters:] = True
-            few = self._ends.few(chain[positions[0]])
-            nodes = self._ends.nodes(chain[positions[0]])[0] if few is None else np.array(few, np.int64)
-            tokens = self._ends.tokens_at(nodes)[0]
+            tokens = form.exits.tokens_at(self._ends.nodes(chain[positions[0]])[0])[0]
             _set(words, tokens[there[form.before[tokens]]])
         if walks_on:
             nodes = form.inner[characters]
-            for below, _ in self._walk.descend(nodes, np.full(len(nodes), last)):
-                _set(words, self._walk.tokens_at(below)[0])
+            below, _ = self._walk.below(nodes, np.full(len(nodes), last))
+            words |= self._walk.tokens.mask_of(below[len(nodes) :])
         return words
 
 

@@ -1,7 +1,8 @@
 """Reads texts by a network: an RTN with registers.
 
-A *frame* is a state of a component, with what is entered in its register, on top of the frame to return to. A text may
-be read in several ways, so its state is several frames. Equal frames are one object.
+A *frame* is a state of a component, with what is entered in its register, on top of the frames to return to. A text may
+be read in several ways, so its state is several frames. Equal frames are one object, and frames that differ only in
+where they return to become one (a graph-structured stack), so overlapping recursion does not multiply them.
 
 A byte is read only if the text can still be finished. Without registers every state of a component can; an item or a
 name that has begun like one that is entered already must have another way to end, which is searched (``_can_end``).
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import count
 from typing import NamedTuple
@@ -41,27 +42,30 @@ class Frame:
         component: its number.
         state: in the component.
         entered: in the component's register; None if it has none.
-        below: the frame after the component; None for the root.
+        below: the frames after the component; none for the root. Several only where nothing has begun in any.
         rule: of the component.
     """
 
     __slots__ = ("__weakref__", "below", "component", "entered", "has_begun", "is_watched", "state")
 
-    def __init__(self, component: int, state: int, entered: Entered | None, below: Frame | None, rule: Rule | None):
+    def __init__(
+        self, component: int, state: int, entered: Entered | None, below: tuple[Frame, ...], rule: Rule | None
+    ):
         self.component, self.state, self.entered, self.below = component, state, entered, below
         self.has_begun = False  # whether something has begun, here or below; and whether it may not end as it likes
         self.is_watched = False
-        if below is not None:
-            self.has_begun, self.is_watched = below.has_begun, below.is_watched
+        if below:
+            self.has_begun, self.is_watched = below[0].has_begun, below[0].is_watched
         if entered is not None and rule is not None and entered.has_begun:
             self.has_begun, self.is_watched = True, self.is_watched or rule.is_watched(entered)
 
     def stack(self) -> Iterator[Frame]:
-        """This frame and all below."""
-        frame: Frame | None = self
-        while frame is not None:
+        """This frame and those below, as far as there is one each: so all in which something has begun."""
+        frame = self
+        yield frame
+        while len(frame.below) == 1:
+            (frame,) = frame.below
             yield frame
-            frame = frame.below
 
 
 Frames = tuple[Frame, ...]
@@ -141,23 +145,24 @@ class Network:
                     calls.setdefault(state, []).append((callee, int(after_call[state])))
             self._calls.append(calls)
         self._moves = [_Moves.of(component) for component in components]
-        self._frames: WeakValueDictionary[tuple[int, int, Entered | None, int], Frame] = WeakValueDictionary()
+        self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
+        self._frames = WeakValueDictionary()
         self._values: dict[int, _Values] = {}
         self._endings: dict[Hashable, bool] = {}
         self._lock = threading.RLock()
-        self.start: Frames = (self.enter(0, None),)
+        self.start: Frames = (self.enter(0, ()),)
 
     # -- frames
 
-    def frame(self, component: int, state: int, entered: Entered | None, below: Frame | None) -> Frame:
+    def frame(self, component: int, state: int, entered: Entered | None, below: tuple[Frame, ...]) -> Frame:
         """The frame; as a rule the same object for equal ones."""
-        key = component, state, entered, id(below)  # a frame holds the one below, so the id stays unique
+        key = component, state, entered, below
         known = self._frames.get(key)
         if known is None:
             known = self._frames[key] = Frame(component, state, entered, below, self.rules.get(component))
         return known
 
-    def enter(self, component: int, below: Frame | None) -> Frame:
+    def enter(self, component: int, below: tuple[Frame, ...]) -> Frame:
         """The frame at the start of a component."""
         entered = NOTHING_ENTERED if component in self.rules else None
         return self.frame(component, self._moves[component].start, entered, below)
@@ -173,12 +178,12 @@ class Network:
         while todo:
             frame = todo.pop()
             component, state, entered, below = frame.component, frame.state, frame.entered, frame.below
-            more = []
-            if below is not None and self.accepting[component][state]:
-                more.append(below)
+            more: list[Frame] = []
+            if self.accepting[component][state]:
+                more += below
             for callee, after in self._calls[component].get(state, ()):
                 if callee >= 0:
-                    more.append(self.enter(callee, self.frame(component, after, entered, below)))
+                    more.append(self.enter(callee, (self.frame(component, after, entered, below),)))
                 elif (then := self._asked(Mark(callee), frame, text)) is not None:
                     more.append(self.frame(component, after, then, below))
             for frame in more:
@@ -203,8 +208,7 @@ class Network:
     def is_completed(self, frames: Frames, text: Text) -> bool:
         """Whether the text may end."""
         return any(
-            frame.below is None and self.accepting[frame.component][frame.state]
-            for frame in self.everywhere(frames, text)
+            not frame.below and self.accepting[frame.component][frame.state] for frame in self.everywhere(frames, text)
         )
 
     # -- reading
@@ -223,7 +227,7 @@ class Network:
             frames = tuple(frame for frame in after if self.is_alive(frame, text))
         return frames
 
-    def moved(self, frames: Iterable[Frame], byte: int) -> list[Frame]:
+    def moved(self, frames: Iterable[Frame], byte: int) -> Frames:
         """The frames after one byte, without a look at registers."""
         after: dict[Frame, None] = {}
         for frame in frames:
@@ -231,7 +235,21 @@ class Network:
             state = table[frame.state * classes + letters[byte]]
             if state:
                 after[self.frame(frame.component, state, frame.entered, frame.below)] = None
-        return list(after)
+        return self._together(after)
+
+    def _together(self, frames: Collection[Frame]) -> tuple[Frame, ...]:
+        """Frames with one instead of those that differ only in where they return to, and in which nothing has begun."""
+        if len(frames) == 1:
+            return tuple(frames)
+        alike: dict[Hashable, list[Frame]] = {}
+        for frame in frames:
+            alone = frame if frame.has_begun else not frame.below
+            alike.setdefault((frame.component, frame.state, frame.entered, alone), []).append(frame)
+        return tuple(some[0] if len(some) == 1 else self._one(some) for some in alike.values())
+
+    def _one(self, alike: list[Frame]) -> Frame:
+        below = self._together(dict.fromkeys(under for frame in alike for under in frame.below))
+        return self.frame(alike[0].component, alike[0].state, alike[0].entered, below)
 
     def next_bytes(self, frames: Frames, text: Text) -> set[int]:
         """The bytes that may come, as far as automata know."""
@@ -282,6 +300,9 @@ class Network:
         """
         parts: list[Hashable] = []
         for place in frame.stack():
+            if not place.has_begun:
+                parts.append(place)
+                break
             entered: Hashable = place.entered
             if place.entered is not None and place.entered.has_begun:
                 written = text.since(place.entered.begin)
@@ -327,7 +348,7 @@ class Network:
                 if owner is not None and not _is_inside(place, owner):
                     continue
                 is_above = owner is None or not _is_level(place, owner)
-                below = self._distance(place.below, owner) if is_above and place.below is not None else 0
+                below = min((self._distance(under, owner) for under in place.below), default=0) if is_above else 0
                 before = self.graph.distance(place.component, place.state)
                 for byte, state in self.graph.moves(place.component, place.state, width):
                     after = self.frame(place.component, state, place.entered, place.below)
@@ -383,7 +404,7 @@ class Network:
 
 def _is_level(place: Frame, owner: Frame) -> bool:
     """Whether both are in the same array or object of a text."""
-    return place.below is owner.below and place.component == owner.component
+    return place.below == owner.below and place.component == owner.component
 
 
 def _is_inside(place: Frame, owner: Frame) -> bool:
@@ -410,7 +431,7 @@ class _Values:
 
     def _all(self, network: Network, component: int) -> Iterator[bytes]:
         looked_at = 0
-        for frames, text in network.search(network.enter(component, None), Text(b"", 0), None, 256, _MAX_VALUES):
+        for frames, text in network.search(network.enter(component, ()), Text(b"", 0), None, 256, _MAX_VALUES):
             looked_at += 1
             if network.is_completed(tuple(frames), text):
                 yield key_of(text.path, ordered=network.ordered)

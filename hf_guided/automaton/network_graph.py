@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..schema.registers import Mark
-from .rtn import Component
+from .rtn import Component, callers
 from .shortest_paths import UNREACHABLE
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
@@ -30,7 +31,7 @@ class NetworkGraph:
         self._distances: list[list[int]] | None = None
         self._unbounded: list[NDArray[np.bool_]] | None = None
         self._lock = threading.Lock()
-        self._bytes_of = [_bytes_by_class(component) for component in components]
+        self._bytes_of: dict[int, list[list[int]]] = {}
         self.moves = lru_cache(maxsize=4096)(self._moves)
 
     def distance(self, component: int, state: int) -> int:
@@ -56,21 +57,33 @@ class NetworkGraph:
     def _moves(self, component: int, state: int, width: int) -> list[tuple[int, int]]:
         """Bytes that may come, at most ``width`` of each class, and the state after each."""
         row = self._components[component].dfa.table[state]
-        by_class = self._bytes_of[component]
+        by_class = self._bytes_of.get(component)
+        if by_class is None:
+            by_class = self._bytes_of[component] = _bytes_by_class(self._components[component])
         return [
             (byte, int(row[letter])) for letter in np.flatnonzero(row).tolist() for byte in by_class[letter][:width]
         ]
 
     def _all_distances(self) -> list[list[int]]:
         far = [np.full(component.dfa.states, UNREACHABLE, np.int64) for component in self._components]
-        changed = True
-        while changed:
-            changed = False
-            for number, component in enumerate(self._components):
-                before = far[number]
-                far[number] = self._relaxed(component, before, far)
-                changed |= bool((far[number] != before).any())
+        self._settle(far, lambda number: self._relaxed(self._components[number], far[number], far))
         return [distances.tolist() for distances in far]
+
+    def _settle(self, known: list[NDArray[Any]], again: Callable[[int], NDArray[Any]]) -> None:
+        """Compute the facts of components again until those of no callee change.
+
+        Args:
+            known: of each component, written.
+            again: computes those of one.
+        """
+        called_by = callers(self._components)
+        todo = dict.fromkeys(range(len(known)))  # the last first: most callees come after their callers
+        while todo:
+            number, _ = todo.popitem()
+            facts = again(number)
+            if not np.array_equal(facts, known[number]):
+                known[number] = facts
+                todo.update(dict.fromkeys((*called_by.get(number, ()), number)))
 
     def _relaxed(
         self, component: Component, known: NDArray[np.int64], far: list[NDArray[np.int64]]
@@ -97,20 +110,19 @@ class NetworkGraph:
             _reaching(after, _on_cycles(component, after))
             for component, after in zip(self._components, targets, strict=True)
         ]
-        changed = True
-        while changed:
-            changed = False
-            for number, component in enumerate(self._components):
-                before = unbounded[number]
-                seeds = before.copy()
-                for callee, after in component.calls:
-                    if callee in recursive or (callee >= 0 and unbounded[callee][self._components[callee].dfa.start]):
-                        seeds |= after != 0
-                    elif callee == Mark.BEGIN and number in self._open_starts:
-                        start = component.dfa.start
-                        seeds[start] |= before[after[start]]
-                unbounded[number] = _reaching(targets[number], seeds)
-                changed |= bool((unbounded[number] != before).any())
+
+        def again(number: int) -> NDArray[np.bool_]:
+            component = self._components[number]
+            seeds = unbounded[number].copy()
+            for callee, after in component.calls:
+                if callee in recursive or (callee >= 0 and unbounded[callee][self._components[callee].dfa.start]):
+                    seeds |= after != 0
+                elif callee == Mark.BEGIN and number in self._open_starts:
+                    start = component.dfa.start
+                    seeds[start] |= seeds[after[start]]
+            return _reaching(targets[number], seeds)
+
+        self._settle(unbounded, again)
         return unbounded
 
     def _recursive(self) -> set[int]:

@@ -61,7 +61,7 @@ class _Followed:
     @cached_property
     def token_ids(self) -> Ints:
         """The tokens that end in these nodes."""
-        return _tokens_at(self._tokens, self.nodes)
+        return self._tokens.tokens_at(self.nodes)[0]
 
     @property
     def longer_token_ids(self) -> Ints:
@@ -112,6 +112,18 @@ class _Table(NamedTuple):
         return words + sum(64 + nodes.nbytes for _, nodes, _ in self.leaving)
 
 
+class _Walk(NamedTuple):
+    """One component and the vocabulary.
+
+    Args:
+        walk: through its automaton.
+        leaves: (states,) whether anything but bytes may come.
+    """
+
+    walk: TokenWalk
+    leaves: NDArray[np.bool_]
+
+
 class _Mask(NamedTuple):
     words: Words
 
@@ -132,11 +144,7 @@ class NetworkMasks:
 
     def __init__(self, network: Network, tokens: TokenTrie, token_bytes: Sequence[bytes | None]):
         self._network, self._tokens, self._token_bytes = network, tokens, token_bytes
-        self._walks = [TokenWalk(component.dfa, tokens) for component in network.components]
-        self._leaves = [
-            np.array([network.leaves(number, state) for state in range(component.dfa.states)])
-            for number, component in enumerate(network.components)
-        ]
+        self._walks: dict[int, _Walk] = {}
         self._reach = len(tokens.trie.levels)  # no token is longer
         self._stays: ByteCache[_Stay] = ByteCache(_STAY_BYTES)
         self._tables: ByteCache[_Table] = ByteCache(_TABLE_BYTES)
@@ -145,7 +153,7 @@ class NetworkMasks:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held at most."""
-        walks = sum(walk.nbytes + 4 * walk.dfa.nbytes for walk in self._walks)
+        walks = sum(6 * component.dfa.nbytes for component in self._network.components)
         return walks + _MASK_BYTES + _TABLE_BYTES + _STAY_BYTES
 
     def of(self, frames: Frames, text: bytes | bytearray) -> Words:
@@ -175,7 +183,7 @@ class NetworkMasks:
         if bounds is not None:
             words, leaving = self._within(frame, leaving, *bounds)
         if words is None:
-            words = _words(self._tokens, self._stay(frame.component, frame.state).nodes)
+            words = self._tokens.mask_of(self._stay(frame.component, frame.state).nodes)
         found: list[Ints] = []
         doubtful: list[Ints] = []
         # Where the text left the component is not the same for all: what began before is at hand for none.
@@ -189,7 +197,7 @@ class NetworkMasks:
             if onwards and len(nodes):
                 self._follow(followed, onwards, beyond, found, doubtful)
         if len(suspects):
-            words = words & ~self._tokens.mask(_tokens_at(self._tokens, suspects))
+            words = words & ~self._tokens.mask_of(suspects)
             self._read_suspects(frame, text, suspects, found)
         found += [self._readable(token_ids, frame, text) for token_ids in doubtful]
         return words | self._tokens.mask(np.concatenate(found)) if found else words
@@ -220,7 +228,7 @@ class NetworkMasks:
             if len(kept):
                 same = len(kept) == len(nodes)
                 within.append((state, kept, followed if same else _Followed(self._tokens, kept)))
-        return _words(self._tokens, fitting), tuple(within)
+        return self._tokens.mask_of(fitting), tuple(within)
 
     def _follow(
         self, followed: _Followed, frames: Frames, text: Text, found: list[Ints], doubtful: list[Ints] | None
@@ -299,7 +307,7 @@ class NetworkMasks:
         """The nodes from which there are not ways without number, or that leave the component."""
         nodes, states = self._stay(frame.component, frame.state)
         suspect = ~self._network.graph.unbounded(frame.component)[states]
-        suspect |= self._leaves[frame.component][states]
+        suspect |= self._walk(frame.component).leaves[states]
         return nodes[suspect]
 
     def _along(self, path: bytes) -> Ints:
@@ -341,7 +349,7 @@ class NetworkMasks:
             if not node or not network.is_alive(here, longer):
                 continue
             nodes = np.array([node])
-            found.append(_tokens_at(self._tokens, nodes))
+            found.append(self._tokens.tokens_at(nodes)[0])
             if network.leaves(frame.component, state):
                 onwards = tuple(place for place in network.everywhere([here], longer) if place is not here)
                 if onwards:
@@ -356,23 +364,29 @@ class NetworkMasks:
 
     def _made_table(self, component: int, state: int) -> _Table:
         nodes, states = self._stay(component, state)
-        child = self._tokens.trie.child
-        leaves = self._leaves[component][states] & (child[nodes + 1] > child[nodes])
+        leaves = self._walk(component).leaves[states] & self._tokens.has_longer[nodes]
         leaves[0] = False  # before any byte: the caller looks everywhere himself
         reached = states[leaves]
         leaving = tuple(
             (to, at := nodes[leaves][reached == to], _Followed(self._tokens, at))
             for to in np.flatnonzero(np.bincount(reached)).tolist()
         )
-        return _Table(_words(self._tokens, nodes) if len(nodes) > _FEW else None, leaving)
+        return _Table(self._tokens.mask_of(nodes) if len(nodes) > _FEW else None, leaving)
+
+    def _walk(self, number: int) -> _Walk:
+        """Made when it is first needed: a text visits few components of a large network."""
+        walk = self._walks.get(number)
+        if walk is None:
+            dfa = self._network.components[number].dfa
+            leaves = np.array([self._network.leaves(number, state) for state in range(dfa.states)])
+            walk = self._walks[number] = _Walk(TokenWalk(dfa, self._tokens), leaves)
+        return walk
 
     def _stay(self, component: int, state: int) -> _Stay:
         stay = self._stays.get((component, state))
         if stay is None:
-            begin = np.zeros(1, np.int64), np.array([state])
-            levels = [begin, *self._walks[component].descend(*begin)]
             # Nodes of a level come after those of the one above, and in order.
-            stay = _Stay(*(np.concatenate(parts).astype(np.int32) for parts in zip(*levels, strict=True)))
+            stay = _Stay(*self._walk(component).walk.below(np.zeros(1, np.int32), np.array([state])))
             self._stays.put((component, state), stay)
         return stay
 
@@ -390,19 +404,8 @@ def _is_doubtful(frame: Frame) -> bool:
     )
 
 
-def _words(tokens: TokenTrie, nodes: Ints) -> Words:
-    """A mask of the tokens that end in these nodes."""
-    return tokens.mask_of(nodes[tokens.has_token[nodes]])
-
-
 def _without(nodes: Ints, others: Ints) -> Ints:
     """Those of some nodes (n,), ascending, that are not among a few others."""
     places = np.searchsorted(nodes, others)
     places = places[places < len(nodes)]
     return np.delete(nodes, places[np.isin(nodes[places], others)])
-
-
-def _tokens_at(tokens: TokenTrie, nodes: Ints) -> Ints:
-    """The tokens that end in these nodes."""
-    starts = tokens.token_start[nodes]
-    return tokens.token_ids[ranges(starts, tokens.token_start[nodes + 1] - starts)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -31,7 +31,7 @@ from .token_walk import TokenWalk
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer[Any]]
 _AHEAD = 32  # bytes of a path that tokens from inner components may reach into
 _MAX_CONFIGURATIONS = 64  # of one text; those that need the most tokens are dropped first
 _MAX_ITEMS = 1024  # parts of one walk over the vocabulary
@@ -208,8 +208,8 @@ class Pushdown:
 
     def _walked(self, configurations: Configurations) -> After:
         needed = np.full(len(self.tokens.trie.byte), UNREACHABLE, np.int32)
-        root = np.zeros(1, np.int64)
-        todo = [
+        root: Ints = np.zeros(1, np.int64)
+        todo: list[tuple[int, Configuration | None, Ints, Ints]] = [
             (configuration.component, configuration.below, root, np.array([configuration.state]))
             for configuration in configurations
         ]
@@ -217,13 +217,12 @@ class Pushdown:
             if done >= _MAX_ITEMS:
                 break  # tokens not reached by then are not allowed
             begun = len(nodes)
-            levels = [(nodes, states), *self._walks[component].descend(nodes, states)]
-            nodes, states = (np.concatenate(parts) for parts in zip(*levels, strict=True))
-            self._note(needed, component, below, nodes[begun:], states[begun:])
-            todo += self._onwards(component, below, nodes, states)
+            reached = self._walks[component].below(nodes, states)
+            self._note(needed, component, below, *(part[begun:] for part in reached))
+            todo += self._onwards(component, below, *reached)
         fitting = np.flatnonzero((needed < UNREACHABLE) & self.tokens.has_token)
         fitting = fitting[np.argsort(needed[fitting], kind="stable")]
-        token_ids, counts = self._walks[0].tokens_at(fitting)
+        token_ids, counts = self.tokens.tokens_at(fitting)
         return After(token_ids.astype(np.int32), np.repeat(needed[fitting], counts))
 
     def _note(

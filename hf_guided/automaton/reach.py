@@ -38,9 +38,10 @@ def classes_with(dfa: ByteDfa, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def single_byte_tokens(walk: TokenWalk) -> NDArray[np.bool_]:
     """(256,) the bytes that are tokens."""
+    trie = walk.tokens.trie
+    first = slice(trie.child[0], trie.child[1])
     single = np.zeros(256, np.bool_)
-    for ends in walk.tokens.ends_in_level[1:2]:  # no such level where no token is text
-        single[walk.tokens.trie.byte[ends]] = True
+    single[trie.byte[first][walk.tokens.has_token[first]]] = True
     return single
 
 

@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..regex import Node
 from ..schema.registers import Mark
 from .byte_dfa import ByteDfa
+from .language_cache import language_dfa
 from .limits import WorkMeter
 from .nfa import NfaBuilder
 
@@ -90,17 +92,20 @@ def _text_alone(dfa: ByteDfa) -> ByteDfa:
 
 
 def build_rtn(
-    root: Name, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
-) -> list[Component]:
-    """Build the RTN of a root: all components that it calls, the root first.
+    root: Name | Node, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
+) -> dict[Name | Node, Component]:
+    """Build the RTN of a root.
 
     Args:
-        root: its name.
-        build: adds one component to a builder, and returns its first and its last state.
+        root: its name. A component may also be called by a regular language, its texts.
+        build: adds a component of a name to a builder, and returns its first and its last state.
         meter: limits for all components in total.
+
+    Returns:
+        All components that are called, by name, in the order of their numbers; the root's is 0.
     """
     numbers: dict[Any, int] = {root: 0}
-    components: list[Component] = []
+    components: dict[Name | Node, Component] = {}
     states = 0
     names = [root]
 
@@ -113,10 +118,13 @@ def build_rtn(
         return numbers[name]
 
     for name in names:  # grows meanwhile
-        builder = ComponentBuilder(meter)
-        start, end = build(name, builder)
-        components.append(builder.component(start, end, number))
-        states += components[-1].dfa.states
+        if isinstance(name, Node):
+            components[name] = Component(language_dfa(name, meter))
+        else:
+            builder = ComponentBuilder(meter)
+            start, end = build(name, builder)
+            components[name] = builder.component(start, end, number)
+        states += components[name].dfa.states
         meter.check_states(states)
     return components
 

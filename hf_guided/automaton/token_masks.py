@@ -14,6 +14,7 @@ for the same mask, and find the same. A mask that is there is found without it.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable
 from functools import cached_property
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from .json_string_masks import JsonStringMasks
 from .state_equivalence import StateEquivalence
-from .token_walk import TokenWalk
+from .token_walk import Ints, TokenWalk
 
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
 Words = NDArray[np.int32]
@@ -97,21 +98,18 @@ class TokenMasks:
     def _equivalence(self) -> StateEquivalence:
         return StateEquivalence(self._walk.dfa, self._can_end)
 
-    def _few(self, state: int, nodes: list[int]) -> Words:
+    def _few(self, state: int, nodes: Ints) -> Words:
         """The mask of the tokens in a few nodes; an array of its own only where there is none yet."""
-        nodes.sort()
-        content = tuple(nodes)
+        content = nodes.tobytes()
         with self._lock:
             known = self._by_content.get(content)
-            return self._put(state, known or _Mask(content, self._walk.tokens.mask_at(nodes)))
+            return self._put(state, known or _Mask(content, self._walk.tokens.mask_of(nodes)))
 
     def _walked(self, state: int) -> Words:
-        if self._all_can_end:
-            levels = [nodes for nodes, _ in self._walk.rows(state)]
-        else:
-            levels = [nodes[self._can_end[states]] for nodes, states in self._walk.levels(state)]
-        self._equivalence.add(state, len(levels))
-        return self._walk.tokens.mask_of(np.concatenate([np.empty(0, np.int64), *levels]))
+        nodes, states = self._walk.below(np.zeros(1, np.int32), np.array([state]))
+        self._equivalence.add(state, bisect_right(self._walk.tokens.trie.levels, int(nodes[-1])) - 1)
+        ends = nodes[1:] if self._all_can_end else nodes[1:][self._can_end[states[1:]]]
+        return self._walk.tokens.mask_of(ends)
 
     def _keep(self, state: int, content: bytes) -> Words:
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from . import core
+from .refine import ranges
 from .trie import Trie, build_trie
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ class TokenTrie:
         token_start: (nodes + 1,) int64, where in ``token_ids`` those of each node begin.
         size: width of a mask in bits, a multiple of 32.
         has_token: (nodes,) whether a token ends in the node.
-        parent_in_level: (nodes,) int64, the parent's index in its level.
-        ends_in_level: for each level, the nodes in which tokens end.
     """
 
     trie: Trie
@@ -38,8 +38,6 @@ class TokenTrie:
     token_start: NDArray[np.int64]
     size: int
     has_token: NDArray[np.bool_]
-    parent_in_level: NDArray[np.int64]
-    ends_in_level: tuple[NDArray[np.int64], ...]
 
     def mask(self, tokens: NDArray[Any]) -> NDArray[np.int32]:
         """(words,) int32, read-only: a mask of these tokens."""
@@ -48,35 +46,23 @@ class TokenTrie:
         return packed(bits)
 
     def mask_of(self, nodes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-        """(words,) int32, read-only: a mask of the tokens that end in these nodes, in each of which some do."""
-        first, others, like = self._by_node
-        bits = np.zeros(self.size, np.bool_)
-        bits[first.take(nodes)] = True
-        bits[others] = bits[like]
-        return packed(bits)
+        """(words,) int32, read-only: a mask of the tokens that end in these nodes (n,)."""
+        if core.CORE is None:
+            return self.mask(self.tokens_at(nodes)[0])
+        words, nodes = np.zeros(self.size // 32, np.int32), nodes.astype(np.int32, copy=False)
+        core.CORE.add_tokens(*self._addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
+        words.flags.writeable = False
+        return words
+
+    def tokens_at(self, nodes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens that end in these nodes (n,), one node after the other; and (n,) how many each node has."""
+        starts = self.token_start.take(nodes)
+        counts = self.token_start.take(nodes + 1) - starts
+        return self.token_ids[ranges(starts, counts)], counts
 
     @cached_property
-    def _by_node(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(nodes,) a token that ends in each, the few others that end in some, and for each of those the former."""
-        starts = self.token_start[:-1][self.has_token]
-        first = np.zeros(len(self.has_token), np.int64)
-        first[self.has_token] = self.token_ids[starts]
-        others = np.ones(len(self.token_ids), np.bool_)
-        others[starts] = False
-        node_of = np.repeat(np.arange(len(self.has_token)), np.diff(self.token_start))
-        return first, self.token_ids[others], first[node_of[others]]
-
-    def mask_at(self, nodes: Iterable[int]) -> NDArray[np.int32]:
-        """(words,) int32, read-only: a mask of the tokens that end in a few nodes."""
-        starts, token_ids = self.token_start.data, self.token_ids.data
-        found = np.zeros(self.size // 32, np.int32)
-        words = found.view(np.uint32).data
-        for node in nodes:
-            for place in range(starts[node], starts[node + 1]):
-                token_id = token_ids[place]
-                words[token_id >> 5] |= 1 << (token_id & 31)
-        found.flags.writeable = False
-        return found
+    def _addresses(self) -> tuple[int, int]:
+        return self.token_start.ctypes.data, self.token_ids.ctypes.data
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
         """(nodes,) the sums of what each byte counts, from the root to each node.
@@ -105,14 +91,14 @@ class TokenTrie:
         return self.trie.child.data
 
     @cached_property
+    def has_longer(self) -> NDArray[np.bool_]:
+        """(nodes,) whether longer tokens begin with the text of a node."""
+        return np.diff(self.trie.child) > 0
+
+    @cached_property
     def letters(self) -> bytes:
         """``trie.byte``, for one look at a time."""
         return self.trie.byte.tobytes()
-
-    @cached_property
-    def ends(self) -> bytes:
-        """``has_token``, for one look at a time."""
-        return self.has_token.tobytes()
 
 
 def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
@@ -150,10 +136,4 @@ def trie_of(texts: Sequence[bytes], token_ids: Sequence[int] | NDArray[np.int64]
     by_node = np.argsort(trie.node_of, kind="stable")
     token_start = np.searchsorted(trie.node_of[by_node], np.arange(len(trie.byte) + 1))
     ids = np.array(token_ids, np.int64)[order][by_node]
-    has_token = token_start[1:] > token_start[:-1]
-    levels = [slice(low, high) for low, high in pairwise(trie.levels)]
-    parent = trie.parent.copy()
-    for above, level in pairwise(levels):
-        parent[level] -= above.start
-    ends = tuple(level.start + np.flatnonzero(has_token[level]) for level in levels)
-    return TokenTrie(trie, ids, token_start, size, has_token, parent, ends)
+    return TokenTrie(trie, ids, token_start, size, token_start[1:] > token_start[:-1])

@@ -1,25 +1,26 @@
-"""Walks all tokens through an automaton at once: level by level down the trie, from one state."""
+"""Walks all tokens through an automaton at once: level by level down the trie, from one state.
+
+Where the package has compiled loops (core.py) they do it, else numpy, with the same result.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from copy import copy
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import core
 from .byte_dfa import ByteDfa
 from .refine import ranges
 from .token_trie import TokenTrie
 
-Ints = NDArray[np.int64]
-States = NDArray[np.int32]
-_FEW_NODES = 150  # looked at one by one; more are faster in arrays
-_FEW_MOVES = 40
-_FEW_CHILDREN = 150
-_ALL_CHILDREN = 6  # so few are looked at all, more are looked up by the bytes that continue
-_SPARSE = 6  # a level where fewer than 1 in this many nodes has a live parent is looked up node by node
+Ints = NDArray[np.integer[Any]]
+_FEW_NODES = 150
 
 
 def level_steps(nodes: int) -> int:
@@ -29,6 +30,17 @@ def level_steps(nodes: int) -> int:
         nodes: how many tokens were found on the level.
     """
     return 40 + nodes // 8
+
+
+_of_thread = threading.local()
+
+
+def _scratch(room: int) -> NDArray[np.int32]:
+    """(2, room or more) int32, for one call: making so much anew would take longer than most walks."""
+    scratch: NDArray[np.int32] | None = getattr(_of_thread, "scratch", None)
+    if scratch is None or scratch.shape[1] < room:
+        scratch = _of_thread.scratch = np.empty((2, room), np.int32)
+    return scratch
 
 
 class TokenWalk:
@@ -42,147 +54,101 @@ class TokenWalk:
     def __init__(self, dfa: ByteDfa, tokens: TokenTrie):
         self.dfa, self.tokens = dfa, tokens
         self._classes: int = dfa.table.shape[1]
-        # A state is stored as the offset of its row, so that one addition finds the next.
-        self._next: NDArray[np.int32] = (dfa.table.astype(np.int32) * np.int32(self._classes)).ravel()
-        self._rows: memoryview[int] = memoryview(self._next)
-        self._letters = dfa.byte_class.astype(np.uint8).tobytes()  # for bytes.translate
-        self._bytes_of: list[list[int]] = [[] for _ in range(self._classes)]
-        for byte, letter in enumerate(self._letters):
-            self._bytes_of[letter].append(byte)
-        self._moves: dict[int, list[tuple[int, int]] | None] = {}
+        self._table: NDArray[np.int32] = np.ascontiguousarray(dfa.table, np.int32).ravel()
+        self._next: memoryview[int] = self._table.data  # for one look at a time
+        self._byte_class = dfa.byte_class.astype(np.uint8)
+        self._letters = self._byte_class.tobytes()  # for bytes.translate
 
     def over(self, tokens: TokenTrie) -> TokenWalk:
         """The same automaton with another vocabulary."""
         other = copy(self)
         other.tokens = tokens
-        other.__dict__.pop("_class_of", None)
+        for computed in ("_class_of", "_addresses"):
+            other.__dict__.pop(computed, None)
         return other
 
     @cached_property
     def _class_of(self) -> NDArray[np.uint8]:
-        return self.dfa.byte_class.astype(np.uint8)[self.tokens.trie.byte]
+        return self._byte_class[self.tokens.trie.byte]
+
+    @cached_property
+    def _addresses(self) -> tuple[int, ...]:
+        trie = self.tokens.trie
+        return tuple(array.ctypes.data for array in (trie.child, trie.byte, self._byte_class, self._table))
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held in addition to the automaton and the trie."""
-        return int(self._next.nbytes) + len(self.tokens.trie.byte)
+        return self._table.nbytes + (len(self.tokens.trie.byte) if core.CORE is None else 0)
 
     def advance(self, state: int, data: bytes) -> int:
         """The state after these bytes; 0 if they do not fit."""
-        row = state * self._classes
+        following, classes = self._next, self._classes
         for letter in data.translate(self._letters):
-            row = self._rows[row + letter]
-        return row // self._classes
+            state = following[state * classes + letter]
+        return state
 
     def moved(self, state: int, letter: int) -> int:
         """The state after one class of bytes."""
-        return self._rows[state * self._classes + letter] // self._classes
+        return self._next[state * self._classes + letter]
 
-    def few(self, state: int) -> list[int] | None:
-        """The nodes of the tokens that fit, found one by one; None where they may be many.
+    def few(self, state: int) -> Ints | None:
+        """The nodes in which fitting tokens end; None where they may be many, and where numpy would look for them.
 
-        Most states of a JSON text allow a handful of tokens: then this takes microseconds, and a walk of the levels a
-        hundred.
+        Most states of a JSON text allow a handful of tokens: then this takes microseconds.
         """
-        tokens, rows, class_of = self.tokens, self._rows, self._letters
-        child, letters, has_token = tokens.children, tokens.letters, tokens.ends
-        nodes: list[int] = []
-        todo = [(0, state * self._classes)]
-        room = _FEW_NODES  # for nodes that are still to be looked at
-        while todo:
-            node, row = todo.pop()
-            low, high = child[node], child[node + 1]
-            moves = self._moves_from(row) if high - low > _ALL_CHILDREN else None
-            if moves is not None:
-                for byte, next_row in moves:
-                    at = letters.find(byte, low, high)
-                    if at >= 0:
-                        if has_token[at]:
-                            nodes.append(at)
-                        if child[at] != child[at + 1]:
-                            todo.append((at, next_row))
-            elif high - low <= _FEW_CHILDREN:
-                for at in range(low, high):
-                    next_row = rows[row + class_of[letters[at]]]
-                    if next_row:
-                        if has_token[at]:
-                            nodes.append(at)
-                        if child[at] != child[at + 1]:
-                            todo.append((at, next_row))
-            else:
-                return None
-            room -= 1
-            if len(todo) > room:
-                return None
-        return nodes
+        found = self._descended(np.zeros(1, np.int32), np.array([state]), _FEW_NODES)
+        return None if found is None else self._ends(*found)[0]
 
-    def _moves_from(self, row: int) -> list[tuple[int, int]] | None:
-        """Each byte that continues from here and the row it leads to; None if they are many."""
-        if row not in self._moves:
-            live = self._next[row : row + self._classes].nonzero()[0].tolist()
-            moves = [
-                (byte, self._rows[row + letter]) for letter in live[:_FEW_MOVES] for byte in self._bytes_of[letter]
-            ]
-            self._moves[row] = moves if max(len(live), len(moves)) <= _FEW_MOVES else None
-        return self._moves[row]
+    def nodes(self, state: int) -> tuple[Ints, Ints]:
+        """The nodes of the trie in which fitting tokens end, ascending, and the states they lead to."""
+        return self._ends(*self.below(np.zeros(1, np.int32), np.array([state])))
 
-    def nodes(self, state: int) -> tuple[Ints, States]:
-        """The nodes of the trie in which fitting tokens end, and the states they lead to."""
-        levels = list(self.levels(state))
-        nodes = np.concatenate([nodes for nodes, _ in levels]) if levels else np.empty(0, np.int64)
-        states = np.concatenate([states for _, states in levels]) if levels else np.empty(0, np.int32)
-        return nodes, states
-
-    def levels(self, state: int) -> Iterator[tuple[Ints, States]]:
+    def levels(self, state: int) -> Iterator[tuple[Ints, Ints]]:
         """As ``nodes``, one level of the trie after another, those too in which no token ends but longer ones live."""
-        for nodes, rows in self.rows(state):
-            yield nodes, rows // self._classes
+        for nodes, states in self._levels_below(np.zeros(1, np.int32), np.array([state])):
+            yield self._ends(nodes, states)
 
-    def rows(self, state: int) -> Iterator[tuple[Ints, States]]:
-        """As ``levels``, but where the rows of the states begin, which takes no division of every one."""
-        trie, tokens = self.tokens.trie, self.tokens
-        # The level above: its living nodes and their states; or, while they are many, the states of all its nodes.
-        live, rows = np.zeros(1, np.int64), np.array([state * self._classes])
-        dense = False
-        alive = 1
-        for depth in range(1, len(trie.levels) - 1):
-            above, low, high = trie.levels[depth - 1 : depth + 2]
-            if alive * _SPARSE < low - above:
-                if dense:
-                    kept = np.flatnonzero(rows)
-                    live, rows, dense = kept + above, rows.take(kept), False
-                live, rows, *_ = self._below(live, rows)
-                alive = len(live)
-                ends = np.flatnonzero(tokens.has_token.take(live))
-                nodes, end_rows = live.take(ends), rows.take(ends)
-            else:
-                if not dense:
-                    every = np.zeros(low - above, np.int64)
-                    every[live - above] = rows
-                    rows, dense = every, True
-                entries = rows.take(tokens.parent_in_level[low:high])
-                entries += self._class_of[low:high]
-                rows = self._next.take(entries)  # the row of the dead state holds nothing but itself
-                alive = int(np.count_nonzero(rows))
-                nodes = tokens.ends_in_level[depth]
-                end_rows = rows.take(nodes - low)
-                ends = np.flatnonzero(end_rows)
-                nodes, end_rows = nodes.take(ends), end_rows.take(ends)
-            if not alive:
-                return
-            yield nodes, end_rows
-
-    def descend(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, States]]:
-        """All living nodes below some nodes of the trie, at any depth, and the states there.
+    def below(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
+        """Some nodes of the trie and all living nodes below them, breadth first, and the states there.
 
         Args:
-            nodes: where to begin, each once.
-            states: of the automaton, one for each.
+            nodes: (n,) where to begin.
+            states: (n,) of the automaton.
+
+        Returns:
+            (m,) int32 both; the given ones first.
         """
-        nodes, rows, *_ = self._below(nodes, (states * self._classes).astype(np.int32))
+        room = len(self.tokens.trie.byte)
+        while core.CORE is not None:
+            found = self._descended(nodes, states, len(nodes) + room)
+            if found is not None:
+                return found
+            room *= 2  # below some of the nodes are others, and what they have in common is found twice
+        levels = [(nodes, states), *self._levels_below(nodes, states)]
+        nodes, states = (np.concatenate(parts).astype(np.int32) for parts in zip(*levels, strict=True))
+        return nodes, states
+
+    def _descended(self, nodes: Ints, states: Ints, room: int) -> tuple[Ints, Ints] | None:
+        """As ``below``, in compiled code; None without that, or if there is no room for the result."""
+        if core.CORE is None:
+            return None
+        scratch = _scratch(room)
+        begun = len(nodes)
+        scratch[0, :begun], scratch[1, :begun] = nodes, states
+        address = scratch.ctypes.data
+        count = core.CORE.descend(*self._addresses, self._classes, begun, room, address, address + scratch.strides[0])
+        return None if count < 0 else (scratch[0, :count].copy(), scratch[1, :count].copy())
+
+    def _ends(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
+        """Those in which tokens end."""
+        ends = self.tokens.has_token.take(nodes)
+        return nodes[ends], states[ends]
+
+    def _levels_below(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, Ints]]:
         while len(nodes):
-            yield nodes, rows // self._classes
-            nodes, rows, *_ = self._below(nodes, rows)
+            nodes, states, *_ = self._children(nodes, states)
+            yield nodes, states
 
     def successors(self, states: Ints) -> tuple[NDArray[np.bool_], int]:
         """Where a token leads, from several states in one walk.
@@ -194,36 +160,30 @@ class TokenWalk:
             (n, states of the automaton) whether a token leads from the one to the other; and the steps of work.
         """
         reached = np.zeros((len(states), self.dfa.states), np.bool_)
-        nodes, rows, steps = np.zeros(len(states), np.int64), (states * self._classes).astype(np.int32), 0
-        origins = np.arange(len(states))
+        nodes: Ints = np.zeros(len(states), np.int64)
+        origins, steps = np.arange(len(states)), 0
         while len(nodes):
-            nodes, rows, counts, kept = self._below(nodes, rows)
+            nodes, states, counts, kept = self._children(nodes, states)
             origins = np.repeat(origins, counts).take(kept)
             ends = np.flatnonzero(self.tokens.has_token.take(nodes))
-            reached[origins.take(ends), rows.take(ends) // self._classes] = True
+            reached[origins.take(ends), states.take(ends)] = True
             steps += level_steps(len(nodes))
         return reached, steps
 
-    def _below(self, nodes: Ints, rows: States) -> tuple[Ints, States, Ints, Ints]:
+    def _children(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """One level down from some nodes of the trie: the living children, one node's after the other's.
 
         Args:
             nodes: (n,) of the trie.
-            rows: (n,) of the automaton's states there.
+            states: (n,) of the automaton there.
 
         Returns:
-            The living children; their rows; (n,) how many children each node has; and which of all those live.
+            The living children; their states; (n,) how many children each node has; and which of all those live.
         """
         trie = self.tokens.trie
         starts = trie.child.take(nodes)
         counts = trie.child.take(nodes + 1) - starts
         children = ranges(starts, counts)
-        moved = self._next.take(np.repeat(rows, counts) + self._class_of.take(children))
+        moved = self._table.take(np.repeat(states * self._classes, counts) + self._class_of.take(children))
         kept = np.flatnonzero(moved)
         return children.take(kept), moved.take(kept), counts, kept
-
-    def tokens_at(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """The tokens that end in these nodes, one node after the other, and how many each node has."""
-        starts = self.tokens.token_start.take(nodes)
-        counts = self.tokens.token_start.take(nodes + 1) - starts
-        return self.tokens.token_ids[ranges(starts, counts)], counts

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..automaton.budget_masks import BUDGET_BYTES
+from ..automaton.language_cache import language_dfa
 from ..automaton.limits import WorkMeter
 from ..automaton.pushdown import Configurations, Pushdown
-from ..automaton.rtn import Component, ComponentBuilder, build_rtn
+from ..automaton.rtn import Component, build_rtn
 from ..automaton.token_trie import token_trie
 from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
-from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
+from ..regex import UnsupportedRegex, alt, parse_fullmatch, text
 from ..schema.normalize import Normalizer
 from ..schema.to_nfa import NotRegular
 from ..schema.to_rtn import Positions
@@ -92,7 +93,7 @@ def _components(compiled: CompiledConstraint, meter: WorkMeter) -> list[Componen
         n = Normalizer.of(constraint)
         style = constraint.style._replace(spelling=compiled.spelling or "any")
         positions = Positions(n, style, closed=constraint.extra == "forbid")
-        return build_rtn(positions.root, positions.build, meter)
+        return list(build_rtn(positions.root, positions.build, meter).values())
     if isinstance(constraint, StructuralTag):
         return TagRtn(constraint.tag, compiled.spelling or "any").components(meter)
     if isinstance(constraint, Regex):
@@ -101,12 +102,7 @@ def _components(compiled: CompiledConstraint, meter: WorkMeter) -> list[Componen
         node = alt(*map(text, constraint.options))
     else:
         return None
-
-    def build(node: Node, builder: ComponentBuilder) -> tuple[int, int]:
-        start = builder.state()
-        return start, builder.regex(node, start)
-
-    return build_rtn(node, build, meter)
+    return [Component(language_dfa(node, meter))]
 
 
 class BudgetRtn:

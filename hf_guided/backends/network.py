@@ -18,7 +18,7 @@ from ..automaton.network import Frames, Network, Text
 from ..automaton.network_masks import NetworkMasks
 from ..automaton.reach import single_byte_tokens
 from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
-from ..automaton.rtn import Component, ComponentBuilder, build_rtn
+from ..automaton.rtn import Component, build_rtn
 from ..automaton.token_trie import token_trie
 from ..automaton.token_walk import TokenWalk
 from ..constraints.values import Constraint, JsonSchema
@@ -119,23 +119,16 @@ def network_of(positions: RegisteredPositions, meter: WorkMeter) -> Network:
         CompileLimitExceeded: it is too large.
     """
     while True:
-        numbers: dict[Hashable, int] = {}
-
-        def build(
-            callee: Hashable, builder: ComponentBuilder, numbers: dict[Hashable, int] = numbers
-        ) -> tuple[int, int]:
-            numbers[callee] = len(numbers)
-            return positions.build(callee, builder)  # type: ignore[arg-type]
-
-        components = build_rtn(positions.root, build, meter)
+        components = build_rtn(positions.root, positions.build, meter)
+        numbers = {callee: number for number, callee in enumerate(components)}
         rules: dict[int, Rule] = {}
         for callee, number in numbers.items():
             if isinstance(callee, Track):
                 rules[number] = _rule(positions, callee, numbers)
             elif isinstance(callee, LongString):
                 rules[number] = LengthRule(*callee, one_spelling=positions.is_canonical)
-        network = Network(components, rules, ordered=positions.is_ordered)
-        without_values = []
+        network = Network(list(components.values()), rules, ordered=positions.is_ordered)
+        without_values: list[Track] = []
         for callee, number in numbers.items():
             if isinstance(callee, Track) and not (possible := rules[number].is_possible(network)):
                 if possible is None:

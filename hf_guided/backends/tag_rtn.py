@@ -8,7 +8,7 @@ from ..constraints.json_style import Spelling
 from ..constraints.tool_xml import STYLES
 from ..regex import Node
 from ..schema.normalize import Normalizer
-from ..schema.to_rtn import Callee, Positions
+from ..schema.to_rtn import Inside, Positions
 from ..schema.xml_to_rtn import ElementPositions
 from .tag_pieces import Choice, Format, Piece, TagPieces, TagSchema, Times
 
@@ -36,7 +36,7 @@ class TagRtn(TagPieces):
 
     def components(self, meter: WorkMeter) -> list[Component]:
         """The RTN, the whole tag first; raises NotRegular, or CompileLimitExceeded."""
-        return build_rtn(_ROOT, self._build, meter)
+        return list(build_rtn(_ROOT, self._build, meter).values())
 
     def _values(self, schema: TagSchema) -> str:
         key = schema.key
@@ -49,13 +49,10 @@ class TagRtn(TagPieces):
                 self._schemas[key] = ElementPositions(n, STYLES[schema.style], style, closed=True, schema=key)
         return key
 
-    def _build(self, name: Callee | str, builder: ComponentBuilder) -> tuple[int, int]:
+    def _build(self, name: Inside | str, builder: ComponentBuilder) -> tuple[int, int]:
         if isinstance(name, str):
             start = builder.state()
             return start, self._add(self._piece_of_root, start, builder)
-        if isinstance(name, Node):
-            start = builder.state()
-            return start, builder.regex(name, start)
         return self._schemas[name.schema].build(name, builder)
 
     def _add(self, piece: Piece, state: int, builder: ComponentBuilder) -> int:

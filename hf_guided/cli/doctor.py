@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
+from ..automaton.core import CORE
 from ..hf.device import kernel_loader
 
 _PACKAGES = ("hf-guided", "torch", "transformers", "tokenizers", "numpy")
@@ -20,6 +21,7 @@ def report() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     for package in (*_PACKAGES, *_ENGINES, *_KERNELS):
         yield package, _installed(package)
+    yield "compiled core", "none: no C compiler when hf-guided was installed" if CORE is None else "in use"
     yield "CUDA of torch", torch.version.cuda or "none: built without"
     yield "CUDA of NVRTC", _nvrtc()
     yield "CUDA majors", _majors()

@@ -25,7 +25,7 @@ from .registers import DifferentItems, DifferentNames, Mark, Register
 from .scalars import constant_language, language_of, quoted
 from .shapes import ANY, Clause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
-from .to_rtn import Callee, Caller, CallingWriter, Positions
+from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions
 
 _FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
 
@@ -136,7 +136,7 @@ class RegisteredPositions(Positions):
         """Whether a string has only one text."""
         return self._style.is_canonical
 
-    def build(self, callee: Callee | Track | LongString, builder: Caller) -> tuple[int, int]:
+    def build(self, callee: Inside | Track | LongString, builder: Caller) -> tuple[int, int]:
         """See ``Positions.build``."""
         if isinstance(callee, LongString):
             return self._long_string(builder)

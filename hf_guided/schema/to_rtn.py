@@ -96,7 +96,7 @@ class Positions:
         return without(language, self._marks) if isinstance(clause, StringClause) and language is not None else language
 
     @too_deep_is_a_limit()
-    def build(self, callee: Callee, builder: Caller) -> tuple[int, int]:
+    def build(self, callee: Inside, builder: Caller) -> tuple[int, int]:
         """Build the automaton of a callee.
 
         Returns:
@@ -106,8 +106,6 @@ class Positions:
             NotRegular: a scalar is not.
         """
         start = builder.state()
-        if isinstance(callee, Node):
-            return start, builder.regex(callee, start)
         end = builder.state()
         schema = self._schema
         if callee.only is not None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from ..constraints.json_style import JsonStyle
 from ..constraints.tool_xml import XmlStyle
-from ..regex import Node
 from .content_automata import ContentAutomaton, Edge, Entry
 from .normalize import Normalizer
 from .shapes import ANY
 from .to_nfa import NotRegular
-from .to_rtn import Callee, Caller, Inside, Positions
+from .to_rtn import Caller, Inside, Positions
 from .xml_elements import ANY_NAME, XmlElements
 
 _ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 0, None)], []], [[], []], {1})
@@ -32,9 +31,9 @@ class ElementPositions(Positions):
         self._xml, self._elements = xml, XmlElements(xml, self.language)
         self.root = Inside(n.root, None, schema, "object", as_elements=True)
 
-    def build(self, callee: Callee, builder: Caller) -> tuple[int, int]:
+    def build(self, callee: Inside, builder: Caller) -> tuple[int, int]:
         """See ``Positions.build``."""
-        if isinstance(callee, Node) or not callee.as_elements:
+        if not callee.as_elements:
             return super().build(callee, builder)
         start, end = builder.state(), builder.state()
         content = self.container(callee)

@@ -200,7 +200,8 @@ def pushdown(schema: Any) -> Pushdown:
     positions = Positions(n, JsonStyle(spelling="any"), closed=True)
     vocabulary = tiny()
     meter = WorkMeter()
-    return Pushdown(build_rtn(positions.root, positions.build, meter), token_trie(vocabulary), vocabulary, meter)
+    components = list(build_rtn(positions.root, positions.build, meter).values())
+    return Pushdown(components, token_trie(vocabulary), vocabulary, meter)
 
 
 RTNS = {"tree": pushdown(TREE), "open": pushdown(OPEN), "any": pushdown({})}

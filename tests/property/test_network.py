@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import islice, permutations, product
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_guided.automaton.network import Text
 from hf_guided.backends.base import CompiledConstraint, Matcher
-from hf_guided.backends.network import NetworkBackend
+from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import JsonSchema
-from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnsupportedConstraint
+from hf_guided.errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, UnsupportedConstraint
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer, constants, instance, orders, parsed, spellings
@@ -301,3 +303,76 @@ def test_every_beginning_of_a_finite_language_has_an_end(name: str) -> None:
     compiled = BYTES.compile(JsonSchema(schema, whitespace="minified", key_order="any"))
     texts = {text.decode() for text in every_text(compiled.matcher())}
     assert texts == values_of(schema, pool)
+
+
+def _overlapping(kind: str) -> dict[str, Any]:
+    value = {"$ref": "#/$defs/value"}
+    if kind == "objects":
+        branches = [
+            {"type": "object", "properties": {"x": value, other: {"type": "integer"}}, "required": ["x"]}
+            for other in ("p", "q")
+        ]
+    else:
+        branches = [
+            {"type": "array", "items": value, "maxItems": 3},
+            {"type": "array", "prefixItems": [value, {"type": "integer"}], "items": {"type": "string"}},
+        ]
+    return {**value, "$defs": {"value": {"anyOf": [*branches, {"type": "null"}]}}}
+
+
+@pytest.mark.parametrize("options", [{}, {"key_order": "any"}], ids=str)
+@pytest.mark.parametrize(
+    "kind, text",
+    [
+        ("objects", '{"x":' * 64 + "null" + ',"p":1}' * 64),
+        ("objects", '{"x":' * 64 + "null" + ',"p":1}' + ',"q":2}' * 63),
+        ("arrays", "[" * 64 + "null" + "]" * 64),
+        ("arrays", "[" * 64 + "null" + ',7,"z"]' + "]" * 63),
+    ],
+)
+def test_overlapping_recursion_takes_no_more_frames_than_states(kind: str, text: str, options: dict[str, Any]) -> None:
+    """Each level may be read in two ways, so there are two to the power of 64 readings before the innermost value."""
+    network = cast(NetworkEngine, BYTES.compile(JsonSchema(_overlapping(kind), **options)).new_engine()).network
+    frames, data = network.start, text.encode()
+    for end, byte in enumerate(data):
+        frames = network.read(frames, bytes([byte]), Text(data[:end], end))
+        assert 0 < len(frames) <= sum(component.dfa.states for component in network.components)
+    assert network.is_completed(frames, Text(data, len(data)))
+    assert validator(_overlapping(kind), 2020).is_valid(json.loads(text))
+
+
+def after(data: bytes, compiled: CompiledConstraint) -> Matcher:
+    matcher = compiled.matcher()
+    assert all(matcher.accept_token(byte) for byte in data)
+    return matcher
+
+
+_PERIODS = {"type": "string", "allOf": [{"pattern": f"^(a{{{n}}})*$"} for n in (7, 11, 13)], "minLength": 1}
+
+
+def test_a_language_without_texts_is_found_before_the_first_byte() -> None:
+    """The shortest common multiple of 7, 11 and 13 is 1,001."""
+    never = {**_PERIODS, "maxLength": 1000}
+    for schema in (never, {"type": "object", "properties": {"s": never}, "required": ["s"]}):
+        with pytest.raises(InvalidConstraint):
+            BYTES.compile(JsonSchema(schema))
+    optional = {"type": "object", "properties": {"s": never, "t": {"type": "integer"}}}
+    assert allowed(after(b'{"', BYTES.compile(JsonSchema(optional)))) == [ord("t")]
+    assert set(allowed(after(b"[", BYTES.compile(JsonSchema({"type": "array", "items": never}))))) <= {*b" \n]"}
+    possible = BYTES.compile(JsonSchema({**_PERIODS, "maxLength": 1001}))
+    assert after(b'"' + b"a" * 1001 + b'"', possible).is_completed()
+
+
+@pytest.mark.parametrize(
+    "missing, schemas", [(b'"', ["a", "s"]), (b"z", ["s"]), ("é".encode()[:1], ["s"]), (b"7", ["s", "i"])]
+)
+def test_a_vocabulary_that_lacks_a_byte_of_the_language_is_refused(missing: bytes, schemas: list[str]) -> None:
+    whole = all_bytes()
+    lacking = replace(whole, token_bytes=tuple(None if data == missing else data for data in whole.token_bytes))
+    backend = NetworkBackend(lacking)
+    for name, schema in {"a": {"enum": ["ab"]}, "s": {"type": "string"}, "i": {"type": "integer"}}.items():
+        if name in schemas:
+            with pytest.raises(UnsupportedConstraint, match="no token for some single bytes"):
+                backend.compile(JsonSchema(schema))
+        else:
+            assert backend.compile(JsonSchema(schema)).start()

@@ -45,8 +45,8 @@ def bit_ids(words) -> list[int]:
 def test_states_far_from_the_end_share_one_mask(monkeypatch):
     masks, walk = masks_of(r"[^\n]{1,1000}", tiny())
     walked_states = []
-    rows = walk.rows
-    monkeypatch.setattr(walk, "rows", lambda state: walked_states.append(state) or rows(state))
+    below = walk.below
+    monkeypatch.setattr(walk, "below", lambda nodes, states: walked_states.append(states) or below(nodes, states))
     states = range(1, walk.dfa.states)
     assert len({masks.of(state).tobytes() for state in states}) < 30
     assert 8 <= len(walked_states) < walk.dfa.states / 20  # far fewer than one per state
@@ -107,7 +107,7 @@ def test_masks_in_strings_need_no_walk_of_the_trie(monkeypatch):
     """In unbounded strings, and in bounded strings whose end is far or near."""
     for constraint in IN_STRINGS[:4]:
         language = AutomatonBackend(string_vocabulary()).compile(constraint).new_engine()._language
-        monkeypatch.setattr(language.walk, "rows", None)
+        monkeypatch.setattr(language.masks, "_walked", None)
         inside = language.walk.dfa.advance(language.walk.dfa.start, b'"ab')
         assert language.masks.of(inside).any()
 

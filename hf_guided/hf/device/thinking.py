@@ -55,9 +55,8 @@ def _computed_text_moves(gate: ReasoningGate, tokens: TokenTrie) -> NDArray[np.i
     moves = np.zeros((len(after), len(gate.vocabulary.token_bytes)), np.int32)
     for matched, found in enumerate(moves):
         nodes, states = walk.nodes(1 + matched)
-        starts, counts = tokens.token_start[nodes], tokens.token_start[nodes + 1] - tokens.token_start[nodes]
-        of_node = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        found[tokens.token_ids[of_node]] = np.repeat(states, counts) - 1
+        token_ids, counts = tokens.tokens_at(nodes)
+        found[token_ids] = np.repeat(states, counts) - 1
     return moves
 
 

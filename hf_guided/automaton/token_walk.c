@@ -1,0 +1,61 @@
+/* The innermost loops of token_walk.py and token_trie.py, on their arrays and with their results.
+ *
+ * Plain C without Python's headers, so that one library serves every version of Python: scripts/build_core.py compiles
+ * it, core.py calls it. Indices come from the arrays of a TokenTrie and a ByteDfa and are not checked again.
+ */
+#include <stdint.h>
+
+#ifdef _WIN32
+#define PUBLIC __declspec(dllexport)
+#else
+#define PUBLIC __attribute__((visibility("default")))
+#endif
+
+/* All living nodes below some nodes of a trie, breadth first.
+ *
+ * child     (nodes + 1) where each node's children begin
+ * byte      (nodes) the byte that leads to each
+ * class_of  (256) the class of each byte
+ * table     (state count, classes) the next state; 0 is dead
+ * nodes     (room) the first `begun` are given, the others written
+ * states    (room) the state at each node, likewise
+ *
+ * Returns how many there are, the given ones too; -1 if there is no room for them.
+ */
+PUBLIC int64_t hf_guided_descend(const int64_t *child, const uint8_t *byte, const uint8_t *class_of,
+                                 const int32_t *table, int64_t classes, int64_t begun, int64_t room,
+                                 int32_t *nodes, int32_t *states)
+{
+    int64_t found = begun;
+    for (int64_t done = 0; done < found; done++) {
+        const int64_t end = child[nodes[done] + 1];
+        const int32_t *row = table + classes * states[done];
+        for (int64_t node = child[nodes[done]]; node < end; node++) {
+            const int32_t after = row[class_of[byte[node]]];
+            if (after) {
+                if (found == room)
+                    return -1;
+                nodes[found] = (int32_t)node;
+                states[found++] = after;
+            }
+        }
+    }
+    return found;
+}
+
+/* Sets the bits of the tokens that end in some nodes.
+ *
+ * token_start  (nodes + 1) where the tokens of each node begin
+ * token_ids    their ids
+ * nodes        (count) of the trie
+ * words        the mask
+ */
+PUBLIC void hf_guided_add_tokens(const int64_t *token_start, const int64_t *token_ids, const int32_t *nodes,
+                                 int64_t count, uint32_t *words)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t end = token_start[nodes[i] + 1];
+        for (int64_t place = token_start[nodes[i]]; place < end; place++)
+            words[token_ids[place] >> 5] |= (uint32_t)1 << (token_ids[place] & 31);
+    }
+}

@@ -1,0 +1,65 @@
+"""Compiles token_walk.c when a wheel is built, or the project installed (a hook of hatchling, see pyproject.toml).
+
+The wheel is then one for this platform and every version of Python 3. Without a C compiler it is one for every
+platform, in which numpy does the same, only more slowly.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import setuptools  # noqa: F401  # brings distutils, which Python 3.12 and later do not have
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDER = Path("hf_guided", "automaton")
+SOURCE = FOLDER / "token_walk.c"
+NAME = "token_walk.dll" if sys.platform == "win32" else "libtoken_walk.so"  # as in core.py
+
+
+class NoCompiler(Exception):
+    """The core cannot be compiled here."""
+
+
+class CoreHook(BuildHookInterface):
+    """Puts the library beside its source, and into the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        library = Path(self.root, FOLDER, NAME)
+        try:
+            compile_core(Path(self.root, SOURCE), library)
+        except NoCompiler as error:
+            library.unlink(missing_ok=True)
+            self.app.display_warning(f"no compiled core, masks take longer: {error}")
+            return
+        build_data["artifacts"].append(str(FOLDER / NAME))
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+def compile_core(source: Path, library: Path) -> None:
+    """Compile the core with the compiler that Python's own extensions are compiled with.
+
+    Args:
+        source: token_walk.c.
+        library: the file to write.
+
+    Raises:
+        NoCompiler: there is none, or it failed.
+    """
+    from distutils.ccompiler import new_compiler
+    from distutils.errors import CCompilerError, DistutilsError
+    from distutils.sysconfig import customize_compiler
+
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    optimized = ["/O2"] if compiler.compiler_type == "msvc" else ["-O2", "-fvisibility=hidden"]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            objects = compiler.compile([str(source)], output_dir=folder, extra_postargs=optimized)
+            compiler.link_shared_object(objects, str(library))
+        except (CCompilerError, DistutilsError) as error:
+            raise NoCompiler(str(error)) from error
