@@ -67,6 +67,14 @@ class NfaBuilder:
         elif not isinstance(node, Nothing):
             self._take_apart(node, start, end)
 
+    def need(self, states: int) -> None:
+        """Give up at once if the automaton has at least so many states, and may not.
+
+        Raises:
+            CompileLimitExceeded: there may not be so many.
+        """
+        self._meter.check_states(states)
+
     def regex(self, node: Node, start: int) -> int:
         """Add the strings of a language after a state.
 

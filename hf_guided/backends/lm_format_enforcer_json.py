@@ -146,7 +146,11 @@ class Subset(JsonSubset):
             if schema.get("maxItems") == 0:
                 self.lose(pointer, "maxItems", "writes one element where none is allowed")
                 del schema["maxItems"]
-            return {"type": "array", **schema, "items": self.inner(schema.get("items", True), pointer, "items")}
+            items = self.inner(schema.get("items", True), pointer, "items")
+            if schema.get("minItems", 0) > 1 and _may_be_array(items):
+                self.lose(pointer, "minItems", "counts an array among the elements twice")
+                del schema["minItems"]
+            return {"type": "array", **schema, "items": items}
         if kind == "object":
             return self._object(schema, pointer)
         return {"type": kind}
@@ -211,3 +215,10 @@ class Subset(JsonSubset):
 _ANY_TYPES = ("string", "number", "boolean", "null", "array", "object")
 _FIRST = to_pattern(chars(UNESCAPED - CharSet.of(" ")))
 _OTHER = to_pattern(chars(UNESCAPED))
+
+
+def _may_be_array(schema: Schema) -> bool:
+    """Whether a schema that was reduced allows arrays; of one that is only referred to that is not known."""
+    if "anyOf" in schema:
+        return any(map(_may_be_array, schema["anyOf"]))
+    return "enum" not in schema and schema.get("type", "array") == "array"

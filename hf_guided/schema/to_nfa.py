@@ -49,6 +49,10 @@ class Builder(Protocol):
         """A new state."""
         ...
 
+    def need(self, states: int) -> None:
+        """Give up at once if there may not be so many states."""
+        ...
+
     def epsilon(self, source: int, target: int) -> None:
         """Add a move that takes no character."""
         ...
@@ -422,6 +426,7 @@ class Entries:
     def _run(self, edge: Edge, before: int) -> None:
         """``low`` to ``high`` entries in a row."""
         builder, low = self._builder, max(edge.low, 1)
+        builder.need(edge.high or low)  # one for each count
         for count in range(1, low if edge.high is None else edge.high):
             after = builder.state()
             self._entries(edge, before, after)
