@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from ..regex import parse_search
 from . import readers
 from .assertions import kinds
-from .combine import certainly, intersection, union, untold
+from .combine import absorbed, certainly, intersection, union, untold
 from .context import SchemaContext
 from .documents import Subschema, UnknownReference
 from .formats import FORMATS, USUAL
@@ -16,6 +17,7 @@ from .shapes import EMPTY, UNIVERSE, ObjectClause, Shape, StringClause, Term
 from .values import constant, enumeration
 
 MAX_EXACT_BRANCHES = 5  # of an anyOf whose matching branches all count, as beside unevaluatedProperties
+_FEW_CONDITIONS = 5  # of names; taken apart they make at most 32 alternatives
 
 
 def _children(n: SchemaContext, sub: Subschema, keyword: str) -> list[Subschema]:
@@ -165,15 +167,28 @@ def _dependent(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
                 needed = n.documents.child(sub, needs, keyword, name)
             conditions.append((keyword, name, Term(needed, holds)))
     shape = UNIVERSE if holds else EMPTY
+    declared = readers.mapping(sub, "properties") if len(conditions) > _FEW_CONDITIONS else {}
     for keyword, name, term in conditions:
-        present: Shape = {"object": (ObjectClause(required=(name,)),)}
-        branch = n.meet(n.term(term), present, sub, keyword)  # the required items come first
+        branch = n.term(term)
+        # A declared name need not be required to be allowed: then cases overlap, and most are special cases of others.
+        if not (holds and name in declared and _is_of_names(branch)):
+            present: Shape = {"object": (ObjectClause(required=(name,)),)}
+            branch = n.meet(branch, present, sub, keyword)  # the required items come first
         if holds:
             absent: Shape = {**UNIVERSE, "object": (ObjectClause(forbidden=frozenset({name})),)}
-            shape = n.meet(shape, union(absent, branch), sub, keyword)
+            shape = absorbed(n.meet(shape, union(absent, branch), sub, keyword))
         else:
             shape = union(shape, branch)
     return n.bounded(shape, sub, "dependentSchemas")
+
+
+def _is_of_names(shape: Shape) -> bool:
+    """Whether a shape says nothing but which names objects have."""
+    clauses = shape.get("object", ())
+    return {**shape, "object": UNIVERSE["object"]} == UNIVERSE and all(
+        isinstance(clause, ObjectClause) and replace(clause, required=(), forbidden=frozenset()) == ObjectClause()
+        for clause in clauses
+    )
 
 
 def _subsets(length: int) -> Iterator[frozenset[int]]:

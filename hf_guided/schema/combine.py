@@ -42,6 +42,21 @@ def union(*shapes: Shape) -> Shape:
     return met
 
 
+def absorbed(shape: Shape) -> Shape:
+    """Without objects that are a special case of others, as far as required and forbidden names alone tell."""
+    clauses = [clause for clause in dict.fromkeys(shape.get("object", ())) if isinstance(clause, ObjectClause)]
+    general: list[ObjectClause] = []
+    for clause in sorted(clauses, key=lambda clause: len(clause.required) + len(clause.forbidden)):
+        if not any(_includes(other, clause) for other in general):
+            general.append(clause)
+    return {**shape, "object": tuple(clause for clause in clauses if clause in general)} if clauses else shape
+
+
+def _includes(general: ObjectClause, special: ObjectClause) -> bool:
+    same = replace(special, required=general.required, forbidden=general.forbidden) == general
+    return same and {*general.required} <= {*special.required} and general.forbidden <= special.forbidden
+
+
 def intersection(first: Shape, second: Shape) -> Shape:
     """Values of both shapes, without clauses that are plainly empty."""
     if first is UNIVERSE or second is UNIVERSE:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, product
 from random import Random
 from typing import Any, NamedTuple
 
 import jsonschema
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnsupportedConstraint
 from tests.effort import repeats
@@ -108,3 +110,37 @@ def test_grammar_accepts_exactly_the_valid_values(random: Random, draft: int) ->
     values = [*listed, *(instance(random, listed) for _ in range(12))]
     wrong = list(mistakes(compiled, validator(schema, draft), draft, values, random))
     assert not wrong, json.dumps(schema)
+
+
+_NEEDS = {
+    "begin": {"anyOf": [{"required": ["end"]}, {"required": ["while"]}]},
+    "end": ["begin"],
+    "while": ["begin"],
+    "name": {"anyOf": [{"required": ["begin", "end"]}, {"required": ["begin", "while"]}]},
+    "captures": {"oneOf": [{"required": ["end"]}, {"required": ["while"]}]},
+    "while captures": ["begin", "while"],
+    "end captures": ["begin", "end"],
+    "last": ["end"],
+}
+
+
+@pytest.mark.parametrize("undeclared", [(), ("last",), ("begin", "captures")])
+def test_many_names_that_need_others_allow_exactly_the_valid_sets_of_names(undeclared: tuple[str, ...]) -> None:
+    """Taken apart one by one, so many conditions make more alternatives than are allowed."""
+    names = [name for name in _NEEDS if name not in undeclared]
+    schema = {
+        "$schema": DRAFTS[7],
+        "type": "object",
+        "properties": {name: {"const": 1} for name in names},
+        "dependencies": _NEEDS,
+    }
+    options = {"extra": "allow", "whitespace": "minified"}
+    in_order = LLGuidanceBackend(all_bytes()).compile(JsonSchema(schema, **options))
+    in_any_order = NetworkBackend(all_bytes()).compile(JsonSchema(schema, key_order="any", **options))
+    for chosen in product((False, True), repeat=len(_NEEDS)):
+        value = {name: 1 for name, is_there in zip(_NEEDS, chosen, strict=True) if is_there}
+        text = json.dumps(value, separators=(",", ":"))
+        is_valid = validator(schema, 7).is_valid(value)
+        assert accepts(in_any_order, text) == is_valid, text
+        if not value.keys() & undeclared:
+            assert accepts(in_order, text) == is_valid, text
