@@ -1,127 +1,30 @@
 """The tokens that may come after a text that a network reads.
 
-Most tokens that fit stay in one component, or leave it near their end. So for each state of a component it is worked
-out once, for all tokens, which stay and where the others leave (``_Table``). What the others do after that depends on
-the frames below, but hardly on how they began: nodes of the trie are followed together from there (``_Followed``).
+Most tokens that fit stay in one component, or leave it near their end. For each state of a component it is known which
+stay and where the others leave (component_tables.py). What the others do after that depends on the frames below, but
+hardly on how they began: nodes of the trie are followed together from there, in the next component alike. Only where
+something has begun they are followed byte by byte.
 
 Where an item or a name may be one that is entered already, the tokens that could make it equal are read one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .component_tables import ComponentTables, Ints, Nodes, Stay, Words
 from .lru_bytes import ByteCache
 from .network import Frame, Frames, Network, Text
-from .refine import ranges
 from .registers import UNKNOWN, Different, LengthRule
-from .token_trie import TokenTrie
-from .token_walk import TokenWalk
+from .rtn import Component
 from .written_values import characters
 
-Ints = NDArray[np.integer[Any]]
-Words = NDArray[np.int32]
-_FEW = 2_000  # nodes of which a mask is made when it is needed
 _NONE: Ints = np.empty(0, np.int64)
 _MASK_BYTES = 2 * 2**20  # of the masks kept
-_TABLE_BYTES = 8 * 2**20  # of the tables kept
-_STAY_BYTES = 4 * 2**20  # of what they are made of
-
-
-class _Followed:
-    """Nodes of the trie that are followed together.
-
-    Args:
-        tokens: the vocabulary.
-        nodes: of the trie.
-    """
-
-    def __init__(self, tokens: TokenTrie, nodes: Ints):
-        self._tokens, self.nodes = tokens, nodes
-
-    @cached_property
-    def children(self) -> list[tuple[int, _Followed]]:
-        """The nodes after each byte."""
-        trie = self._tokens.trie
-        starts = trie.child[self.nodes]
-        below = ranges(starts, trie.child[self.nodes + 1] - starts)
-        order = np.argsort(trie.byte[below], kind="stable")
-        counts = np.bincount(trie.byte[below], minlength=256)
-        letters = np.flatnonzero(counts)
-        parts = np.split(below[order], np.cumsum(counts[letters])[:-1])
-        return [
-            (letter, _Followed(self._tokens, nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)
-        ]
-
-    @cached_property
-    def token_ids(self) -> Ints:
-        """The tokens that end in these nodes."""
-        return self._tokens.tokens_at(self.nodes)[0]
-
-    @property
-    def longer_token_ids(self) -> Ints:
-        """The tokens that end below them."""
-        found, todo = [], [self]
-        while todo:
-            for _, below in todo.pop().children:
-                found.append(below.token_ids)
-                todo.append(below)
-        return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-_Leaving = tuple[int, Ints, _Followed]
-
-
-class _Stay(NamedTuple):
-    """The nodes of the trie that tokens reach in one component.
-
-    Args:
-        nodes: (n,) int32, ascending.
-        states: (n,) int32 of the component there.
-    """
-
-    nodes: Ints
-    states: Ints
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.nodes.nbytes + self.states.nbytes
-
-
-class _Table(NamedTuple):
-    """What tokens do from one state of a component.
-
-    Args:
-        words: the tokens that end in the component; None where they are so few that a mask is made when it is needed.
-        leaving: states where other than bytes may come, with the nodes that reach them and have more bytes.
-    """
-
-    words: Words | None
-    leaving: tuple[_Leaving, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        words = 0 if self.words is None else self.words.nbytes
-        return words + sum(64 + nodes.nbytes for _, nodes, _ in self.leaving)
-
-
-class _Walk(NamedTuple):
-    """One component and the vocabulary.
-
-    Args:
-        walk: through its automaton.
-        leaves: (states,) whether anything but bytes may come.
-    """
-
-    walk: TokenWalk
-    leaves: NDArray[np.bool_]
 
 
 class _Mask(NamedTuple):
@@ -138,23 +41,20 @@ class NetworkMasks:
 
     Args:
         network: what reads the text.
-        tokens: the vocabulary.
+        tables: of the vocabulary.
         token_bytes: of each token.
     """
 
-    def __init__(self, network: Network, tokens: TokenTrie, token_bytes: Sequence[bytes | None]):
-        self._network, self._tokens, self._token_bytes = network, tokens, token_bytes
-        self._walks: dict[int, _Walk] = {}
-        self._reach = len(tokens.trie.levels)  # no token is longer
-        self._stays: ByteCache[_Stay] = ByteCache(_STAY_BYTES)
-        self._tables: ByteCache[_Table] = ByteCache(_TABLE_BYTES)
+    def __init__(self, network: Network, tables: ComponentTables, token_bytes: Sequence[bytes | None]):
+        self._network, self._tables, self._token_bytes = network, tables, token_bytes
+        self._tokens = tables.tokens
+        self._reach = len(self._tokens.trie.levels)  # no token is longer
         self._masks: ByteCache[_Mask] = ByteCache(_MASK_BYTES)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held at most."""
-        walks = sum(6 * component.dfa.nbytes for component in self._network.components)
-        return walks + _MASK_BYTES + _TABLE_BYTES + _STAY_BYTES
+        """Bytes of memory held at most, the tables aside."""
+        return _MASK_BYTES + sum(6 * component.dfa.nbytes for component in self._network.components)
 
     def of(self, frames: Frames, text: bytes | bytearray) -> Words:
         """(words,) int32: the tokens that may come.
@@ -177,30 +77,58 @@ class NetworkMasks:
 
     def _from(self, frame: Frame, text: Text) -> Words:
         """The tokens that begin with a byte in this frame's component."""
-        words, leaving = self._table(frame.component, frame.state)
+        table = self._tables.table(self._component(frame), frame.state)
+        leaving = table.leaving
         suspects = self._suspects(frame, text) if frame.is_watched else _NONE
         bounds = self._bounds(frame, text)
-        if bounds is not None:
+        if bounds is None:
+            words = table.mask(self._tokens)
+        else:
             words, leaving = self._within(frame, leaving, *bounds)
-        if words is None:
-            words = self._tokens.mask_of(self._stay(frame.component, frame.state).nodes)
-        found: list[Ints] = []
+        words = words & ~self._tokens.mask_of(suspects)
+        if len(suspects):
+            leaving = tuple((state, self._but(suspects, left)) for state, left in leaving)
+            self._read_suspects(frame, text, suspects, words)
         doubtful: list[Ints] = []
-        # Where the text left the component is not the same for all: what began before is at hand for none.
+        for left, onwards, beyond in self._beyond(frame, leaving, text):
+            self._follow(left, onwards, beyond, words, doubtful)
+        for token_ids in doubtful:
+            self._read_each(token_ids, frame, text, words)
+        return words
+
+    def _beyond(
+        self, frame: Frame, leaving: tuple[tuple[int, Nodes], ...], text: Text
+    ) -> Iterator[tuple[Nodes, Frames, Text]]:
+        """Where tokens go on that leave the frame's component.
+
+        Args:
+            frame: in which they began.
+            leaving: the states in which they leave, and the nodes where they do.
+            text: before them.
+
+        Yields:
+            The nodes, the frames there, and the text: where it ends is not the same for all nodes, so what began
+            before is at hand for none.
+        """
         beyond = Text(None, text.end + 1)
-        for state, nodes, followed in leaving:
-            if len(suspects):
-                nodes = _without(nodes, suspects)
-                followed = followed if len(nodes) == len(followed.nodes) else _Followed(self._tokens, nodes)
+        for state, left in leaving:
             here = self._network.frame(frame.component, state, frame.entered, frame.below)
             onwards = tuple(place for place in self._network.everywhere([here], beyond) if place is not here)
-            if onwards and len(nodes):
-                self._follow(followed, onwards, beyond, found, doubtful)
-        if len(suspects):
-            words = words & ~self._tokens.mask_of(suspects)
-            self._read_suspects(frame, text, suspects, found)
-        found += [self._readable(token_ids, frame, text) for token_ids in doubtful]
-        return words | self._tokens.mask(np.concatenate(found)) if found else words
+            if onwards and len(left.nodes):
+                yield left, onwards, beyond
+
+    def _but(self, suspects: Ints, left: Nodes) -> Nodes:
+        """The nodes that are none of a few others, ascending like these."""
+        places = np.searchsorted(left.nodes, suspects)
+        places = places[places < len(left.nodes)]
+        dropped = places[np.isin(left.nodes[places], suspects)]
+        return Nodes(self._tokens, np.delete(left.nodes, dropped)) if len(dropped) else left
+
+    def _component(self, frame: Frame) -> Component:
+        return self._network.components[frame.component]
+
+    def _stay(self, frame: Frame) -> Stay:
+        return self._tables.stay(self._component(frame), frame.state)
 
     def _bounds(self, frame: Frame, text: Text) -> tuple[int, int | None] | None:
         """How many characters a string may go on for; None where that does not restrict any token."""
@@ -215,62 +143,63 @@ class NetworkMasks:
         return None if not low and (high is None or high >= self._reach) else (low, high)
 
     def _within(
-        self, frame: Frame, leaving: tuple[_Leaving, ...], low: int, high: int | None
-    ) -> tuple[Words, tuple[_Leaving, ...]]:
+        self, frame: Frame, leaving: tuple[tuple[int, Nodes], ...], low: int, high: int | None
+    ) -> tuple[Words, tuple[tuple[int, Nodes], ...]]:
         """The part of a table where strings go on for ``low`` to ``high`` characters, ``low`` only where they end."""
         count = self._characters
-        fitting = self._stay(frame.component, frame.state).nodes
+        fitting = self._stay(frame).nodes
         fitting = fitting if high is None else fitting[count[fitting] <= high]
         within = []
-        for state, nodes, followed in leaving:
-            kept = nodes[count[nodes] >= low]
+        for state, left in leaving:
+            kept = left.nodes[count[left.nodes] >= low]
             kept = kept if high is None else kept[count[kept] <= high]
             if len(kept):
-                same = len(kept) == len(nodes)
-                within.append((state, kept, followed if same else _Followed(self._tokens, kept)))
+                within.append((state, left if len(kept) == len(left.nodes) else Nodes(self._tokens, kept)))
         return self._tokens.mask_of(fitting), tuple(within)
 
-    def _follow(
-        self, followed: _Followed, frames: Frames, text: Text, found: list[Ints], doubtful: list[Ints] | None
-    ) -> None:
-        """Collect the tokens below some nodes of the trie.
+    def _follow(self, begun: Nodes, frames: Frames, text: Text, words: Words, doubtful: list[Ints] | None) -> None:
+        """Add the tokens below some nodes of the trie.
 
         Args:
-            followed: the nodes.
+            begun: the nodes.
             frames: there.
             text: up to there.
-            found: takes the tokens that may come.
+            words: the mask.
             doubtful: takes those that have to be read one by one; None where the whole text is at hand.
         """
-        todo = [(followed, frames, text)]
+        todo = [(begun, frames, text)]
         while todo:
-            followed, frames, text = todo.pop()
+            begun, frames, text = todo.pop()
             places = self._network.everywhere(frames, text)
             if doubtful is not None and any(_is_doubtful(place) for place in places):
-                doubtful.append(followed.longer_token_ids)
+                doubtful.append(begun.longer_token_ids)
                 continue
-            for byte, below in followed.children:
+            busy = []
+            for place in places:
+                if place.has_begun:
+                    busy.append(place)
+                    continue
+                table = self._tables.table(self._component(place), place.state, begun)
+                table.add_to(words, self._tokens)
+                todo += self._beyond(place, table.leaving, text)
+            for byte, below in begun.children if busy else ():
                 longer = text.plus(bytes((byte,)))
-                after = tuple(
-                    frame for frame in self._network.moved(places, byte) if self._network.is_alive(frame, longer)
-                )
+                after = self._network.moved(busy, byte)
+                after = tuple(frame for frame in after if self._network.is_alive(frame, longer))
                 if after:
-                    found.append(below.token_ids)
+                    self._tokens.add_to(words, below.nodes)
                     todo.append((below, after, longer))
 
-    def _readable(self, token_ids: Ints, frame: Frame, text: Text) -> Ints:
-        """Those of some tokens that may come, read one by one."""
-        kept = [
-            token_id
-            for token_id in token_ids.tolist()
-            if self._network.read((frame,), self._token_bytes[token_id] or b"", text)
-        ]
-        return np.array(kept, np.int64)
+    def _read_each(self, token_ids: Ints, frame: Frame, text: Text, words: Words) -> None:
+        """Add those of some tokens that may come, read one by one."""
+        for token_id in token_ids.tolist():
+            if self._network.read((frame,), self._token_bytes[token_id] or b"", text):
+                words.view(np.uint32)[token_id >> 5] |= np.uint32(1 << (token_id & 31))
 
     def _suspects(self, frame: Frame, text: Text) -> Ints:
         """The nodes where something that has begun may be equal to what is entered already, ascending."""
         suspects: list[Ints] = []
-        reached = self._stay(frame.component, frame.state).nodes
+        reached = self._stay(frame).nodes
         for owner in frame.stack():
             if not owner.is_watched:
                 break
@@ -305,9 +234,9 @@ class NetworkMasks:
 
     def _bounded(self, frame: Frame) -> Ints:
         """The nodes from which there are not ways without number, or that leave the component."""
-        nodes, states = self._stay(frame.component, frame.state)
+        nodes, states = self._stay(frame)
         suspect = ~self._network.graph.unbounded(frame.component)[states]
-        suspect |= self._walk(frame.component).leaves[states]
+        suspect |= self._tables.leaves(self._component(frame))[states]
         return nodes[suspect]
 
     def _along(self, path: bytes) -> Ints:
@@ -338,10 +267,10 @@ class NetworkMasks:
             count[node] = characters(self._tokens.path_to(node))
         return count
 
-    def _read_suspects(self, frame: Frame, text: Text, suspects: Ints, found: list[Ints]) -> None:
-        """Collect the tokens that end in these nodes, and those that leave the component there."""
+    def _read_suspects(self, frame: Frame, text: Text, suspects: Ints, words: Words) -> None:
+        """Add the tokens that end in these nodes, and those that leave the component there."""
         network = self._network
-        reached, states = self._stay(frame.component, frame.state)
+        reached, states = self._stay(frame)
         states = states[np.searchsorted(reached, suspects)]
         for node, state in zip(suspects.tolist(), states.tolist(), strict=True):
             here = network.frame(frame.component, state, frame.entered, frame.below)
@@ -349,46 +278,11 @@ class NetworkMasks:
             if not node or not network.is_alive(here, longer):
                 continue
             nodes = np.array([node])
-            found.append(self._tokens.tokens_at(nodes)[0])
+            self._tokens.add_to(words, nodes)
             if network.leaves(frame.component, state):
                 onwards = tuple(place for place in network.everywhere([here], longer) if place is not here)
                 if onwards:
-                    self._follow(_Followed(self._tokens, nodes), onwards, longer, found, None)
-
-    def _table(self, component: int, state: int) -> _Table:
-        table = self._tables.get((component, state))
-        if table is None:
-            table = self._made_table(component, state)
-            self._tables.put((component, state), table)
-        return table
-
-    def _made_table(self, component: int, state: int) -> _Table:
-        nodes, states = self._stay(component, state)
-        leaves = self._walk(component).leaves[states] & self._tokens.has_longer[nodes]
-        leaves[0] = False  # before any byte: the caller looks everywhere himself
-        reached = states[leaves]
-        leaving = tuple(
-            (to, at := nodes[leaves][reached == to], _Followed(self._tokens, at))
-            for to in np.flatnonzero(np.bincount(reached)).tolist()
-        )
-        return _Table(self._tokens.mask_of(nodes) if len(nodes) > _FEW else None, leaving)
-
-    def _walk(self, number: int) -> _Walk:
-        """Made when it is first needed: a text visits few components of a large network."""
-        walk = self._walks.get(number)
-        if walk is None:
-            dfa = self._network.components[number].dfa
-            leaves = np.array([self._network.leaves(number, state) for state in range(dfa.states)])
-            walk = self._walks[number] = _Walk(TokenWalk(dfa, self._tokens), leaves)
-        return walk
-
-    def _stay(self, component: int, state: int) -> _Stay:
-        stay = self._stays.get((component, state))
-        if stay is None:
-            # Nodes of a level come after those of the one above, and in order.
-            stay = _Stay(*self._walk(component).walk.below(np.zeros(1, np.int32), np.array([state])))
-            self._stays.put((component, state), stay)
-        return stay
+                    self._follow(Nodes(self._tokens, nodes), onwards, longer, words, None)
 
 
 def _is_inside_character(written: bytes) -> bool:
@@ -402,10 +296,3 @@ def _is_doubtful(frame: Frame) -> bool:
         place.entered is not None and place.entered.has_begun and UNKNOWN in place.entered.keys
         for place in frame.stack()
     )
-
-
-def _without(nodes: Ints, others: Ints) -> Ints:
-    """Those of some nodes (n,), ascending, that are not among a few others."""
-    places = np.searchsorted(nodes, others)
-    places = places[places < len(nodes)]
-    return np.delete(nodes, places[np.isin(nodes[places], others)])

@@ -46,13 +46,18 @@ class TokenTrie:
         return packed(bits)
 
     def mask_of(self, nodes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-        """(words,) int32, read-only: a mask of the tokens that end in these nodes (n,)."""
-        if core.CORE is None:
-            return self.mask(self.tokens_at(nodes)[0])
-        words, nodes = np.zeros(self.size // 32, np.int32), nodes.astype(np.int32, copy=False)
-        core.CORE.add_tokens(*self._addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
-        words.flags.writeable = False
+        """(words,) int32: a mask of the tokens that end in these nodes (n,)."""
+        words = np.zeros(self.size // 32, np.int32)
+        self.add_to(words, nodes)
         return words
+
+    def add_to(self, words: NDArray[np.int32], nodes: NDArray[np.integer[Any]]) -> None:
+        """Add the tokens that end in these nodes (n,) to a mask (words,)."""
+        if core.CORE is None:
+            words |= self.mask(self.tokens_at(nodes)[0])
+        else:
+            nodes = nodes.astype(np.int32, copy=False)
+            core.CORE.add_tokens(*self._addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
 
     def tokens_at(self, nodes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens that end in these nodes (n,), one node after the other; and (n,) how many each node has."""

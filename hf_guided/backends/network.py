@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from typing_extensions import override
 
+from ..automaton.component_tables import ComponentTables
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Frames, Network, Text
 from ..automaton.network_masks import NetworkMasks
@@ -62,7 +63,7 @@ class NetworkBackend(PortableAdapter):
     def __init__(self, vocabulary: Vocabulary, limits: CompileLimits = NETWORK):
         super().__init__(vocabulary)
         self._limits = limits
-        self._tokens = token_trie(vocabulary)
+        self._tables = ComponentTables(token_trie(vocabulary))
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
@@ -84,7 +85,7 @@ class NetworkBackend(PortableAdapter):
         return self._made(network)
 
     def _made(self, network: Network) -> tuple[Callable[[], Engine], int]:
-        masks = NetworkMasks(network, self._tokens, self.vocabulary.token_bytes)
+        masks = NetworkMasks(network, self._tables, self.vocabulary.token_bytes)
         return lambda: NetworkEngine(masks, network, self.vocabulary.token_bytes, [network.start], [0]), masks.nbytes
 
     @override
@@ -99,7 +100,7 @@ class NetworkBackend(PortableAdapter):
 
     def _check_bytes(self, network: Network) -> None:
         """Refuse a network that needs bytes of which the vocabulary has no token: it counts on every byte."""
-        lacks = ~single_byte_tokens(TokenWalk(network.components[0].dfa, self._tokens))
+        lacks = ~single_byte_tokens(TokenWalk(network.components[0].dfa, self._tables.tokens))
         for component in network.components:
             dfa = component.dfa
             if (dfa.table[:, dfa.byte_class[np.flatnonzero(lacks)]] != 0).any():
