@@ -1,11 +1,12 @@
 """Is what comes out valid, whatever the model wants? Hot random walks over the masks of real schemas.
 
-    python -m benchmarks.bench_soundness [--rounds 4] [--limit N] [--only NAME ...] [--vocabulary NAME ...]
+    python -m benchmarks.bench_soundness [--rounds 8] [--limit N] [--only NAME ...] [--vocabulary NAME ...]
+                                         [--key-order declared|any ...]
 
 A walk takes random tokens among those that the mask allows, until it takes a stop token or is cut. It is hotter than
 any model: every token is as likely as any other, or every first byte. After a random number of steps it begins to
 prefer what closes strings, arrays and objects, so that texts end. ``jsonschema`` judges every text that ended, with
-formats and with decimals (oracle.py).
+formats and with decimals (oracle.py). With the keys in any order the network engine makes the masks.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,7 @@ from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
 from benchmarks.oracle import Oracle, Undecided
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.compiler import Compiler
+from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import VOCABULARIES
@@ -117,9 +120,10 @@ class Report:
     failures: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
 
-    def row(self, vocabulary: str) -> dict[str, Any]:
+    def row(self, vocabulary: str, key_order: str) -> dict[str, Any]:
         return {
             "vocabulary": vocabulary,
+            "key_order": key_order,
             "schemas": self.schemas,
             "generations": self.endings.total(),
             "finished": self.endings["finished"],
@@ -132,20 +136,24 @@ class Report:
         }
 
 
-def compiled_samples(vocabulary: Vocabulary, samples: Sequence[Sample]) -> Iterator[tuple[Sample, CompiledConstraint]]:
+def compiled_samples(
+    vocabulary: Vocabulary, samples: Sequence[Sample], key_order: KeyOrder = "declared"
+) -> Iterator[tuple[Sample, CompiledConstraint]]:
     """The samples that are not refused."""
     compiler = Compiler(vocabulary)
     for sample in samples:
         try:
-            yield sample, compiler.compile(hg.JsonSchema(sample.schema, extra="allow"))
+            yield sample, compiler.compile(hg.JsonSchema(sample.schema, extra="allow", key_order=key_order))
         except (hg.ConstraintError, hg.CompileLimitExceeded):
             continue
 
 
-def soundness(vocabulary: Vocabulary, samples: Sequence[Sample], rounds: int, seed: int = 0) -> Report:
+def soundness(
+    vocabulary: Vocabulary, samples: Sequence[Sample], rounds: int, seed: int = 0, key_order: KeyOrder = "declared"
+) -> Report:
     """Walk every sample ``rounds`` times, and judge what ended."""
     walker, report = HotWalker(vocabulary, seed), Report()
-    for sample, compiled in compiled_samples(vocabulary, samples):
+    for sample, compiled in compiled_samples(vocabulary, samples, key_order):
         report.schemas += 1
         oracle = Oracle(sample.schema)
         for _ in range(rounds):
@@ -166,7 +174,7 @@ def soundness(vocabulary: Vocabulary, samples: Sequence[Sample], rounds: int, se
     return report
 
 
-COLUMNS = (*Report().row(""),)
+COLUMNS = (*Report().row("", ""),)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -178,10 +186,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=4, help="walks for each schema and vocabulary")
+    parser.add_argument("--rounds", type=int, default=8, help="walks for each schema and vocabulary")
     parser.add_argument("--limit", type=int, help="the first N schemas")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
     parser.add_argument("--vocabulary", nargs="+", choices=VOCABULARIES, default=["tekken", "demo"])
+    parser.add_argument("--key-order", nargs="+", choices=get_args(KeyOrder), default=list(get_args(KeyOrder)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
@@ -191,11 +200,12 @@ def main() -> None:
     if not samples:
         raise SystemExit(f"no such schemas: {arguments.only}")
     rows = []
-    for name in arguments.vocabulary:
-        report = soundness(Vocabulary.from_tokenizer(VOCABULARIES[name]()), samples, arguments.rounds, arguments.seed)
-        rows.append({**report.row(name), "load": load_average()})
+    for name, key_order in product(arguments.vocabulary, arguments.key_order):
+        vocabulary = Vocabulary.from_tokenizer(VOCABULARIES[name]())
+        report = soundness(vocabulary, samples, arguments.rounds, arguments.seed, key_order)
+        rows.append({**report.row(name, key_order), "load": load_average()})
         for line in (*report.failures, *(f"undecided: {one}" for one in report.undecided)):
-            print(f"{name}: {line}")
+            print(f"{name}, {key_order}: {line}")
     if path:
         write_csv(path, rows)
     print(f"\n{table(rows)}")
