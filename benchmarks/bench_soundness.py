@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ import hf_guided as hg
 from benchmarks.bench_schemas import Sample, load_samples
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
 from benchmarks.oracle import Oracle, Undecided
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.vocabulary.bitmask import allocate_bitmask
@@ -37,6 +37,16 @@ from tests.vocabularies import VOCABULARIES
 
 _CLOSING = frozenset(b'"}]')
 MOST_TOKENS = 400
+
+
+class Walkable(Protocol):
+    """A matcher, of whatever library."""
+
+    def fill_next_token_bitmask(self, bitmask: Tensor) -> Any: ...
+
+    def accept_token(self, token_id: int) -> bool: ...
+
+    def is_terminated(self) -> bool: ...
 
 
 class Walked(NamedTuple):
@@ -51,7 +61,7 @@ class Walked(NamedTuple):
     ending: str
 
 
-def allowed_tokens(matcher: Matcher, bitmask: Tensor) -> NDArray[np.int64]:
+def allowed_tokens(matcher: Walkable, bitmask: Tensor) -> NDArray[np.int64]:
     """The ids that may come next; ``bitmask`` is (1, words) int32 and is overwritten."""
     matcher.fill_next_token_bitmask(bitmask)
     return np.flatnonzero(np.unpackbits(bitmask[0].numpy().view(np.uint8), bitorder="little"))
@@ -73,9 +83,8 @@ class HotWalker:
         self._first = np.array([data[0] if data else 256 for data in known])  # of each token; 256: a stop token
         self._closes = np.array([data[:1] != b"" and _CLOSING.issuperset(data) for data in known])
 
-    def walk(self, compiled: CompiledConstraint, most_tokens: int = MOST_TOKENS) -> Walked:
+    def walk(self, matcher: Walkable, most_tokens: int = MOST_TOKENS) -> Walked:
         """From the start of the grammar to its end, or until it is cut."""
-        matcher = compiled.matcher()
         closing = self._random.choice([0.0, 0.1, 0.4])  # how often it closes before it is tired
         patience = self._random.randrange(most_tokens // 8)
         taken: list[int] = []
@@ -157,7 +166,7 @@ def soundness(
         report.schemas += 1
         oracle = Oracle(sample.schema)
         for _ in range(rounds):
-            text, ending = walker.walk(compiled)
+            text, ending = walker.walk(compiled.matcher())
             report.endings[ending] += 1
             if ending == "dead end":
                 report.failures.append(f"{sample.name}: dead end after {text[-100:]!r}")

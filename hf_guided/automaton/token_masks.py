@@ -103,7 +103,11 @@ class TokenMasks:
         content = nodes.tobytes()
         with self._lock:
             known = self._by_content.get(content)
-            return self._put(state, known or _Mask(content, self._walk.tokens.mask_of(nodes)))
+            if known is None:
+                words = self._walk.tokens.mask_of(nodes)
+                words.flags.writeable = False
+                known = _Mask(content, words)
+            return self._put(state, known)
 
     def _walked(self, state: int) -> Words:
         nodes, states = self._walk.below(np.zeros(1, np.int32), np.array([state]))

@@ -45,7 +45,7 @@ def check(backend: AutomatonBackend, cases: Sequence[EngineCase]) -> tuple[int, 
         wrong += [f"{one.name}: accepts {text}" for text in one.others if accepts(compiled, text)]
         accepted, refused = accepted + len(one.documents), refused + len(one.others)
         for _ in range(WALKS):
-            text, ending = walker.walk(compiled)
+            text, ending = walker.walk(compiled.matcher())
             if ending == "dead end":
                 wrong.append(f"{one.name}: a dead end behind {text!r}")
             if ending == "finished":

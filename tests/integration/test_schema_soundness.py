@@ -55,7 +55,7 @@ def test_a_walk_would_show_what_is_not_enforced() -> None:
     oracle = Oracle({**enforced, "uniqueItems": True})
     compiled = Compiler(vocabulary).compile(hg.JsonSchema(enforced))
     walker = HotWalker(vocabulary)
-    texts = [text for text, ending in (walker.walk(compiled) for _ in range(30)) if ending == "finished"]
+    texts = [text for text, ending in (walker.walk(compiled.matcher()) for _ in range(30)) if ending == "finished"]
     problems = [oracle.problem(text) for text in texts]
     assert any("non-unique" in problem for problem in problems)
     assert any(not problem for problem in problems)
@@ -64,7 +64,7 @@ def test_a_walk_would_show_what_is_not_enforced() -> None:
 def test_the_same_seed_walks_the_same_way() -> None:
     vocabulary = Vocabulary.from_tokenizer(VOCABULARIES["demo"]())
     compiled = Compiler(vocabulary).compile(hg.JsonSchema({"type": "array", "items": {"type": "number"}}))
-    walks = [[HotWalker(vocabulary, seed).walk(compiled) for _ in range(3)] for seed in (1, 1, 2)]
+    walks = [[HotWalker(vocabulary, seed).walk(compiled.matcher()) for _ in range(3)] for seed in (1, 1, 2)]
     assert walks[0] == walks[1] != walks[2]
 
 
