@@ -54,7 +54,8 @@ class Walked(NamedTuple):
 
     Args:
         text: its bytes.
-        ending: "finished", "cut", "dead end" where the mask was empty, or "limit" where the engine gave up.
+        ending: "finished", "cut", "dead end" where the mask was empty, "refused" where the matcher did not take a token
+            that the mask allowed, or "limit" where the engine gave up.
     """
 
     text: bytes
@@ -98,7 +99,7 @@ class HotWalker:
             tired = len(taken) > patience
             token_id = self._choose(allowed, 0.9 if tired else closing, tired)
             if not matcher.accept_token(token_id):
-                raise AssertionError(f"the mask allows token {token_id}, the matcher refuses it")
+                return Walked(self._vocabulary.decode_bytes([*taken, token_id]), "refused")
             if matcher.is_terminated():
                 return Walked(self._vocabulary.decode_bytes(taken), "finished")
             taken.append(token_id)
@@ -138,6 +139,7 @@ class Report:
             "finished": self.endings["finished"],
             "cut": self.endings["cut"],
             "dead_ends": self.endings["dead end"],
+            "refused": self.endings["refused"],
             "limits": self.endings["limit"],
             "valid": self.valid,
             "invalid": len(self.failures),
@@ -168,8 +170,8 @@ def soundness(
         for _ in range(rounds):
             text, ending = walker.walk(compiled.matcher())
             report.endings[ending] += 1
-            if ending == "dead end":
-                report.failures.append(f"{sample.name}: dead end after {text[-100:]!r}")
+            if ending in ("dead end", "refused"):
+                report.failures.append(f"{sample.name}: {ending} after {text[-100:]!r}")
             if ending != "finished":
                 continue
             try:

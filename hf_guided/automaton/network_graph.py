@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +30,7 @@ class NetworkGraph:
         self._components, self._open_starts = components, open_starts
         self._distances: list[list[int]] | None = None
         self._unbounded: list[NDArray[np.bool_]] | None = None
+        self._unbounded_begun: dict[int, NDArray[np.bool_]] = {}
         self._lock = threading.Lock()
         self._bytes_of: dict[int, list[list[int]]] = {}
         self.moves = lru_cache(maxsize=4096)(self._moves)
@@ -53,6 +54,18 @@ class NetworkGraph:
         self.is_unbounded(component, 0)
         assert self._unbounded is not None
         return self._unbounded[component]
+
+    def unbounded_begun(self, component: int) -> NDArray[np.bool_]:
+        """(states,) whether ways without number lead to where what has begun in the component itself ends."""
+        known = self._unbounded_begun.get(component)
+        if known is None:
+            targets = _certain_targets(self._components[component], marks=())
+            seeds = _on_cycles(self._components[component], targets)
+            for callee, after in self._components[component].calls:
+                if callee >= 0 and self.is_unbounded(callee, self._components[callee].dfa.start):
+                    seeds |= after != 0
+            known = self._unbounded_begun[component] = _reaching(targets, seeds)
+        return known
 
     def _moves(self, component: int, state: int, width: int) -> list[tuple[int, int]]:
         """Bytes that may come, at most ``width`` of each class, and the state after each."""
@@ -140,9 +153,9 @@ class NetworkGraph:
         return recursive
 
 
-def _certain_targets(component: Component) -> NDArray[np.int64]:
-    """(states, n) where a state leads, whatever a register says."""
-    calls = [after for callee, after in component.calls if callee >= 0 or callee in (Mark.END, Mark.CLOSE)]
+def _certain_targets(component: Component, marks: Collection[Mark] = (Mark.END, Mark.CLOSE)) -> NDArray[np.int64]:
+    """(states, n) where a state leads, whatever a register says of these marks."""
+    calls = [after for callee, after in component.calls if callee >= 0 or callee in marks]
     return np.concatenate([component.dfa.table, *(after[:, None] for after in calls)], 1)
 
 

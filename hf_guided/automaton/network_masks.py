@@ -220,7 +220,7 @@ class NetworkMasks:
             if rule.is_simple and not similar:
                 continue
             if not rule.is_simple or not (begun.is_whole and begun.in_string):
-                return self._bounded(frame)
+                return self._bounded(frame, owner)
             for key in similar:
                 suspects.append(self._along(key[len(begun.key) :]))
             if not rule.one_spelling:
@@ -232,10 +232,12 @@ class NetworkMasks:
         places = places[places < len(reached)]
         return together[np.isin(together, reached[places])]
 
-    def _bounded(self, frame: Frame) -> Ints:
-        """The nodes from which there are not ways without number, or that leave the component."""
+    def _bounded(self, frame: Frame, owner: Frame) -> Ints:
+        """The nodes from which what has begun has not ways without number to its end, or that leave the component."""
         nodes, states = self._stay(frame)
-        suspect = ~self._network.graph.unbounded(frame.component)[states]
+        graph = self._network.graph
+        unbounded = graph.unbounded_begun if owner is frame else graph.unbounded
+        suspect = ~unbounded(frame.component)[states]
         suspect |= self._tables.leaves(self._component(frame))[states]
         return nodes[suspect]
 

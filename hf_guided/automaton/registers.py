@@ -213,8 +213,8 @@ class NameRule(Different):
         return text
 
     def begun(self, text: bytes) -> Begun:
-        """See ``Different.begun``."""
-        return Begun(text, bool(text), bool(text))
+        """See ``Different.begun``: the key is the text."""
+        return Begun(text, is_whole=True, in_string=True)
 
     def may_close(self, entered: Entered) -> bool:
         """See ``Rule.may_close``."""

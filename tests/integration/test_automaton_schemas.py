@@ -46,8 +46,8 @@ def check(backend: AutomatonBackend, cases: Sequence[EngineCase]) -> tuple[int, 
         accepted, refused = accepted + len(one.documents), refused + len(one.others)
         for _ in range(WALKS):
             text, ending = walker.walk(compiled.matcher())
-            if ending == "dead end":
-                wrong.append(f"{one.name}: a dead end behind {text!r}")
+            if ending in ("dead end", "refused"):
+                wrong.append(f"{one.name}: {ending} after {text!r}")
             if ending == "finished":
                 with suppress(Undecided):
                     if problem := oracle.problem(text):

@@ -59,6 +59,25 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "properties": {"a": {"type": "integer"}, "ab": {"type": "string"}, "b": {"type": "null"}},
         "required": ["a", "b"],
     },
+    "a closed record": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "ab": {"type": "string"}, "b": {"items": {"type": "boolean"}}},
+        "required": ["a"],
+        "additionalProperties": False,
+    },
+    "different closed records": {
+        "items": {
+            "properties": {"ab": {"enum": ["a", "aa"]}, "b": {"type": "boolean"}, "aa": {"const": 1}},
+            "additionalProperties": False,
+        },
+        "uniqueItems": True,
+        "minItems": 2,
+    },
+    "different lists": {
+        "items": {"items": {"enum": ["aa", "ab", 12]}, "maxItems": 1, "minItems": 1},
+        "uniqueItems": True,
+        "minItems": 3,
+    },
     "other names": {"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 3},
     "few names": {
         "type": "object",
@@ -163,6 +182,7 @@ PIECES = (
     ),
     *(",", ", ", ":", ": ", " ", "\n", "1,", ",1", "1, 2", "1.", ".0", "0,1", "12", "\\", "\\u", "00", '\\"', "u0061"),
     *("a", "aa", "ab", "b", 'a"', '"a"', '"a":', '"b":', 'a","', 'a","a', '"a","b"', '"a", "a"', "null", "true", "é"),
+    *('"a', '"b', '"aa', '"ab', ', "a', ', "ab', ', "b', ',"ab', '1,"a', ' "', '["a', '[["a', 'aa"],["a'),
     *('"aa","ab","b"', '1,"b":2', '":1,"', '"a":1,"b', '"aab"', '{"a":1}', '{"a":1},{"a":2}', "[true],", "[true,fal"),
 )
 
@@ -180,19 +200,45 @@ def pieces() -> Vocabulary:
     return Vocabulary(data, (len(data) - 1,), len(data) + 5, tokenizer=None)
 
 
-@pytest.mark.parametrize("options", [{}, {"spelling": "any", "key_order": "any"}, {"whitespace": "minified"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"key_order": "any"},
+        {"spelling": "any", "key_order": "any"},
+        {"whitespace": "minified"},
+        {"whitespace": "flexible", "key_order": "any"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("name", SCHEMAS)
 @settings(max_examples=repeats(2, 40))
 @given(random=st.randoms(use_true_random=False))
 def test_masks_equal_reading_every_token(name: str, options: dict[str, Any], random: Random) -> None:
     compiled = compiled_or_none(NetworkBackend(pieces()), SCHEMAS[name], extra="allow", **options)
     assert compiled is not None
-    matcher = compiled.matcher()
+    check_masks(compiled.matcher(), random, steps=30)
+
+
+@settings(max_examples=repeats(12, 300))
+@given(
+    random=st.randoms(use_true_random=False),
+    draft=st.sampled_from(sorted(DRAFTS)),
+    options=st.sampled_from([{}, {"key_order": "any"}, {"spelling": "any", "key_order": "any"}]),
+)
+def test_masks_of_random_schemas_equal_reading_every_token(random: Random, draft: int, options: dict[str, Any]) -> None:
+    schema = Writer(random, draft).document()
+    compiled = compiled_or_none(NetworkBackend(pieces()), schema, extra="allow", **options)
+    if compiled is not None:
+        check_masks(compiled.matcher(), random, steps=15)
+
+
+def check_masks(matcher: Matcher, random: Random, steps: int) -> None:
+    """Compare masks with the tokens that the matcher takes, along a walk that prefers long tokens."""
     stop = pieces().stop_token_ids[0]
-    for _ in range(30):
+    for _ in range(steps):
         fitting = [token_id for token_id in allowed(matcher) if token_id != stop]
-        texts = range(stop)
-        assert fitting == [token_id for token_id in texts if matcher.validate_tokens([token_id])], name
+        assert fitting == [token_id for token_id in range(stop) if matcher.validate_tokens([token_id])]
         if not fitting:
             break
         long = [token_id for token_id in fitting if token_id >= 256 or token_id in b'"]},:1a']
