@@ -3,13 +3,14 @@
     python -m benchmarks.bench_differential [--rounds 2] [--limit N] [--only NAME ...] [--list]
 
 Hot random walks (bench_soundness.py) over the masks of each library write the texts: half of them are llguidance's,
-through its own reading of the schema, half are those of hf-guided with every spelling and every order of keys. A text
-that the other library refuses belongs to the first class that applies:
+through its own reading of the schema, half are those of hf-guided with every spelling and every order of keys. Neither
+writes white space between values, which they bound differently. A text that the other library refuses belongs to the
+first class that applies:
 
 - invalid: `jsonschema` refuses its value, or it is no JSON, so the other is right;
 - a name twice: an object has the same name twice;
-- white space: accepted without any between the values;
-- spelling: accepted as `json.dumps` writes the value;
+- infinite: a number is more than a double can hold, which JSON's own readers turn into infinity;
+- spelling: accepted as `json.dumps` writes the value, with 1.0 as 1, and with DEL escaped;
 - order: accepted so with the keys in the declared order;
 - value: the value itself is refused, however it is written.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,12 +36,23 @@ from benchmarks.schema_libraries import HFGuidedAnyText, LLGuidance, Refused, Sc
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import VOCABULARIES
 
-CLASSES = ("accepted", "invalid", "a name twice", "white space", "spelling", "order", "value", "undecided")
-_STRING_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
+CLASSES = ("accepted", "invalid", "a name twice", "infinite", "spelling", "order", "value", "undecided")
+
+
+class _HFGuided(HFGuidedAnyText):
+    whitespace = "minified"
+
+
+class _LLGuidance(LLGuidance):
+    overrides = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
 
 
 class _Repeated(Exception):
     """An object has a name twice."""
+
+
+class _Infinite(Exception):
+    """A number is more than a double can hold."""
 
 
 def accepts(library: SchemaLibrary, text: str) -> bool:
@@ -82,17 +94,16 @@ def why_refused(text: str, sample: Sample, reader: SchemaLibrary, oracle: Oracle
     try:
         if oracle.problem(text.encode()):
             return "invalid"
-        value = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=_once, parse_float=_number)
     except _Repeated:
         return "a name twice"
+    except _Infinite:
+        return "infinite"
     except Undecided:
         return "undecided"
-    if accepts(reader, _STRING_OR_SPACE.sub(r"\1", text)):
-        return "white space"
-    if accepts(reader, json.dumps(value, ensure_ascii=False)):
+    if accepts(reader, _written(value)):
         return "spelling"
-    ordered = DeclaredOrder(sample.schema)(value)
-    return "order" if accepts(reader, json.dumps(ordered, ensure_ascii=False)) else "value"
+    return "order" if accepts(reader, _written(DeclaredOrder(sample.schema)(value))) else "value"
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,6 +111,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(names) < len(pairs):
         raise _Repeated
     return names
+
+
+def _number(text: str) -> int | float:
+    number = float(text)
+    if math.isinf(number):
+        raise _Infinite
+    return int(number) if number.is_integer() else number
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("\x7f", "\\u007f")
 
 
 def differences(
@@ -138,7 +160,7 @@ def main() -> None:
     path = None if arguments.only or arguments.limit else RESULTS / "differential.csv"
     samples = load_samples(arguments.only, arguments.limit)
     vocabulary = Vocabulary.from_tokenizer(VOCABULARIES["tekken"]())
-    ours, theirs = HFGuidedAnyText(vocabulary), LLGuidance(vocabulary)
+    ours, theirs = _HFGuided(vocabulary), _LLGuidance(vocabulary)
     rows = []
     for writer, reader in ((ours, theirs), (theirs, ours)):
         found = list(differences(writer, reader, samples, arguments.rounds))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import (
     bench_decode,
+    bench_differential,
     bench_forwards,
     bench_schemas,
     bench_serve,
@@ -83,6 +84,10 @@ def soundness_table(rows: list[Row]) -> str:
     return "\n".join([bench_soundness.table(rows), "", f"{machine(rows[0])}."])
 
 
+def differential_table(rows: list[Row]) -> str:
+    return "\n".join([bench_differential.table(rows), "", f"{machine(rows[0])}."])
+
+
 def soak_table(rows: list[Row]) -> str:
     return "\n".join([soak_report.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
 
@@ -117,6 +122,7 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "bench_schemas": ("schemas", schemas_table),
     "bench_suite": ("suite", suite_table),
     "bench_soundness": ("soundness", soundness_table),
+    "bench_differential": ("differential", differential_table),
     "soak": ("soak", soak_table),
     "bench_serve": ("serve", serve_table),
     "bench_serve_engines": ("serve_engines", serve_engines_table),

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 import hf_guided as hg
 from hf_guided.backends.compiler import Compiler
-from hf_guided.constraints.json_style import KeyOrder, Spelling
+from hf_guided.constraints.json_style import KeyOrder, Spelling, Whitespace
 from hf_guided.options import CompilerOptions
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -79,6 +79,7 @@ class HFGuided(SchemaLibrary):
     name = package = "hf-guided"
     spelling: Spelling = "canonical"
     key_order: KeyOrder = "declared"
+    whitespace: Whitespace = "flexible"
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -87,7 +88,12 @@ class HFGuided(SchemaLibrary):
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         constraint = hg.JsonSchema(
-            schema, extra="allow", registry=registry, spelling=self.spelling, key_order=self.key_order
+            schema,
+            extra="allow",
+            registry=registry,
+            spelling=self.spelling,
+            key_order=self.key_order,
+            whitespace=self.whitespace,
         )
         try:
             self._compiled = self._compiler.compile(constraint)
