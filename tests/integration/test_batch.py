@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreT
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.cli.batch.__main__ import main
+from hf_guided.cli.batch.places import place_of
 from hf_guided.hf.seeds import row_seed
 
 SCHEMA = demo.SCHEMAS["person"]
@@ -97,6 +98,47 @@ def test_a_job_that_was_killed_ends_as_one_that_was_not(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_job_that_was_killed_three_times(tmp_path: Path) -> None:
     killed_and_gone_on_with(tmp_path, kills=3, rows=150)
+
+
+def test_shards_end_as_one_job_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three shards one after another, one of them twice, and merged."""
+    sharded = job(tmp_path, 10, output=tmp_path / "sharded.jsonl")
+    for number, left in ((2, 7), (0, 3), (2, 3)):
+        assert main([*sharded, "--shard", f"{number}/3"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["shard"], told["rows"], told["left"]) == (f"{number}/3", 10, left)
+    assert main([*sharded, "--merge"]) == 2
+    assert re.search(r"\d of 10 rows have no answer yet, the first is \d", capsys.readouterr().err)
+    assert main([*sharded, "--shard", "1/3"]) == 0
+    assert not (tmp_path / "sharded.jsonl").exists()
+    capsys.readouterr()
+    assert main([*sharded, "--merge"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"rows": 10, "answered": 10, "failed": 0}
+    assert main(job(tmp_path, 10)) == 0
+    assert (tmp_path / "sharded.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    assert main([*sharded, "--shard", "0/3", "--overwrite"]) == 2
+    assert "cannot know whether others have begun" in capsys.readouterr().err
+
+
+def test_inputs_and_outputs_with_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(job(tmp_path, 3)) == 0
+    folder = f"memory://{tmp_path.name}"
+    place_of(f"{folder}/rows.jsonl").replace(tmp_path / "rows.jsonl")
+    remote = job(tmp_path, 3, input=f"{folder}/rows.jsonl", output=f"{folder}/out.jsonl")
+    assert main([*remote, "--work-folder", str(tmp_path / "work")]) == 0
+    (tmp_path / "copy").mkdir()
+    copy = place_of(f"{folder}/out.jsonl").fetch(tmp_path / "copy")
+    assert copy.read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    assert not list((tmp_path / "work").iterdir())
+    capsys.readouterr()
+    for change, why in (
+        ([], "memory://.*out.jsonl is there already"),
+        (["--input", f"{folder}/nothing.jsonl", "--output", f"{folder}/b.jsonl"], "cannot reach memory://.*nothing"),
+        (["--input", "quux://a/b.jsonl"], "cannot reach quux://a/b.jsonl: .*Protocol not known"),
+        (["--output", str(tmp_path / "c.jsonl")], "--work-folder: only for an --output with a URL"),
+    ):
+        assert main([*remote, "--work-folder", str(tmp_path / "work"), *change]) == 2
+        assert re.search(why, capsys.readouterr().err)
 
 
 def test_rows_are_answered_in_order_and_with_their_own_seeds(

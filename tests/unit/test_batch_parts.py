@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
+from hf_guided.cli.batch.arguments import Shard, shard
 from hf_guided.cli.batch.formats import format_of, open_table
 from hf_guided.cli.batch.job import Job, digest
 from hf_guided.cli.batch.lines import Answer
 from hf_guided.cli.batch.outputs import Output
 from hf_guided.cli.batch.parts import Parts
+from hf_guided.cli.batch.places import LocalPlace, place_of
 from hf_guided.cli.batch.rows import Rows
 from hf_guided.cli.batch.run import identity
 from hf_guided.cli.batch.tables import BadRow, JsonLinesTable, Table, is_json
 from hf_guided.cli.batch.worker import Share
 from hf_guided.constraints.values import JsonSchema
-from hf_guided.errors import InternalError, UsageError
+from hf_guided.errors import UsageError
 from tests.effort import repeats
 
 
@@ -53,9 +57,14 @@ def finish(parts: Parts, rows: int) -> tuple[int, int]:
 
 
 def begin_job(folder: Path) -> Parts:
-    parts = Parts(folder / "out.jsonl")
-    parts.begin(overwrite=False)
+    parts = Parts(LocalPlace(folder / "out.jsonl"))
+    begin(parts)
     return parts
+
+
+def begin(parts: Parts, overwrite: bool = False, shard: Shard | None = None) -> None:
+    with parts.beginning(overwrite, shard):
+        pass
 
 
 def read(file: Path) -> list[dict]:
@@ -82,8 +91,8 @@ def test_job_resumes_from_a_truncated_file(tmp_path: Path, cut: int) -> None:
         writer.write([make_answer(row) for row in batch])
     writer.close()
     assert finish(parts, 4) == (3, 1)
-    assert read(parts.output) == [expected_line(row) for row in (0, 1, 3)]
-    assert read(parts.failures) == [expected_line(2)]
+    assert read(parts.output.path) == [expected_line(row) for row in (0, 1, 3)]
+    assert read(parts.failures.path) == [expected_line(2)]
     assert not parts.folder.exists()
 
 
@@ -102,7 +111,7 @@ def test_json_values_survive_the_round_trip(tmp_path: Path, value: object) -> No
     writer.write([Answer(0, True, {"value": value})])
     writer.close()
     assert finish(parts, 1) == (1, 0)
-    assert read(parts.output) == [{"row": 0, "value": value}]
+    assert read(parts.output.path) == [{"row": 0, "value": value}]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ def test_values_outside_the_json_standard_are_not_json(value: object) -> None:
 def test_finish_writes_nothing_while_a_row_is_missing(tmp_path: Path) -> None:
     parts = begin_job(tmp_path)
     write_batch(parts, 0, 2)
-    with pytest.raises(InternalError, match="1 of 3 rows have no answer, the first is 1"):
+    with pytest.raises(UsageError, match="1 of 3 rows have no answer yet, the first is 1"):
         finish(parts, 3)
     assert not parts.output.exists() and parts.folder.exists()
     parts.end()
@@ -125,16 +134,103 @@ def test_second_run_and_existing_output_are_refused(tmp_path: Path) -> None:
     parts = begin_job(tmp_path)
     other = Parts(parts.output)
     with pytest.raises(UsageError, match="another run is at work"):
-        other.begin(overwrite=False)
+        begin(other)
     other.end()
     write_batch(parts, 0)
     finish(parts, 1)
     with pytest.raises(UsageError, match="is there already"):
-        Parts(parts.output).begin(overwrite=False)
+        begin(Parts(parts.output))
     overwriting = Parts(parts.output)
-    overwriting.begin(overwrite=True)
+    begin(overwriting, overwrite=True)
     assert not parts.output.exists() and overwriting.locations(1) == [None]
     overwriting.end()
+
+
+def test_shards_work_beside_each_other_and_alone_otherwise(tmp_path: Path) -> None:
+    whole, first, second, again = (Parts(LocalPlace(tmp_path / "out.jsonl")) for _ in range(4))
+    begin(first, shard=Shard(0, 2))
+    write_batch(first, 0)
+    begin(second, shard=Shard(1, 2))
+    with pytest.raises(UsageError, match="another run answers the shard 0/2"):
+        begin(again, shard=Shard(0, 2))
+    again.end()
+    with pytest.raises(UsageError, match="another run is at work"):
+        begin(whole)
+    whole.end()
+    write_batch(second, 1)
+    first.end()
+    begin(first, shard=Shard(0, 2))  # stopped, and started again
+    assert [location is not None for location in first.locations(2)] == [True, True]
+    first.end()
+    second.end()
+    begin(whole)
+    with pytest.raises(UsageError, match="another run is at work"):
+        begin(first, shard=Shard(0, 2))
+    first.end()
+    assert finish(whole, 2) == (2, 0)
+
+
+@pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "a/b", "0/0", "1/2/3", "0 /2"])
+def test_a_shard_that_is_none_is_refused(text: str) -> None:
+    assert shard("1/2") == Shard(1, 2)
+    with pytest.raises(argparse.ArgumentTypeError, match="expected I/N"):
+        shard(text)
+
+
+def test_a_shard_that_begins_alone_may_correct_what_was_agreed_on(tmp_path: Path) -> None:
+    parts = Parts(LocalPlace(tmp_path / "out.jsonl"))
+    with parts.beginning(overwrite=False, shard=Shard(0, 2)):
+        (parts.folder / "job.json").write_text("{}")
+    other = Parts(LocalPlace(tmp_path / "out.jsonl"))
+    begin(other, shard=Shard(1, 2))
+    assert (parts.folder / "job.json").exists(), "two runs are at work, so it stays"
+    other.end()
+    parts.end()
+    begin(other, shard=Shard(1, 2))
+    assert not (parts.folder / "job.json").exists()
+    other.end()
+
+
+def test_answers_for_another_machine_are_kept_here_until_all_are_there(tmp_path: Path) -> None:
+    place = place_of(f"memory://{tmp_path.name}/out.jsonl")
+    parts = Parts(place, tmp_path)
+    assert parts.folder.parent == tmp_path
+    begin(parts)
+    write_batch(parts, 0, 1)
+    assert not place.exists()
+    assert finish(parts, 2) == (2, 0)
+    assert read(place.fetch(tmp_path)) == [expected_line(0), expected_line(1)]
+    with pytest.raises(UsageError, match="is there already"):
+        begin(Parts(place, tmp_path))
+    overwriting = Parts(place, tmp_path)
+    begin(overwriting, overwrite=True)
+    assert not place.exists()
+    overwriting.end()
+    other = Parts(place_of(f"memory://{tmp_path.name}/elsewhere/out.jsonl"), tmp_path)
+    assert other.folder != parts.folder
+    with pytest.raises(UsageError, match="--output: memory://.* is the input"):
+        parts.check_apart(place_of(f"memory://{tmp_path.name}/out.jsonl"))
+
+
+def test_a_storage_that_fails_at_the_end_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(place_of(f"memory://{tmp_path.name}/out.jsonl"), tmp_path)
+    begin(parts)
+    write_batch(parts, 0)
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoryFileSystem, "put_file", lambda *a, **k: 1 / 0)
+        with pytest.raises(OSError, match="cannot reach memory://.*division by zero"):
+            finish(parts, 1)
+    parts.end()
+    begin(parts)
+    assert finish(parts, 1) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "url, why", [("nothing://a/b.jsonl", "nothing://a/b.jsonl: "), ("memory://no/rows.jsonl", "FileNotFoundError")]
+)
+def test_a_url_that_cannot_be_read_says_so(tmp_path: Path, url: str, why: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot reach {url}.*|{why}"):
+        place_of(url).fetch(tmp_path)
 
 
 def test_kill_during_finish_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +252,7 @@ def test_kill_during_finish_loses_no_row(tmp_path: Path, monkeypatch: pytest.Mon
     resumed = begin_job(tmp_path)
     assert not list(Share(0, 1).batches(resumed.locations(6), 2))
     assert finish(resumed, 6) == (4, 2)
-    assert read(resumed.output) + read(resumed.failures) == [expected_line(row) for row in (0, 1, 3, 4, 2, 5)]
+    assert read(resumed.output.path) + read(resumed.failures.path) == [expected_line(row) for row in (0, 1, 3, 4, 2, 5)]
 
 
 @settings(max_examples=repeats(66, 200), deadline=None)
@@ -229,7 +325,7 @@ def test_foreign_folder_is_not_deleted(tmp_path: Path, overwrite: bool) -> None:
         folder.mkdir()
         (folder / "thesis.txt").write_text("years of work")
         with pytest.raises(UsageError, match="expected a name for the answers, got the folder"):
-            Parts(tmp_path / "out").begin(overwrite)
+            begin(Parts(LocalPlace(tmp_path / "out")), overwrite)
         assert (folder / "thesis.txt").read_text() == "years of work"
         (folder / "thesis.txt").unlink()
         folder.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints.arguments import add_chat_options, add_constraint, positive
@@ -19,17 +20,52 @@ DESCRIPTION = (
 )
 
 
+@dataclass(frozen=True)
+class Shard:
+    """A share of the rows.
+
+    Args:
+        number: of this one, from 0.
+        count: how many there are.
+    """
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+def shard(text: str) -> Shard:
+    """The shard that ``I/N`` names.
+
+    Raises:
+        argparse.ArgumentTypeError: it names none.
+    """
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+        raise argparse.ArgumentTypeError(f"expected I/N with I from 0 to N - 1, such as 0/4, got {text!r}")
+    return Shard(int(number), int(count))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that ``run.run`` reads."""
     add_model(parser)
     kinds = "JSONL, CSV, Parquet, or a folder of the package datasets"
-    parser.add_argument("--input", required=True, type=Path, metavar="PATH", help=f"the rows: {kinds}, by its ending")
+    parser.add_argument(
+        "--input", required=True, metavar="PATH", help=f"the rows, or their URL: {kinds}, by its ending"
+    )
     parser.add_argument(
         "--output",
         required=True,
+        metavar="PATH",
+        help="the answers in the rows' order, or their URL; the ending chooses the format",
+    )
+    parser.add_argument(
+        "--work-folder",
         type=Path,
         metavar="PATH",
-        help="the answers in the rows' order; the ending chooses the format",
+        help="where finished answers are kept until all are there, for an --output with a URL (default: here)",
     )
     parser.add_argument("--format", choices=FORMATS, help="of input and output, where the ending says another or none")
     parser.add_argument("--input-format", choices=FORMATS, help="of the input alone")
@@ -69,4 +105,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     parser.add_argument("--device-map", metavar="MAP", help="spread the model over all devices of one process: 'auto'")
+    shards = parser.add_mutually_exclusive_group()
+    shards.add_argument(
+        "--shard",
+        type=shard,
+        metavar="I/N",
+        help="answer only share I of N, from 0, beside other runs that answer the others; --merge ends the job",
+    )
+    shards.add_argument(
+        "--merge", action="store_true", help="write the output of a job whose shards have ended, without a model"
+    )
     parser.add_argument("--overwrite", action="store_true", help="start again, and delete existing answers")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ...errors import UsageError
 from .arguments import FORMATS
@@ -15,7 +15,7 @@ _PACKAGES = {"parquet": "pyarrow", "datasets": "datasets"}
 _EXTRA = "data"
 
 
-def format_of(path: Path, name: str | None, flag: str) -> str:
+def format_of(path: PurePath, name: str | None, flag: str) -> str:
     """The format of a file, or of a folder of the package datasets.
 
     Args:
@@ -26,7 +26,7 @@ def format_of(path: Path, name: str | None, flag: str) -> str:
     Raises:
         UsageError: the ending says nothing, or a package is missing.
     """
-    format_name = name or ("datasets" if path.is_dir() else ENDINGS.get(path.suffix.lower()))
+    format_name = name or ("datasets" if isinstance(path, Path) and path.is_dir() else ENDINGS.get(path.suffix.lower()))
     if format_name is None:
         raise UsageError(
             f"{flag} {path}: the ending {path.suffix!r} is none of {', '.join(filter(None, ENDINGS))}; give the format "

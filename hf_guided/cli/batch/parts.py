@@ -12,17 +12,18 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import InternalError, UsageError
+from .arguments import Shard
+from .folder_lock import FolderLock
 from .lines import Answer, answer_in, as_line
+from .places import LocalPlace, Place, RemotePlace, remove
 
-if os.name == "posix":
-    import fcntl
 _OF_DATASETS = re.compile(r"state\.json|dataset_info\.json|(?:data|cache)-.*\.arrow")
 
 
@@ -39,56 +40,84 @@ class Parts:
 
     Args:
         output: where the answers will be.
+        work_folder: where to make the folder, for an output on another machine; None is the current folder.
 
     Raises:
         UsageError: that is no name of a file.
     """
 
-    def __init__(self, output: Path):
+    def __init__(self, output: Place, work_folder: Path | None = None):
         if not output.name:
             raise UsageError(f"--output: expected a name for the answers, got the folder {output}")
-        self.output = output
-        self.failures = output.with_name(f"{output.stem}.failures{output.suffix}")
+        stem, suffix = Path(output.name).stem, Path(output.name).suffix
+        self.output, self.failures = output, output.with_name(f"{stem}.failures{suffix}")
+        if isinstance(output, RemotePlace):
+            self.folder = (work_folder or Path()) / f"{output.local_name}.parts"
+        elif work_folder is not None:
+            raise UsageError("--work-folder: only for an --output with a URL; other answers are kept beside the output")
+        else:
+            self.folder = Path(f"{output}.parts")
         for target in self.output, self.failures:  # both are replaced as a whole
-            if target.is_dir() and not is_dataset(target):
+            if isinstance(target, LocalPlace) and target.path.is_dir() and not is_dataset(target.path):
                 raise UsageError(
                     f"--output: expected a name for the answers, got the folder {target}; give another name"
                 )
-        self.folder = output.with_name(f"{output.name}.parts")
-        self._lock: Any = None
+        self._locks: list[Any] = []
 
-    def check_apart(self, rows: Path) -> None:
+    def check_apart(self, rows: Place) -> None:
         """Raise UsageError if the answers would be written over the rows."""
-        for file in self.output, self.failures:
-            if file.exists() and file.samefile(rows):
+        for place in self.output, self.failures:
+            if place.is_same(rows):
                 raise UsageError(
-                    f"--output: {file} is the input, which the answers would be written over; give another"
+                    f"--output: {place} is the input, which the answers would be written over; give another"
                 )
 
-    def begin(self, overwrite: bool) -> None:
-        """Make the folder, and keep other runs out of it; for one process only.
+    @contextmanager
+    def beginning(self, overwrite: bool, shard: Shard | None = None) -> Generator[None]:
+        """Make the folder, and keep runs out of it that would disturb this one; for one process only.
+
+        While the caller writes what all runs have to agree in, no other run begins.
+
+        Args:
+            overwrite: whether existing answers are deleted.
+            shard: of the rows, which runs beside others; None for a run that has all rows to itself.
 
         Raises:
             UsageError: the output is there already, or another run is at work.
         """
-        for file in self.output, self.failures:
-            if file.exists() and not (overwrite or self.folder.exists()):
-                raise UsageError(f"{file} is there already; move it, give another --output, or --overwrite it")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise UsageError(f"cannot write {self.folder}: {error.strerror or error}") from error
-        if os.name == "posix":
+        for place in self.output, self.failures:
+            if place.exists() and not (overwrite or self.folder.exists()):
+                raise UsageError(f"{place} is there already; move it, give another --output, or --overwrite it")
+        with ExitStack() as begun:
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.folder.mkdir(parents=True, exist_ok=True)
+                beginning = begun.enter_context(closing(FolderLock(self.folder, "begin")))
+                beginning.take(wait=True)
+                alone = self._lock(shard)
             except OSError as error:
-                raise UsageError(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
-        gone = [self.output, self.failures] if overwrite else []
-        if overwrite or not self.lines():  # an error reported before the first answer may be corrected
-            gone += [*self.folder.glob("*.jsonl"), *self.folder.glob("*.json")]
-        for file in gone:
-            _remove(file)
+                raise UsageError(f"cannot write {self.folder}: {error.strerror or error}") from error
+            if alone and (overwrite or not self.lines()):  # before the first answer a mistake may be corrected
+                for file in (*self.folder.glob("*.jsonl"), *self.folder.glob("*.json")):
+                    remove(file)
+            for place in (self.output, self.failures) if overwrite else ():
+                place.remove()
+            yield
+            if shard is not None:
+                self._locks[0].take(shared=True)
+
+    def _lock(self, shard: Shard | None) -> bool:
+        """Keep other runs out; return whether there is none."""
+        lock = FolderLock(self.folder, "lock")
+        self._locks.append(lock)
+        alone = lock.take()
+        if not alone and (shard is None or not lock.take(shared=True)):
+            raise UsageError(f"another run is at work in {self.folder}; wait for it")
+        if shard is not None:
+            own = FolderLock(self.folder, f"shard-{shard.number}-of-{shard.count}")
+            self._locks.append(own)
+            if not own.take():
+                raise UsageError(f"another run answers the shard {shard} in {self.folder}; wait for it")
+        return alone
 
     def locations(self, rows: int) -> list[AnswerLocation | None]:
         """The location of each row's answer; None where there is none."""
@@ -128,24 +157,28 @@ class Parts:
 
         Returns:
             How many rows are in the output, and how many among the failures.
+
+        Raises:
+            UsageError: a row has no answer.
         """
         locations = self.locations(rows)
         missing = [row for row, location in enumerate(locations) if location is None]
         if missing:
-            raise InternalError(f"{len(missing)} of {rows} rows have no answer, the first is {missing[0]}")
+            raise UsageError(
+                f"{len(missing)} of {rows} rows have no answer yet, the first is {missing[0]}; run the shards that "
+                "have not ended, or the command without --shard and --merge"
+            )
         counts = []
         # The output last: while it is not there, the job is not over.
         for target, wanted in (self.failures, False), (self.output, True):
             beside = self.folder / f"{target.name}.new"
-            _remove(beside)  # of a run that was killed here
+            remove(beside)  # of a run that was killed here
             with closing(
                 _answers(location for location in locations if location is not None and location.done is wanted)
             ) as answers:
                 count = write(beside, answers, failed=not wanted)
             if count or wanted:
-                if target.is_dir():
-                    _remove(target)
-                beside.replace(target)
+                target.replace(beside)
             counts.append(count)
         shutil.rmtree(self.folder)
         self.end()
@@ -153,8 +186,8 @@ class Parts:
 
     def end(self) -> None:
         """Let other runs in."""
-        if self._lock is not None:
-            self._lock.close()
+        while self._locks:
+            self._locks.pop().close()
 
 
 class Writer:
@@ -201,11 +234,3 @@ def is_dataset(folder: Path) -> bool:
     names = [file.name for file in folder.iterdir()]
     ours = all(_OF_DATASETS.fullmatch(name) for name in names)
     return ours and {"state.json", "dataset_info.json"} <= set(names)
-
-
-def _remove(path: Path) -> None:
-    """A file, or a folder that was made here; if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from ...constraints.coerce import coerce
 from ...constraints.values import Constraint, laid_out
 from ...errors import UsageError
+from ...generation.row_answers import RowRequest
 from .tables import BadRow, Table
 
 CONSTRAINT_COLUMN = "response_format"  # where no other is named
-
-
-@dataclass(frozen=True)
-class RowRequest:
-    """One row.
-
-    Args:
-        prompt: a text, or a chat.
-        constraint: of this row; None is free.
-        documents: for its chat template; None if it has none.
-    """
-
-    prompt: Any
-    constraint: Constraint | None
-    documents: list[dict[str, Any]] | None
 
 
 class Rows:

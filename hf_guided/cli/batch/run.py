@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -25,6 +27,7 @@ from .formats import format_of, open_table
 from .job import Job, digest, read_state, write_state
 from .outputs import Output
 from .parts import Parts
+from .places import place_of
 from .rows import CONSTRAINT_COLUMN, Rows
 from .worker import Share, Worker
 
@@ -66,18 +69,20 @@ def run(arguments: argparse.Namespace, program: str) -> int:
 
 
 def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
-    job, parts, rows, output = _agreed(lambda: _validated(arguments))
-    try:
-        _agreed(lambda: _begin(arguments, state, job, parts))
-        share = Share(state.process_index, state.num_processes)
-        todo, worker = _agreed(lambda: _prepared(arguments, state, job, rows, parts, share))
-        # Everybody's answers are on disk when everybody is here.
-        spent = gather_object([_answer(state, rows, parts, share, todo, worker)])
-        if state.is_main_process:
-            _finish(parts, len(rows), output, spent, program)
-    finally:
-        rows.close()
-        parts.end()
+    with TemporaryDirectory() as scratch:  # for copies of what is on other machines
+        job, parts, rows, output = _agreed(lambda: _validated(arguments, Path(scratch)))
+        try:
+            _agreed(lambda: _begin(arguments, state, job, parts))
+            if not arguments.merge:
+                share = Share(state.process_index, state.num_processes).of_shard(arguments.shard)
+                todo, worker = _agreed(lambda: _prepared(arguments, state, job, rows, parts, share))
+                # Everybody's answers are on disk when everybody is here.
+                spent = gather_object([_answer(state, rows, parts, share, todo, worker)])
+            if state.is_main_process:
+                _end(arguments, parts, rows, output, [] if arguments.merge else spent, program)
+        finally:
+            rows.close()
+            parts.end()
     return 0
 
 
@@ -110,25 +115,30 @@ def _agreed(do: Callable[[], T]) -> T:
     return done  # type: ignore[return-value]  # it went well
 
 
-def _validated(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
+def _validated(arguments: argparse.Namespace, scratch: Path) -> tuple[Job, Parts, Rows, Output]:
     """All that can be seen to be wrong before a model is loaded."""
+    if arguments.overwrite and (arguments.shard or arguments.merge):
+        raise UsageError("--overwrite: one shard cannot know whether others have begun; delete the answers instead")
     constraint = constraint_of(arguments)
     if arguments.top_p is not None and (arguments.temperature is None or arguments.top_p > 1):
         raise UsageError("--top-p: expected a number up to 1, beside --temperature; greedy answers need neither")
+    source = place_of(arguments.input)
+    parts = Parts(place_of(arguments.output), arguments.work_folder)
+    parts.check_apart(source)
+    output_format = format_of(parts.output.path, arguments.output_format or arguments.format, "--output")
+    table_path = source.fetch(scratch)
     try:
-        rows_digest = digest(arguments.input)
+        rows_digest = digest(table_path)
     except OSError as error:
-        raise UsageError(f"cannot read {arguments.input}: {error.strerror or error}") from error
-    parts = Parts(arguments.output)
-    parts.check_apart(arguments.input)
+        raise UsageError(f"cannot read {source}: {error.strerror or error}") from error
     formats = {
-        "input_format": format_of(arguments.input, arguments.input_format or arguments.format, "--input"),
-        "output_format": format_of(arguments.output, arguments.output_format or arguments.format, "--output"),
+        "input_format": format_of(table_path, arguments.input_format or arguments.format, "--input"),
+        "output_format": output_format,
     }
     given = {name: value for name, value in vars(arguments).items() if name in Job.__dataclass_fields__} | formats
     job = Job(**given, input_digest=rows_digest, constraint=identity(constraint))
     table = open_table(
-        arguments.input,
+        table_path,
         job.input_format,
         (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN, job.documents_column),
     )
@@ -144,12 +154,12 @@ def _validated(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]
 
 def _begin(arguments: argparse.Namespace, state: Any, job: Job, parts: Parts) -> None:
     if state.is_main_process:
-        parts.begin(arguments.overwrite)
-        job.agree(parts.folder / "job.json")
-        commits = parts.folder / _COMMITS
-        if not commits.exists():
-            source = ModelSource.of(arguments).pinned()
-            write_state(commits, {"revision": source.revision, "tokenizer_revision": source.tokenizer_revision})
+        with parts.beginning(arguments.overwrite, arguments.shard):
+            job.agree(parts.folder / "job.json")
+            commits = parts.folder / _COMMITS
+            if not commits.exists():
+                source = ModelSource.of(arguments).pinned()
+                write_state(commits, {"revision": source.revision, "tokenizer_revision": source.tokenizer_revision})
 
 
 def _prepared(
@@ -195,24 +205,39 @@ def _answer(
     }
 
 
-def _finish(parts: Parts, rows: int, output: Output, spent: Sequence[dict[str, float]], program: str) -> None:
-    done, failed = parts.finish(rows, output.write)
+def _end(
+    arguments: argparse.Namespace,
+    parts: Parts,
+    rows: Rows,
+    output: Output,
+    spent: Sequence[dict[str, float]],
+    program: str,
+) -> None:
+    """Write the output, or leave that to the run that merges the shards; and say how many rows there are."""
+    if arguments.shard is None:
+        done, failed = parts.finish(len(rows), output.write)
+        summary: dict[str, Any] = {"rows": len(rows), "answered": done, "failed": failed}
+        if failed:
+            print(f"{program}: {failed} of {len(rows)} rows failed, see {parts.failures}", file=sys.stderr)
+    else:
+        answered = sum(location is not None for location in parts.locations(len(rows)))
+        summary = {"shard": str(arguments.shard), "rows": len(rows), "left": len(rows) - answered}
+    print(json.dumps(summary | _this_run(spent)))
+
+
+def _this_run(spent: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """What the processes of this run did; nothing for a run that only merges."""
+    if not spent:
+        return {}
     tokens = sum(process_stats["tokens"] for process_stats in spent)
     seconds = max(process_stats["seconds"] for process_stats in spent)
-    summary = {
-        "rows": rows,
-        "answered": done,
-        "failed": failed,
+    row_forwards = sum(process_stats["row_forwards"] for process_stats in spent)
+    return {
         "this_run": {
             "processes": len(spent),
             "tokens": tokens,
             "seconds": round(seconds, 3),
             "tokens_per_second": round(tokens / seconds, 1) if seconds else 0.0,
-            "row_forwards_per_token": round(sum(process_stats["row_forwards"] for process_stats in spent) / tokens, 3)
-            if tokens
-            else 0.0,
-        },
+            "row_forwards_per_token": round(row_forwards / tokens, 3) if tokens else 0.0,
+        }
     }
-    print(json.dumps(summary))
-    if failed:
-        print(f"{program}: {failed} of {rows} rows failed, see {parts.failures}", file=sys.stderr)

@@ -1,0 +1,177 @@
+"""Answers rows of a data set in batches: a row that cannot be answered fails alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..constraints.values import Constraint
+from ..errors import HFGuidedError, InvalidArgument, PromptError
+from ..guide import Guide
+from ..hf.generation_settings import GenerationSettings
+from ..hf.seeds import row_seed
+from ..options import DEFAULT_MAX_NEW_TOKENS
+from ..session.result import GuidedResult
+from ..session.stats import SessionStats
+from .api import generate
+from .chat_prompts import Prompt, TemplateOptions, prepared
+from .guided_call import check_budgets, check_compiled
+from .prompts import as_prompts, encoded
+
+
+@dataclass(frozen=True)
+class RowRequest:
+    """One row.
+
+    Args:
+        prompt: a text, or a chat.
+        constraint: of this row; None is free.
+        documents: for its chat template; None if it has none.
+    """
+
+    prompt: Any
+    constraint: Constraint | None
+    documents: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """How rows are answered.
+
+    Args:
+        batch_size: rows per ``generate`` call.
+        max_new_tokens: of each answer.
+        temperature: of the samples; None is greedy.
+        top_p: of the samples.
+        seed: of the samples; each row draws with a seed of its own.
+        backend: "auto", or the name of a grammar engine.
+        describe: whether the format of an answer is described in its prompt.
+        chat_template_kwargs: arguments of the chat template.
+    """
+
+    batch_size: int = 8
+    max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int = 0
+    backend: str = "auto"
+    describe: bool = False
+    chat_template_kwargs: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.top_p is not None and (self.temperature is None or not 0 < self.top_p <= 1):
+            raise InvalidArgument("top_p: expected a number up to 1, beside temperature; greedy answers need neither")
+
+
+class _Ready(NamedTuple):
+    """A row that can be answered.
+
+    Args:
+        prompt: with its tokens.
+        constraint: of the answer; None is free.
+        max_new_tokens: how many tokens the answer may have.
+    """
+
+    prompt: Prompt
+    constraint: Constraint | None
+    max_new_tokens: int
+
+
+class RowAnswers:
+    """Answers rows with one model.
+
+    Args:
+        model: on its device.
+        tokenizer: of the model.
+        default: the constraint of most rows, which is compiled at once; None if each has its own.
+        settings: how rows are answered.
+
+    Raises:
+        HFGuidedError: the default cannot be enforced, or not within this number of tokens.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, default: Constraint | None, settings: RowSettings):
+        self._model, self._tokenizer, self._settings = model, tokenizer, settings
+        self._guide = Guide(tokenizer, model)
+        self.spent: list[SessionStats] = []  # one for each call of generate()
+        self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if default is not None:
+            requests = self._guide.requests([default], [None], settings.backend)
+            check_compiled(requests)
+            check_budgets(requests, GenerationSettings(model, {"max_new_tokens": settings.max_new_tokens}), [()])
+        self._sampling: dict[str, Any] = {"do_sample": False}
+        if settings.temperature is not None:
+            self._sampling = {"do_sample": True, "temperature": settings.temperature, "top_p": settings.top_p or 1.0}
+
+    def answer(self, requests: Mapping[int, RowRequest]) -> dict[int, GuidedResult[Any] | Exception]:
+        """Answer one batch.
+
+        Args:
+            requests: by the number of the row, from which its seed is made.
+
+        Returns:
+            The result of each row, or why it cannot be answered.
+        """
+        answers: dict[int, GuidedResult[Any] | Exception] = {}
+        ready: dict[int, _Ready] = {}
+        for row, request in requests.items():
+            try:
+                ready[row] = self._ready(request)
+            except Exception as error:  # a chat template may raise anything
+                answers[row] = error
+        # Rows with less room than the others run alone, so that no row is cut for another one's sake.
+        short = [i for i, row in ready.items() if row.max_new_tokens < self._settings.max_new_tokens]
+        for rows in ([i for i in ready if i not in short], *([i] for i in short)):
+            answers |= self._answers({i: ready[i] for i in rows})
+        return answers
+
+    def _answers(self, ready: dict[int, _Ready]) -> dict[int, GuidedResult[Any] | Exception]:
+        if not ready:
+            return {}
+        try:
+            return dict(zip(ready, self._results(list(ready), list(ready.values())), strict=True))
+        except (HFGuidedError, ValueError, TypeError) as error:
+            if len(ready) == 1:
+                return dict.fromkeys(ready, error)
+            # One of them cannot be answered: each runs alone, and only that row fails.
+            return {i: answer for i, row in ready.items() for answer in self._answers({i: row}).values()}
+
+    def _ready(self, given: RowRequest) -> _Ready:
+        """A row whose prompt is tokens, so that its chat is rendered once.
+
+        Raises:
+            Exception: this row cannot be answered.
+        """
+        kwargs, describe = self._settings.chat_template_kwargs or {}, self._settings.describe
+        if kwargs and isinstance(given.prompt, str):
+            raise PromptError("chat_template_kwargs: expected a chat, got a text, which no template renders")
+        options = TemplateOptions(kwargs, given.documents, show_tools=True, describe=describe)
+        [text_or_chat] = as_prompts([given.prompt])
+        prompt = prepared(self._tokenizer, text_or_chat, given.constraint, options)
+        tokens = encoded(self._guide.vocabulary, prompt, "")
+        most, length = self._settings.max_new_tokens, len(tokens)
+        if self._positions is not None:  # after their last position models fail, or generate nonsense
+            if length >= self._positions:
+                raise PromptError(
+                    f"a prompt of {length} tokens leaves no room: the model has {self._positions} positions"
+                )
+            most = min(most, int(self._positions) - length)
+        return _Ready(replace(prompt, tokens=tokens), given.constraint, most)
+
+    def _results(self, rows: Sequence[int], ready: Sequence[_Ready]) -> list[GuidedResult[Any]]:
+        results: list[GuidedResult[Any]] = generate(
+            self._model,
+            self._tokenizer,
+            [row.prompt for row in ready],
+            [row.constraint for row in ready],
+            guide=self._guide,
+            backend=self._settings.backend,
+            batch_size=self._settings.batch_size,
+            seed=[row_seed(self._settings.seed, row) for row in rows],
+            progress=False,
+            stats=self.spent.append,
+            max_new_tokens=min(row.max_new_tokens for row in ready),
+            **self._sampling,
+        )
+        return results
