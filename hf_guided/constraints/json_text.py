@@ -69,6 +69,15 @@ def shorten(text: str, limit: int = 80) -> str:
     return repr(text if len(text) <= limit else text[: limit - 3] + "...")
 
 
+def is_json(value: Any) -> bool:
+    """Whether a value can be a part of a line of JSON, and be read there by every parser."""
+    try:
+        json.dumps([[value]], allow_nan=False)  # at its depth in the output
+    except (TypeError, ValueError, RecursionError):  # of Python's own, infinite, or deeper than `json` goes
+        return False
+    return True
+
+
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):

@@ -64,6 +64,9 @@ class RowSettings:
             raise InvalidArgument("top_p: expected a number up to 1, beside temperature; greedy answers need neither")
 
 
+Outcome = GuidedResult[Any] | Exception
+
+
 class _Ready(NamedTuple):
     """A row that can be answered.
 
@@ -71,11 +74,13 @@ class _Ready(NamedTuple):
         prompt: with its tokens.
         constraint: of the answer; None is free.
         max_new_tokens: how many tokens the answer may have.
+        seed: of its samples.
     """
 
     prompt: Prompt
     constraint: Constraint | None
     max_new_tokens: int
+    seed: int
 
 
 class RowAnswers:
@@ -104,40 +109,41 @@ class RowAnswers:
         if settings.temperature is not None:
             self._sampling = {"do_sample": True, "temperature": settings.temperature, "top_p": settings.top_p or 1.0}
 
-    def answer(self, requests: Mapping[int, RowRequest]) -> dict[int, GuidedResult[Any] | Exception]:
+    def answer(self, requests: Sequence[RowRequest], rows: Sequence[int]) -> list[Outcome]:
         """Answer one batch.
 
         Args:
-            requests: by the number of the row, from which its seed is made.
+            requests: of each row.
+            rows: their numbers, from which their seeds are made.
 
         Returns:
             The result of each row, or why it cannot be answered.
         """
-        answers: dict[int, GuidedResult[Any] | Exception] = {}
+        outcomes: dict[int, Outcome] = {}
         ready: dict[int, _Ready] = {}
-        for row, request in requests.items():
+        for place, (request, row) in enumerate(zip(requests, rows, strict=True)):
             try:
-                ready[row] = self._ready(request)
+                ready[place] = self._ready(request, row)
             except Exception as error:  # a chat template may raise anything
-                answers[row] = error
+                outcomes[place] = error
         # Rows with less room than the others run alone, so that no row is cut for another one's sake.
         short = [i for i, row in ready.items() if row.max_new_tokens < self._settings.max_new_tokens]
-        for rows in ([i for i in ready if i not in short], *([i] for i in short)):
-            answers |= self._answers({i: ready[i] for i in rows})
-        return answers
+        for places in ([i for i in ready if i not in short], *([i] for i in short)):
+            outcomes |= self._outcomes({i: ready[i] for i in places})
+        return [outcomes[place] for place in range(len(requests))]
 
-    def _answers(self, ready: dict[int, _Ready]) -> dict[int, GuidedResult[Any] | Exception]:
+    def _outcomes(self, ready: dict[int, _Ready]) -> dict[int, Outcome]:
         if not ready:
             return {}
         try:
-            return dict(zip(ready, self._results(list(ready), list(ready.values())), strict=True))
+            return dict(zip(ready, self._results(list(ready.values())), strict=True))
         except (HFGuidedError, ValueError, TypeError) as error:
             if len(ready) == 1:
                 return dict.fromkeys(ready, error)
             # One of them cannot be answered: each runs alone, and only that row fails.
-            return {i: answer for i, row in ready.items() for answer in self._answers({i: row}).values()}
+            return {i: outcome for i, row in ready.items() for outcome in self._outcomes({i: row}).values()}
 
-    def _ready(self, given: RowRequest) -> _Ready:
+    def _ready(self, given: RowRequest, row: int) -> _Ready:
         """A row whose prompt is tokens, so that its chat is rendered once.
 
         Raises:
@@ -157,9 +163,9 @@ class RowAnswers:
                     f"a prompt of {length} tokens leaves no room: the model has {self._positions} positions"
                 )
             most = min(most, int(self._positions) - length)
-        return _Ready(replace(prompt, tokens=tokens), given.constraint, most)
+        return _Ready(replace(prompt, tokens=tokens), given.constraint, most, row_seed(self._settings.seed, row))
 
-    def _results(self, rows: Sequence[int], ready: Sequence[_Ready]) -> list[GuidedResult[Any]]:
+    def _results(self, ready: Sequence[_Ready]) -> list[GuidedResult[Any]]:
         results: list[GuidedResult[Any]] = generate(
             self._model,
             self._tokenizer,
@@ -168,7 +174,7 @@ class RowAnswers:
             guide=self._guide,
             backend=self._settings.backend,
             batch_size=self._settings.batch_size,
-            seed=[row_seed(self._settings.seed, row) for row in rows],
+            seed=[row.seed for row in ready],
             progress=False,
             stats=self.spent.append,
             max_new_tokens=min(row.max_new_tokens for row in ready),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import re
 from typing import Any
@@ -45,6 +46,37 @@ def test_a_value_of_each_kind(pair: tuple[Any, Any]) -> None:
     assert isinstance(ask(PROMPT, max_new_tokens=4), str), "free text may be cut"
     assert ask(PROMPT, Person | None) is None or isinstance(ask(PROMPT, Person | None), Person)
     assert ask(PROMPT, type(None)) is None, "null is a value"
+
+
+def test_a_batch_is_a_value_for_each_prompt(pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = hg.Model(*pair, do_sample=False)
+    prompts = [example.prompt for example in demo.EXAMPLES[:3]]
+    results = hg.generate(*pair, prompts, [Person, ["yes", "no"], None], do_sample=False, max_new_tokens=60)
+    batch = ask.batch(prompts, [Person, ["yes", "no"], None], max_new_tokens=60)
+    assert batch == [result.value for result in results] and isinstance(batch[0], Person)
+    assert ask.batch(prompts[0], Person) == batch[:1] and ask.batch([], Person) == []
+    chat = [{"role": "user", "content": prompts[0]}]
+    monkeypatch.setattr(pair[1], "chat_template", "{% for one in messages %}{{ one.content }}{% endfor %}")
+    assert ask.batch([chat, chat], Person) == batch[:1] * 2 and ask(chat, Person) == batch[0]
+    with pytest.raises(hg.NoValue, match="never good enough"):
+        ask.batch(prompts, [Person, Never, Person])
+    with pytest.raises(hg.InvalidArgument, match="expected 2 answers, got 4"):
+        ask.batch(prompts[:2], ["yes", "no"], num_return_sequences=2, do_sample=True)
+
+
+def test_calls_of_one_event_loop(pair: tuple[Any, Any]) -> None:
+    ask = hg.Model(*pair, do_sample=False)
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(ask.acall(PROMPT, Person), ask.acall(PROMPT, ["yes", "no"]))
+
+    assert asyncio.run(both()) == [ask(PROMPT, Person), ask(PROMPT, ["yes", "no"])]
+    with pytest.raises(hg.NoValue):
+        asyncio.run(ask.acall(PROMPT, Never))
+    with pytest.raises(hg.InvalidArgument, match="expected one prompt"):
+        asyncio.run(ask.acall(["a", "b"], Person))
+    with pytest.raises(hg.InvalidArgument, match="stream"):
+        asyncio.run(ask.acall("a", Person, stream=True))
 
 
 def test_arguments_of_a_call_go_over_those_of_the_model(pair: tuple[Any, Any]) -> None:

@@ -23,8 +23,9 @@ from hf_guided.cli.batch.parts import Parts
 from hf_guided.cli.batch.places import LocalPlace, place_of
 from hf_guided.cli.batch.rows import Rows
 from hf_guided.cli.batch.run import identity
-from hf_guided.cli.batch.tables import BadRow, JsonLinesTable, Table, is_json
+from hf_guided.cli.batch.tables import BadRow, JsonLinesTable, Table
 from hf_guided.cli.batch.worker import Share
+from hf_guided.constraints.json_text import is_json
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import UsageError
 from tests.effort import repeats

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...constraints.json_text import is_json
 from ...errors import UsageError
-from .tables import BadRow, Table, is_json
+from .tables import BadRow, Table
 
 
 class ArrowTable(Table):

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ...constraints.json_text import is_json
+
 _LONGEST_FIELD = 2**31 - 1  # of CSV, in characters; 131,072 is Python's own limit, which long documents exceed
 
 
@@ -231,14 +233,5 @@ def _is_json_text(text: str) -> bool:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def is_json(value: Any) -> bool:
-    """Whether a value can be a part of a line of JSON, and be read there by every parser."""
-    try:
-        json.dumps([[value]], allow_nan=False)  # at its depth in the output
-    except (TypeError, ValueError, RecursionError):  # of Python's own, infinite, or deeper than `json` goes
         return False
     return True

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
+from ...constraints.json_text import is_json
 from ...errors import HFGuidedError, UsageError, cause
-from ...generation.row_answers import RowAnswers, RowRequest, RowSettings
-from ...session.result import GuidedResult
+from ...generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings
 from ...session.stats import SessionStats
 from .arguments import Shard
 from .job import Job
 from .lines import Answer
 from .parts import AnswerLocation
 from .rows import Rows
-from .tables import BadRow, is_json
+from .tables import BadRow
 
 
 class Share(NamedTuple):
@@ -76,18 +76,19 @@ class Worker:
 
     def answer(self, batch: Sequence[int]) -> list[Answer]:
         """The answers of these rows, in order. A row that cannot be answered fails alone."""
-        answers: dict[int, GuidedResult[Any] | Exception] = {}
+        outcomes: dict[int, Outcome] = {}
         requests: dict[int, RowRequest] = {}
         for row in batch:
             try:
                 requests[row] = self._rows.request(row)
             except (BadRow, HFGuidedError) as error:
-                answers[row] = error
-        answers |= self._answers.answer(requests)
-        return [_answered(row, answers[row]) for row in batch]
+                outcomes[row] = error
+        answers = self._answers.answer(list(requests.values()), list(requests))
+        outcomes |= dict(zip(requests, answers, strict=True))
+        return [_answered(row, outcomes[row]) for row in batch]
 
 
-def _answered(row: int, result: GuidedResult[Any] | Exception) -> Answer:
+def _answered(row: int, result: Outcome) -> Answer:
     if isinstance(result, Exception):
         return Answer(row, False, {"error": cause(result)})
     line: dict[str, Any] = {"text": result.text}

@@ -1,0 +1,115 @@
+"""Columns of prompts in, columns of answers out: what frameworks for data sets ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..constraints.coerce import coerce
+from ..constraints.json_text import is_json
+from ..constraints.values import JsonObject, JsonSchema
+from ..errors import HFGuidedError, InvalidArgument, PromptError, cause, shown
+from ..generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings
+
+ANSWER = ("text", "value", "finish_reason", "tokens", "error")
+
+
+class AnswerColumns:
+    """Answers the rows of batches that come as columns.
+
+    Args:
+        model: on its device.
+        tokenizer: of the model.
+        constraint: of every row without one of its own, in any form that ``hg.generate`` takes; None is free.
+        settings: how rows are answered.
+        prompt_column: holds texts, or chats (lists of messages).
+        constraint_column: may hold a row's own JSON Schema or response_format, as JSON.
+        row_column: holds the numbers of rows, from which their seeds are made; greedy answers need none.
+        chat: send texts as a user's message.
+
+    Raises:
+        HFGuidedError: the constraint cannot be enforced, or not within this number of tokens.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        constraint: Any,
+        settings: RowSettings,
+        *,
+        prompt_column: str,
+        constraint_column: str | None = None,
+        row_column: str | None = None,
+        chat: bool = False,
+    ):
+        if settings.temperature is not None and row_column is None:
+            raise InvalidArgument(
+                "temperature: samples need row_column=, a column with the number of each row, so that a row is "
+                "answered in the same way when the job is run again"
+            )
+        self._constraint = coerce(constraint)
+        self._answers = RowAnswers(model, tokenizer, self._constraint, settings)
+        self._batch_size = settings.batch_size
+        self._prompt_column, self._constraint_column = prompt_column, constraint_column
+        self._row_column, self._chat = row_column, chat
+
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """The columns of the answers.
+
+        Args:
+            batch: columns of equal length.
+
+        Returns:
+            The columns ``ANSWER``: "value" is JSON; "error" says why a row has no answer, and is None where it has one.
+
+        Raises:
+            InvalidArgument: a column is not there.
+        """
+        prompts = self._column(batch, self._prompt_column)
+        numbers = range(len(prompts)) if self._row_column is None else self._column(batch, self._row_column)
+        own = [None] * len(prompts) if self._constraint_column is None else self._column(batch, self._constraint_column)
+        lines: list[dict[str, Any]] = []
+        for first in range(0, len(prompts), self._batch_size):
+            part = slice(first, first + self._batch_size)
+            lines += self._lines(list(map(int, numbers[part])), prompts[part], own[part])
+        return {name: [line.get(name) for line in lines] for name in ANSWER}
+
+    def _lines(self, numbers: Sequence[int], prompts: Sequence[Any], own: Sequence[Any]) -> list[dict[str, Any]]:
+        outcomes: dict[int, Outcome] = {}
+        requests: dict[int, RowRequest] = {}
+        for place, (prompt, constraint) in enumerate(zip(prompts, own, strict=True)):
+            try:
+                requests[place] = self._request(prompt, constraint)
+            except HFGuidedError as error:
+                outcomes[place] = error
+        answers = self._answers.answer(list(requests.values()), [numbers[place] for place in requests])
+        outcomes |= dict(zip(requests, answers, strict=True))
+        return [_line(outcomes[place], requests.get(place)) for place in range(len(prompts))]
+
+    def _request(self, prompt: Any, constraint: Any) -> RowRequest:
+        if not isinstance(prompt, (str, list)) or not prompt:
+            raise PromptError(f"expected a text or a list of messages as {self._prompt_column!r}, got {shown(prompt)}")
+        if self._chat and isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        return RowRequest(prompt, coerce(constraint) if constraint else self._constraint)
+
+    def _column(self, batch: Mapping[str, Sequence[Any]], name: str) -> list[Any]:
+        if name not in batch:
+            raise InvalidArgument(f"{name}: no such column; the columns are {', '.join(batch) or 'none'}")
+        values = batch[name]
+        return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _line(outcome: Outcome, request: RowRequest | None) -> dict[str, Any]:
+    if isinstance(outcome, Exception):
+        return {"error": cause(outcome)}
+    line = {"text": outcome.text, "finish_reason": outcome.finish_reason, "tokens": len(outcome.token_ids)}
+    if outcome.error is not None or outcome.finish_reason != "stop":
+        return line | {"error": outcome.error or f"the answer did not finish: {outcome.finish_reason}"}
+    if request is not None and isinstance(request.constraint, (JsonSchema, JsonObject)):
+        line["value"] = json.dumps(json.loads(outcome.text), ensure_ascii=False)
+    elif is_json(outcome.value):  # the match of a pattern is not
+        line["value"] = json.dumps(outcome.value, ensure_ascii=False)
+    return line

@@ -1,0 +1,334 @@
+"""A LangChain chat model over a local transformers model, whose answers are always in the format that was asked for.
+
+chat = ChatHFGuided(model=model, tokenizer=tokenizer)
+person = chat.with_structured_output(Person).invoke("Who is the gardener?")
+answer = chat.bind_tools([get_weather]).invoke("Is it going to rain?")
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.exceptions import OutputParserException
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models.base import LangSmithParams
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, convert_to_openai_messages
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.tool import tool_call, tool_call_chunk
+from langchain_core.output_parsers import BaseCumulativeTransformOutputParser
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, Generation
+from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_core.utils.json import parse_partial_json
+from pydantic import ConfigDict, Field
+
+from ..constraints.coerce import coerce
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.values import Constraint, JsonObject, JsonSchema
+from ..errors import InvalidArgument, InvalidConstraint, cause
+from ..generation.api import generate
+from ..generation.async_api import agenerate
+from ..generation.chat_prompts import TemplateOptions, prepared
+from ..generation.partial import Partial
+from ..generation.prompts import encoded
+from ..guide import Guide
+from ..options import DEFAULT_MAX_NEW_TOKENS
+from ..session.result import GuidedResult
+
+
+class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not read by the type checker
+    """A chat model.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer, with a chat template.
+        max_tokens: of each answer.
+        temperature: of the samples; None is greedy.
+        tool_format: how the model writes its calls, see ``hg.ToolCalls``.
+        chat_template_kwargs: arguments of the chat template.
+        generate_kwargs: other arguments of ``hg.generate``.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, ignored_types=(cached_property,))
+
+    model: Any = Field(exclude=True)
+    tokenizer: Any = Field(exclude=True)
+    max_tokens: int = Field(default=DEFAULT_MAX_NEW_TOKENS, alias="max_new_tokens")
+    temperature: float | None = None
+    tool_format: str = "auto"
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    generate_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def _llm_type(self) -> str:
+        return "hf-guided"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": self._name, "max_tokens": self.max_tokens, "temperature": self.temperature}
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.model, "name_or_path", "") or type(self.model).__name__
+
+    @cached_property
+    def _guide(self) -> Guide:
+        return Guide(self.tokenizer, self.model)
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        given = super()._get_ls_params(stop=stop, **kwargs)
+        given.update(ls_provider="hf_guided", ls_model_name=self._name, ls_max_tokens=self.max_tokens)
+        return given
+
+    # -- formats and tools
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: str | dict[str, Any] | bool | None = None,
+        parallel_tool_calls: bool = True,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """The model with tools that it may call; the arguments of every call are valid.
+
+        Args:
+            tools: functions, Pydantic classes, LangChain's tools, or OpenAI's dicts.
+            tool_choice: "auto", "any" or "required" or True (at least one call), "none", or the name of a tool.
+            parallel_tool_calls: whether there may be more than one call.
+            **kwargs: of every call of the model.
+        """
+        formatted = [convert_to_openai_tool(tool) for tool in tools]
+        return self.bind(tools=formatted, tool_choice=tool_choice, parallel_tool_calls=parallel_tool_calls, **kwargs)
+
+    def with_structured_output(
+        self, schema: Any, *, include_raw: bool = False, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, Any]:
+        """The model with answers in a format; what it returns is the value.
+
+        Args:
+            schema: in any form that ``hg.generate`` takes, or OpenAI's dict of a function.
+            include_raw: return a dict with the message ("raw"), the value ("parsed"; None if there is none) and the
+                error ("parsing_error").
+            **kwargs: ``method`` and ``strict`` of other models are read, and change nothing: the schema is enforced.
+        """
+        if unknown := set(kwargs) - {"method", "strict"}:
+            raise InvalidArgument(f"with_structured_output: no such argument: {', '.join(sorted(unknown))}")
+        if isinstance(schema, dict) and "parameters" in schema and "name" in schema:
+            schema = schema["parameters"]
+        constraint = coerce(schema)
+        if constraint is None:
+            raise InvalidArgument("with_structured_output: expected a format, got None")
+        answers = self.bind(
+            response_format=constraint,
+            ls_structured_output_format={"kwargs": {"method": "json_schema"}, "schema": schema},
+        )
+        parser = _Values(constraint=constraint)
+        if not include_raw:
+            return answers | parser
+        parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
+        failed = RunnablePassthrough.assign(parsed=lambda _: None)
+        return RunnableMap(raw=answers) | parsed.with_fallbacks([failed], exception_key="parsing_error")
+
+    # -- calls
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        call = _Call(self, messages, stop, kwargs)
+        [result] = generate(*call.positional, **call.arguments)
+        return call.chat_result(result)
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        call = _Call(self, messages, stop, kwargs)
+        [result] = await agenerate(*call.positional, **call.arguments)
+        return call.chat_result(result)
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        call = _Call(self, messages, stop, kwargs)
+        for partial in generate(*call.positional, stream=True, **call.arguments):
+            for chunk in call.chunks(partial):
+                if run_manager is not None:
+                    run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                yield chunk
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        call = _Call(self, messages, stop, kwargs)
+        async for partial in agenerate(*call.positional, stream=True, **call.arguments):
+            for chunk in call.chunks(partial):
+                if run_manager is not None:
+                    await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                yield chunk
+
+
+class _Call:
+    """One call of the model.
+
+    Args:
+        chat: the chat model.
+        messages: of the chat.
+        stop: texts that end a free answer.
+        kwargs: of the call: "response_format", and arguments of ``hg.generate``.
+    """
+
+    def __init__(self, chat: ChatHFGuided, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]):
+        kwargs = dict(kwargs)
+        constraint = _constraint_of(kwargs, chat.tool_format)
+        options = TemplateOptions(chat.chat_template_kwargs, None, show_tools=True, describe=False)
+        prompt = prepared(chat.tokenizer, as_chat(messages), constraint, options)
+        prompt = replace(prompt, tokens=encoded(chat._guide.vocabulary, prompt, ""))
+        self._prompt, self._name = prompt, chat._name
+        self.positional = chat.model, chat.tokenizer, [prompt], [constraint]
+        self.arguments: dict[str, Any] = {"guide": chat._guide, "max_new_tokens": chat.max_tokens, "progress": False}
+        temperature = kwargs.pop("temperature", chat.temperature)
+        self.arguments |= {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
+        if "max_tokens" in kwargs:
+            self.arguments["max_new_tokens"] = kwargs.pop("max_tokens")
+        self._stop = stop or []
+        if stop:
+            self.arguments["stop_strings"] = stop
+        self.arguments |= {**chat.generate_kwargs, **kwargs}
+        self._shown, self._calls = 0, 0
+
+    def chat_result(self, result: GuidedResult[Any]) -> ChatResult:
+        """The whole answer."""
+        text, calls = self._parts(result)
+        message = AIMessage(
+            content=text,
+            tool_calls=[tool_call(name=call.name, args=call.arguments, id=_call_id()) for call in calls],
+            usage_metadata=self._usage(result),
+            response_metadata=self._metadata(result),
+        )
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    def chunks(self, partial: Partial[Any, Any]) -> Iterator[ChatGenerationChunk]:
+        """What is new in an answer that is being generated."""
+        text, calls = self._parts(partial.result or partial)
+        new_text = text[self._shown :]
+        new_calls = calls[self._calls :]
+        if new_text or new_calls:
+            chunks = [
+                tool_call_chunk(
+                    name=call.name, args=json.dumps(call.arguments), id=_call_id(), index=self._calls + number
+                )
+                for number, call in enumerate(new_calls)
+            ]
+            yield ChatGenerationChunk(message=AIMessageChunk(content=new_text, tool_call_chunks=chunks))
+        self._shown, self._calls = max(self._shown, len(text)), len(calls)
+        if partial.result is not None:
+            last = AIMessageChunk(
+                content="",
+                usage_metadata=self._usage(partial.result),
+                response_metadata=self._metadata(partial.result),
+                chunk_position="last",
+            )
+            yield ChatGenerationChunk(message=last)
+
+    def _parts(self, answer: GuidedResult[Any] | Partial[Any, Any]) -> tuple[str, Sequence[Any]]:
+        """The text of an answer, and its calls."""
+        if isinstance(self.positional[3][0], ToolCalls):
+            return ("", ()) if answer.value is None else (answer.value.text, answer.value.calls)
+        text = answer.text
+        for mark in self._stop:
+            text = text.partition(mark)[0]
+        return text, ()
+
+    def _usage(self, result: GuidedResult[Any]) -> UsageMetadata:
+        prompt, answer = len(self._prompt.tokens or ()), len(result.token_ids)
+        return UsageMetadata(input_tokens=prompt, output_tokens=answer, total_tokens=prompt + answer)
+
+    def _metadata(self, result: GuidedResult[Any]) -> dict[str, Any]:
+        known = {"finish_reason": result.finish_reason, "model_name": self._name, "model_provider": "hf_guided"}
+        return known if result.error is None else known | {"error": result.error}
+
+
+class _Values(BaseCumulativeTransformOutputParser[Any]):  # type: ignore[misc]
+    """The value of an answer; while it is streamed, of the part that is there, as long as that is JSON."""
+
+    constraint: Any
+
+    def parse(self, text: str) -> Any:
+        return self.constraint.parse(text)
+
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
+        [answer] = result
+        if partial:
+            return self._begun(answer.text)
+        metadata = answer.message.response_metadata if isinstance(answer, ChatGeneration) else {}
+        if metadata.get("finish_reason") not in ("stop", None):
+            raise OutputParserException(
+                f"the answer did not finish: {metadata['finish_reason']}; raise max_tokens", llm_output=answer.text
+            )
+        try:
+            return self.parse(answer.text)
+        except ValueError as error:
+            raise OutputParserException(cause(error), llm_output=answer.text) from error
+
+    def _begun(self, text: str) -> Any:
+        if not isinstance(self.constraint, (JsonSchema, JsonObject)):
+            return None
+        try:
+            return parse_partial_json(text)
+        except ValueError:
+            return None
+
+
+def as_chat(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
+    """LangChain's messages as chat templates take them: the arguments of calls are objects."""
+    chat: list[dict[str, Any]] = convert_to_openai_messages(messages)
+    for message in chat:
+        for call in message.get("tool_calls", ()):
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return chat
+
+
+def _call_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _constraint_of(kwargs: dict[str, Any], tool_format: str) -> Constraint | None:
+    """The constraint of a call, whose arguments it takes out.
+
+    Raises:
+        InvalidConstraint: tools or a format that are none, or both.
+    """
+    asked = coerce(kwargs.pop("response_format", None))
+    tools, choice = kwargs.pop("tools", None), kwargs.pop("tool_choice", None)
+    parallel = kwargs.pop("parallel_tool_calls", True)
+    if not tools:
+        return asked
+    if asked is not None:
+        raise InvalidConstraint("expected a response_format or tools, got both")
+    if not isinstance(choice, dict):
+        choice = {None: "auto", False: "auto", True: "required", "any": "required"}.get(choice, choice)
+    return ToolCalls(tools, format=tool_format, choice=choice, parallel=parallel)

@@ -1,0 +1,167 @@
+"""The chat model for LangChain, by LangChain's own tests for chat models, and by the values of ``hg.generate``."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("langchain_tests", reason="needs LangChain: make test-frameworks")
+
+import asyncio
+import json
+import re
+from functools import reduce
+from operator import add
+from typing import Any, Literal
+
+import pydantic
+from langchain_core.exceptions import OutputParserException
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_tests.integration_tests import ChatModelIntegrationTests
+from langchain_tests.unit_tests import ChatModelUnitTests
+
+import hf_guided as hg
+from hf_guided import demo
+from hf_guided.integrations.langchain import ChatHFGuided, as_chat
+
+TEMPLATE = (
+    "{% if tools %}Tools: {{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}<{{ m.role }}> {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}\n{% endfor %}<assistant> {# <tool_call> #}"
+)
+
+
+def loaded() -> dict[str, Any]:
+    model, tokenizer = demo.load()
+    tokenizer.chat_template = TEMPLATE
+    return {"model": model, "tokenizer": tokenizer, "tool_format": "qwen_3", "max_new_tokens": 400}
+
+
+class TestUnits(ChatModelUnitTests):
+    @property
+    def chat_model_class(self) -> type[ChatHFGuided]:
+        return ChatHFGuided
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return loaded()
+
+    @pytest.mark.xfail(strict=True, reason="the model is an object, which no argument of a call replaces")
+    def test_standard_params_model_override(self, *arguments: Any) -> None:
+        super().test_standard_params_model_override(*arguments)
+
+
+SMALL = pytest.mark.xfail(strict=True, reason="the demo model is too small to choose the right words")
+
+
+class TestCalls(ChatModelIntegrationTests):
+    @property
+    def chat_model_class(self) -> type[ChatHFGuided]:
+        return ChatHFGuided
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return loaded()
+
+    @SMALL
+    def test_tool_calling(self, model: Any) -> None:
+        super().test_tool_calling(model)
+
+    @SMALL
+    async def test_tool_calling_async(self, model: Any) -> None:
+        await super().test_tool_calling_async(model)
+
+    @SMALL
+    def test_agent_loop(self, model: Any) -> None:
+        super().test_agent_loop(model)
+
+    @SMALL
+    def test_unicode_tool_call_integration(self, model: Any, **options: Any) -> None:
+        super().test_unicode_tool_call_integration(model, **options)
+
+    @pytest.mark.xfail(strict=True, reason="classes of Pydantic 1 are refused, with an error that says so")
+    def test_structured_output_pydantic_2_v1(self, model: Any) -> None:
+        super().test_structured_output_pydantic_2_v1(model)
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=12)
+    age: int = pydantic.Field(ge=18, le=99)
+
+
+class Never(pydantic.BaseModel):
+    yes: bool
+
+    @pydantic.field_validator("yes")
+    @classmethod
+    def refuse(cls, value: bool) -> bool:
+        raise ValueError("never good enough")
+
+
+def get_weather(city: str, days: Literal[1, 2]) -> str:
+    """Looks up the weather.
+
+    Args:
+        city: The city.
+        days: The number of days.
+    """
+    return f"{days} dry days in {city}"
+
+
+@pytest.fixture(scope="module")
+def chat() -> ChatHFGuided:
+    return ChatHFGuided(**loaded())
+
+
+def test_structured_values_are_those_of_generate(chat: ChatHFGuided) -> None:
+    question = [{"role": "user", "content": "Who is it?"}]
+    formats = (
+        Person,
+        Person.model_json_schema(),
+        ["yes", "no"],
+        re.compile("[ab]{3}"),
+        hg.JsonSchema({"type": "integer"}),
+    )
+    for constraint in formats:
+        [result] = hg.generate(chat.model, chat.tokenizer, question, constraint, do_sample=False, max_new_tokens=400)
+        value = chat.with_structured_output(constraint).invoke("Who is it?")
+        assert value == result.value if not isinstance(constraint, re.Pattern) else value[0] == result.value[0]
+        assert asyncio.run(chat.with_structured_output(constraint).ainvoke("Who is it?")) is not None
+    *_, last = chat.with_structured_output(Person.model_json_schema()).stream("Who is it?")
+    [result] = hg.generate(chat.model, chat.tokenizer, question, Person, do_sample=False, max_new_tokens=400)
+    assert last == json.loads(result.text)
+
+
+def test_an_answer_without_a_value_is_an_error(chat: ChatHFGuided) -> None:
+    with pytest.raises(OutputParserException, match="never good enough"):
+        chat.with_structured_output(Never).invoke("Yes?")
+    told = chat.with_structured_output(Never, include_raw=True).invoke("Yes?")
+    assert told["parsed"] is None and "never good enough" in str(told["parsing_error"]) and told["raw"].text
+    with pytest.raises(OutputParserException, match="did not finish: length; raise max_tokens"):
+        chat.with_structured_output(re.compile("a{300}")).invoke("a", stop=["aaa"])
+    with pytest.raises(hg.BudgetTooSmall):
+        chat.with_structured_output(Person).invoke("Who?", max_tokens=2)
+    with pytest.raises(hg.InvalidArgument, match="no such argument: includeraw"):
+        chat.with_structured_output(Person, includeraw=True)
+    with pytest.raises(hg.InvalidConstraint, match="got both"):
+        chat.bind_tools([get_weather]).invoke("Rain?", response_format=Person)
+
+
+def test_calls_are_valid_and_go_back_into_the_chat(chat: ChatHFGuided) -> None:
+    bound = chat.bind_tools([get_weather], tool_choice="any", parallel_tool_calls=False)
+    answer = bound.invoke("Rain?")
+    [call] = answer.tool_calls
+    assert call["name"] == "get_weather" and call["args"]["days"] in (1, 2) and isinstance(call["args"]["city"], str)
+    streamed = reduce(add, bound.stream("Rain?"))
+    assert [one["args"] for one in streamed.tool_calls] == [call["args"]] and not streamed.invalid_tool_calls
+    assert streamed.usage_metadata == answer.usage_metadata
+    messages = [HumanMessage("Rain?"), answer, ToolMessage("dry", tool_call_id=call["id"])]
+    shown = chat.tokenizer.apply_chat_template(as_chat(messages), tokenize=False)
+    assert json.dumps(call["args"]["city"])[1:-1] in shown and "<tool> dry" in shown
+    assert chat.invoke(messages, max_tokens=5).usage_metadata["output_tokens"] == 5
+    assert not chat.bind_tools([get_weather], tool_choice="none").invoke("Rain?", max_tokens=20).tool_calls
+
+
+def test_a_free_answer_ends_before_its_stop_text(chat: ChatHFGuided) -> None:
+    whole = chat.invoke("Hello", max_tokens=30).text
+    stop = whole[4:6]
+    assert chat.invoke("Hello", max_tokens=30, stop=[stop]).text == whole[: whole.index(stop)]

@@ -1,0 +1,115 @@
+"""Actors of Ray answer as ``hf-guided batch`` does, row by row; and Ray goes on with a run that was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_guided import demo
+from hf_guided.cli.batch.__main__ import main
+
+ray = pytest.importorskip("ray", reason="needs Ray: make test-frameworks")
+
+SCHEMA = demo.SCHEMAS["person"]
+ROOT = Path(__file__).parents[2]
+
+RUN = """
+import json, sys
+import ray, ray.data
+from hf_guided.integrations.ray import GuidedPredictor
+
+folder, kind = sys.argv[1:]
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+ray.data.DataContext.get_current().enable_progress_bars = False
+if kind == "kept":
+    from ray.data.checkpoint import CheckpointConfig
+
+    ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(
+        id_column="row", checkpoint_path=f"{folder}/checkpoint"
+    )
+rows = ray.data.read_parquet(f"{folder}/rows.parquet", override_num_blocks=10)
+settings = json.load(open(f"{folder}/settings.json"))
+answers = rows.map_batches(GuidedPredictor, fn_constructor_kwargs=settings, batch_size=4, concurrency=2)
+answers.write_parquet(f"{folder}/answers")
+"""
+
+
+def prepared(folder: Path, rows: int, **settings: Any) -> list[str]:
+    """Write the rows for both, and return the arguments of ``hf-guided batch``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    prompts = [demo.EXAMPLES[i % len(demo.EXAMPLES)].prompt for i in range(rows)]
+    prompts[1] = ""
+    table = pa.table({"row": range(rows), "prompt": prompts})
+    pq.write_table(table, folder / "rows.parquet")
+    given = {"model": "demo", "constraint": SCHEMA, "loading": {"device": "cpu", "dtype": "float64"}, **settings}
+    (folder / "settings.json").write_text(json.dumps(given))
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    (folder / "schema.json").write_text(json.dumps(SCHEMA))
+    (folder / "run.py").write_text(RUN)
+    files = {"input": folder / "rows.jsonl", "schema": folder / "schema.json", "output": folder / "out.jsonl"}
+    asked = {"model": "demo", "device": "cpu", "dtype": "float64", **files}
+    return [part for name, value in asked.items() for part in (f"--{name}", str(value))]
+
+
+def started(folder: Path, kind: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [sys.executable, str(folder / "run.py"), str(folder), kind]
+    with (folder / "log.txt").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+
+def answers_of(folder: Path) -> dict[int, dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    found = [row for file in folder.glob("answers/*.parquet") for row in pq.read_table(file).to_pylist()]
+    assert len({row["row"] for row in found}) == len(found), "no row is there twice"
+    return {row["row"]: row for row in found}
+
+
+def check(folder: Path, rows: int) -> None:
+    done = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    failed = [json.loads(line) for line in (folder / "out.failures.jsonl").read_text().splitlines()]
+    found = answers_of(folder)
+    assert sorted(found) == list(range(rows)) == sorted(one["row"] for one in (*done, *failed))
+    for one in done:
+        mine = found[one["row"]]
+        assert (mine["text"], mine["tokens"], mine["error"]) == (one["text"], one["tokens"], None)
+        assert json.loads(mine["value"]) == one["value"]
+    for one in failed:
+        assert found[one["row"]]["error"] and found[one["row"]]["value"] is None
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_two_actors_answer_as_batch_does(tmp_path: Path, sampled: bool) -> None:
+    samples = {"temperature": 1.2, "seed": 5} if sampled else {}
+    job = prepared(tmp_path, 24, row_column="row", **samples)
+    job += [part for name, value in samples.items() for part in (f"--{name}", str(value))]
+    process = started(tmp_path, "plain")
+    assert process.wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert main(job) == 0
+    check(tmp_path, 24)
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    job = prepared(tmp_path, 40)
+    process = started(tmp_path, "kept")
+    while len(list(tmp_path.glob("answers/*.parquet"))) < 2 and process.poll() is None:
+        time.sleep(0.05)
+    assert process.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = len(answers_of(tmp_path))
+    assert 0 < before < 40
+    assert started(tmp_path, "kept").wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert main(job) == 0
+    check(tmp_path, 40)
