@@ -1,4 +1,5 @@
-# make demo | make test | make check | make docs (also: test-all, coverage, format). Each makes the environment it needs
+# make demo | make test | make check | make docs (also: test-all, test-frameworks, coverage,
+# format). Each makes the environment it needs
 # first: Python 3.11 or newer with venv is enough.
 #   PYTHON  what makes the environment            (default python3)
 #   VENV    where it stands; may exist already    (default .venv)
@@ -9,7 +10,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.hf-guided-ready
 DOCS_READY := $(VENV)/.hf-guided-docs-ready
 
-.PHONY: demo test test-all coverage check format docs
+FRAMEWORKS := $(VENV)-frameworks
+
+.PHONY: demo test test-all test-frameworks coverage check format docs
 
 demo: $(READY)
 	$(BIN)/hf-guided demo
@@ -24,6 +27,12 @@ test: $(READY)
 # Those too that take minutes.
 test-all: $(READY)
 	$(PYTEST) -m "slow or not slow"
+
+# Ray, LangChain: they pin many packages, so they are in an environment of their own, on top of the other one.
+test-frameworks: $(FRAMEWORKS)/.hf-guided-ready
+	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
+		--benchmark-disable tests/integration/test_langchain.py tests/integration/test_ray.py tests/unit/test_readme.py \
+		-k "langchain or ray"
 
 # The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
 coverage: $(READY)
@@ -51,4 +60,11 @@ $(READY): pyproject.toml constraints.txt hf_guided/automaton/token_walk.c
 
 $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install -c constraints.txt -e ".[docs]"
+	touch $@
+
+SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+$(FRAMEWORKS)/.hf-guided-ready: $(READY)
+	$(BIN)/python -m venv $(FRAMEWORKS)
+	echo "import site; site.addsitedir('$(SITE)')" > $$($(FRAMEWORKS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
+	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests
 	touch $@

@@ -131,7 +131,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
             response_format=constraint,
             ls_structured_output_format={"kwargs": {"method": "json_schema"}, "schema": schema},
         )
-        parser = _Values(constraint=constraint)
+        parser = _Values(constraint=constraint, of_type=isinstance(schema, type))
         if not include_raw:
             return answers | parser
         parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
@@ -273,21 +273,28 @@ class _Call:
 
 
 class _Values(BaseCumulativeTransformOutputParser[Any]):  # type: ignore[misc]
-    """The value of an answer; while it is streamed, of the part that is there, as long as that is JSON."""
+    """The value of an answer; while a schema's answer is streamed, what is there of it.
+
+    Args:
+        constraint: of the answer.
+        of_type: whether the value is that of a Python type, which has no part.
+    """
 
     constraint: Any
+    of_type: bool
 
     def parse(self, text: str) -> Any:
         return self.constraint.parse(text)
 
     def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
         [answer] = result
-        if partial:
-            return self._begun(answer.text)
         metadata = answer.message.response_metadata if isinstance(answer, ChatGeneration) else {}
-        if metadata.get("finish_reason") not in ("stop", None):
+        reason = metadata.get("finish_reason", None if partial else "stop")
+        if reason is None:  # it is being generated
+            return self._begun(answer.text)
+        if reason != "stop":
             raise OutputParserException(
-                f"the answer did not finish: {metadata['finish_reason']}; raise max_tokens", llm_output=answer.text
+                f"the answer did not finish: {reason}; raise max_tokens", llm_output=answer.text
             )
         try:
             return self.parse(answer.text)
@@ -295,7 +302,7 @@ class _Values(BaseCumulativeTransformOutputParser[Any]):  # type: ignore[misc]
             raise OutputParserException(cause(error), llm_output=answer.text) from error
 
     def _begun(self, text: str) -> Any:
-        if not isinstance(self.constraint, (JsonSchema, JsonObject)):
+        if self.of_type or not isinstance(self.constraint, (JsonSchema, JsonObject)):
             return None
         try:
             return parse_partial_json(text)

@@ -129,6 +129,7 @@ def test_structured_values_are_those_of_generate(chat: ChatHFGuided) -> None:
     *_, last = chat.with_structured_output(Person.model_json_schema()).stream("Who is it?")
     [result] = hg.generate(chat.model, chat.tokenizer, question, Person, do_sample=False, max_new_tokens=400)
     assert last == json.loads(result.text)
+    assert list(chat.with_structured_output(Person).stream("Who is it?")) == [result.value]
 
 
 def test_an_answer_without_a_value_is_an_error(chat: ChatHFGuided) -> None:
@@ -138,6 +139,8 @@ def test_an_answer_without_a_value_is_an_error(chat: ChatHFGuided) -> None:
     assert told["parsed"] is None and "never good enough" in str(told["parsing_error"]) and told["raw"].text
     with pytest.raises(OutputParserException, match="did not finish: length; raise max_tokens"):
         chat.with_structured_output(re.compile("a{300}")).invoke("a", stop=["aaa"])
+    with pytest.raises(OutputParserException, match="never good enough"):
+        list(chat.with_structured_output(Never).stream("Yes?"))
     with pytest.raises(hg.BudgetTooSmall):
         chat.with_structured_output(Person).invoke("Who?", max_tokens=2)
     with pytest.raises(hg.InvalidArgument, match="no such argument: includeraw"):
