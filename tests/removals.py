@@ -1153,7 +1153,7 @@ REMOVALS = [
     Removal(
         "batch: the rows are never written over",
         "cli/batch/run.py",
-        "    parts.check_apart(arguments.input)\n",
+        "    parts.check_apart(source)\n",
         "",
         f"{BATCH}::test_mistakes_are_said_and_nothing_is_lost",
     ),
@@ -1166,23 +1166,23 @@ REMOVALS = [
     ),
     Removal(
         "batch: prompts end in front of the last position",
-        "cli/batch/worker.py",
+        "generation/row_answers.py",
         "            most = min(most, int(self._positions) - length)\n",
         "",
         f"{BATCH}::test_hostile_rows_end_no_job",
     ),
     Removal(
         "batch: a chat is rendered once",
-        "cli/batch/worker.py",
+        "generation/row_answers.py",
         "replace(prompt, tokens=tokens)",
         "prompt",
         f"{BATCH}::test_the_chat_of_a_row_is_rendered_once",
     ),
     Removal(
         "batch: each row draws with a seed of its own",
-        "cli/batch/worker.py",
-        "row_seed(self._job.seed, i) for i in ready",
-        "self._job.seed for i in ready",
+        "generation/row_answers.py",
+        "row_seed(self._settings.seed, row)",
+        "self._settings.seed",
         f"{BATCH}::test_rows_are_answered_in_order_and_with_their_own_seeds",
     ),
     Removal(

@@ -289,9 +289,9 @@ def test_a_dead_thread_is_replaced(kind: type[BaseException], monkeypatch: pytes
             all_are_there.set()
             for client in clients:
                 assert "the generation thread has died" in str(client.error())
-            assert finished(shared, made) == expected
             assert restarted.wait(30) and shared.restarts == died == len(reasons)
             restarted.clear()
+            assert finished(shared, made) == expected
         assert shared.alive()
         assert all(reason is (error if isinstance(error, Exception) else None) for reason in reasons)
     finally:
