@@ -53,7 +53,7 @@ docs: $(DOCS_READY)
 	@echo "docs/_build/html/index.html"
 
 # Installed again whenever the project's dependencies, the tested versions or what is compiled change.
-$(READY): pyproject.toml constraints.txt hf_guided/automaton/token_walk.c
+$(READY): pyproject.toml constraints.txt $(wildcard hf_guided/automaton/c/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
 	touch $@

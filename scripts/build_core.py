@@ -1,4 +1,4 @@
-"""Compiles token_walk.c when a wheel is built, or the project installed (a hook of hatchling, see pyproject.toml).
+"""Compiles the C files of hf_guided/automaton/c when a wheel is built, or the project installed (a hook of hatchling, see pyproject.toml).
 
 The wheel is then one for this platform and every version of Python 3. Without a C compiler it is one for every
 platform, in which numpy does the same, only more slowly.
@@ -16,8 +16,8 @@ import setuptools  # noqa: F401  # brings distutils, which Python 3.12 and later
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("hf_guided", "automaton")
-SOURCE = FOLDER / "token_walk.c"
-NAME = "token_walk.dll" if sys.platform == "win32" else "libtoken_walk.so"  # as in core.py
+SOURCES = FOLDER / "c"
+NAME = "core.dll" if sys.platform == "win32" else "libcore.so"  # as in core.py
 
 
 class NoCompiler(Exception):
@@ -30,7 +30,7 @@ class CoreHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         library = Path(self.root, FOLDER, NAME)
         try:
-            compile_core(Path(self.root, SOURCE), library)
+            compile_core(Path(self.root, SOURCES), library)
         except NoCompiler as error:
             library.unlink(missing_ok=True)
             self.app.display_warning(f"no compiled core, masks take longer: {error}")
@@ -40,11 +40,11 @@ class CoreHook(BuildHookInterface):
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
-def compile_core(source: Path, library: Path) -> None:
+def compile_core(sources: Path, library: Path) -> None:
     """Compile the core with the compiler that Python's own extensions are compiled with.
 
     Args:
-        source: token_walk.c.
+        sources: the folder of the C files.
         library: the file to write.
 
     Raises:
@@ -57,9 +57,10 @@ def compile_core(source: Path, library: Path) -> None:
     compiler = new_compiler()
     customize_compiler(compiler)
     optimized = ["/O2"] if compiler.compiler_type == "msvc" else ["-O2", "-fvisibility=hidden"]
+    files = sorted(map(str, sources.glob("*.c")))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            objects = compiler.compile([str(source)], output_dir=folder, extra_postargs=optimized)
+            objects = compiler.compile(files, output_dir=folder, extra_postargs=optimized)
             compiler.link_shared_object(objects, str(library))
         except (CCompilerError, DistutilsError) as error:
             raise NoCompiler(str(error)) from error

@@ -10,20 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .limits import CELLS, EDGES, WorkMeter
-
 Ints = NDArray[np.int64]
 
 
-def order_from_the_end(table: NDArray[Any], meter: WorkMeter) -> list[int] | None:
+def order_from_the_end(table: NDArray[Any]) -> list[int] | None:
     """All states but the dead one, each after all its targets; None if there is a cycle.
 
     Args:
         table: (states, classes), where each class of bytes leads; state 0 is the dead one.
-        meter: counts the work.
     """
     sources, classes = np.nonzero(table)
-    meter.spend(len(table) + len(sources) // EDGES)
     targets = table[sources, classes].astype(np.int64)
     order = np.argsort(targets, kind="stable")
     starts = np.searchsorted(targets[order], np.arange(len(table) + 1)).tolist()
@@ -38,16 +34,14 @@ def order_from_the_end(table: NDArray[Any], meter: WorkMeter) -> list[int] | Non
     return ordered if len(ordered) == len(table) - 1 else None
 
 
-def labels_of_acyclic(table: NDArray[Any], labels: Ints, order: list[int], meter: WorkMeter) -> Ints:
+def labels_of_acyclic(table: NDArray[Any], labels: Ints, order: list[int]) -> Ints:
     """The coarsest labels, as of ``refine``.
 
     Args:
         table: see ``refine``.
         labels: see ``refine``.
         order: of its states, from the end.
-        meter: counts the work.
     """
-    meter.spend(len(table) * (2 + table.shape[1] // CELLS))
     number = np.zeros(len(table), np.int64)
     kinds: dict[tuple[int, bytes], int] = {}
     kind_of = labels.tolist()

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import core
+from .compiled_minimal import compiled_minimal
 from .limits import EDGES, SORTED, WorkMeter
 from .refine import refine
 
@@ -139,6 +141,9 @@ def finished(
                 break
             number = np.searchsorted(kept, same_as)
             table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
+    meter.spend_cells((SORTED + 1) * table.size)  # for states of any kind, and with or without the compiled loops
+    if core.CORE is not None:
+        return _from_columns(*compiled_minimal(core.CORE, table, accepting, start), byte_class)
     labels = np.where(accepting, 2, 1)
     labels[0] = 0
     labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
@@ -150,17 +155,30 @@ def finished(
     number[order] = np.arange(len(order))
     renamed = number[block.reshape(-1)]
     chosen = chosen[order]
-    meter.spend_cells(table.size)
     return _made(renamed[table[chosen]], byte_class, accepting[chosen], int(renamed[start]))
 
 
 def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int) -> ByteDfa:
     """The automaton of a finished table; only its columns are merged."""
-    columns, classes = _without_twins(table)
-    width: type[Any] = np.uint16 if len(table) <= 1 << 16 else np.uint32
+    return _from_columns(*_without_twins(table), accepting, start, byte_class)
+
+
+def _from_columns(
+    columns: NDArray[Any], which: NDArray[np.int64], accepting: NDArray[np.bool_], start: int, byte_class: NDArray[Any]
+) -> ByteDfa:
+    """The automaton of a table.
+
+    Args:
+        columns: (states, distinct columns) of the table.
+        which: (columns,) which of them each column was.
+        accepting: (states,).
+        start: where it begins.
+        byte_class: (256,) the column of each byte.
+    """
+    width: type[Any] = np.uint16 if len(columns) <= 1 << 16 else np.uint32
     return ByteDfa(
-        table=np.ascontiguousarray(columns.astype(width)),
-        byte_class=classes[byte_class].astype(np.uint8),
+        table=np.ascontiguousarray(columns, width),
+        byte_class=which[byte_class].astype(np.uint8),
         accepting=accepting,
         start=start,
     )

@@ -1,4 +1,4 @@
-"""The compiled loops of token_walk.c, where the package has them.
+"""The compiled loops of the folder c, where the package has them.
 
 A wheel for the platform has the library; a wheel for any platform, or an installation where no C compiler was found,
 does not, and numpy computes the same in more time.
@@ -9,26 +9,35 @@ from __future__ import annotations
 import ctypes
 import sys
 from pathlib import Path
+from typing import Any
 
-LIBRARY = Path(__file__).with_name("token_walk.dll" if sys.platform == "win32" else "libtoken_walk.so")
+LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
+_A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
 class Core:
-    """The functions of the library; arguments are addresses of arrays, and numbers.
+    """The functions of the library.
 
     Args:
         library: its file.
     """
 
     def __init__(self, library: Path):
-        loaded = ctypes.CDLL(str(library))  # lets other threads run meanwhile
-        address, number = ctypes.c_void_p, ctypes.c_int64
-        self.descend = loaded.hf_guided_descend
-        self.descend.argtypes = [address, address, address, address, number, number, number, address, address]
-        self.descend.restype = number
-        self.add_tokens = loaded.hf_guided_add_tokens
-        self.add_tokens.argtypes = [address, address, address, number, address]
-        self.add_tokens.restype = None
+        self._library = ctypes.CDLL(str(library))  # lets other threads run meanwhile
+        self.descend = self._function("descend", _N, _A, _A, _A, _A, _N, _N, _N, _A, _A)
+        self.add_tokens = self._function("add_tokens", None, _A, _A, _A, _N, _A)
+        self.subsets_begin = self._function("subsets_begin", _A, _A)
+        self.subsets_run = self._function("subsets_run", _N, _A, _N, _A)
+        self.subsets_measure = self._function("subsets_measure", _N, _A, _A, _A)
+        self.subsets_write = self._function("subsets_write", None, _A, _A, _N, _N, _A, _A)
+        self.subsets_end = self._function("subsets_end", None, _A)
+        self.minimize = self._function("minimize", _N, _A, _N, _N, _A, _A, _A)
+        self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A)
+
+    def _function(self, name: str, result: Any, *arguments: Any) -> Any:
+        function = getattr(self._library, f"hf_guided_{name}")
+        function.restype, function.argtypes = result, arguments
+        return function
 
 
 CORE = Core(LIBRARY) if LIBRARY.exists() else None

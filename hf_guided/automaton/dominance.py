@@ -42,29 +42,33 @@ class Repetition(NamedTuple):
     copies: int
 
 
-class Dominance:
-    """What repetitions say about the members of sets: states, and after those the states inside each piece.
+class Copies(NamedTuple):
+    """In which copies of repetitions the states and the pieces of an NFA are.
 
     Args:
-        repetitions: inner ones before those around them.
-        states: how many there are.
-        order: the number that each piece had in the repetitions' count.
-        pieces: all that had a number there.
-        firsts: for each piece the first of its members.
-        meter: counts the work.
+        state_index: (states,) int64, which state of the first copies each one is.
+        state_ranks: (states, levels) int32, its copies, those of inner repetitions first.
+        piece_index: (pieces,) int64, as ``state_index``, by the number that a piece had when repetitions were noted.
+        piece_ranks: (pieces, levels) int32.
     """
 
-    def __init__(
-        self,
-        repetitions: Sequence[Repetition],
-        states: int,
-        order: Ints,
-        pieces: Sequence[Fragment | Literal],
-        firsts: list[int],
-        meter: WorkMeter,
-    ):
-        self._states, self._firsts, self._meter = states, firsts, meter
-        of_states, of_pieces = _Copies(states), _Copies(len(pieces))
+    state_index: Ints
+    state_ranks: NDArray[np.int32]
+    piece_index: Ints
+    piece_ranks: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, repetitions: Sequence[Repetition], states: int, pieces: int, order: Ints, meter: WorkMeter) -> Copies:
+        """Those of an NFA.
+
+        Args:
+            repetitions: inner ones before those around them.
+            states: how many there are.
+            pieces: how many there were when repetitions were noted.
+            order: the number that each piece had then.
+            meter: counts the work.
+        """
+        of_states, of_pieces = _Copies(states), _Copies(pieces)
         around: list[tuple[int, int]] = []  # first state and level of those that no later one has inside yet
         for repetition in repetitions:
             level = 0
@@ -74,14 +78,28 @@ class Dominance:
             if level < _MAX_NESTING:
                 of_states.repeat(repetition.first_state, repetition.states, repetition.copies, level)
                 of_pieces.repeat(repetition.first_piece, repetition.pieces, repetition.copies, level)
-        meter.spend(len(repetitions) + states + len(pieces))
-        self._state_index: list[int] = of_states.index.tolist()
-        self._state_ranks = of_states.ranks()
+        meter.spend(len(repetitions) + states + pieces)
         # Pieces have the same states and edges at the same position in all copies, so any number identifies the
         # position.
-        self._piece_index: list[int] = of_pieces.index[order].tolist()
-        ranks = of_pieces.ranks()
-        self._piece_ranks = [ranks[piece] for piece in order.tolist()]
+        return cls(of_states.index, of_states.ranks(), of_pieces.index[order], of_pieces.ranks()[order])
+
+
+class Dominance:
+    """What repetitions say about the members of sets: states, and after those the states inside each piece.
+
+    Args:
+        copies: of the NFA.
+        pieces: all that had a number when repetitions were noted.
+        firsts: for each piece the first of its members.
+        meter: counts the work.
+    """
+
+    def __init__(self, copies: Copies, pieces: Sequence[Fragment | Literal], firsts: list[int], meter: WorkMeter):
+        self._states, self._firsts, self._meter = len(copies.state_index), firsts, meter
+        self._state_index: list[int] = copies.state_index.tolist()
+        self._state_ranks: list[Ranks] = list(map(tuple, copies.state_ranks.tolist()))
+        self._piece_index: list[int] = copies.piece_index.tolist()
+        self._piece_ranks: list[Ranks] = list(map(tuple, copies.piece_ranks.tolist()))
         self._pieces = pieces
         self._inclusions: dict[Fragment, Inclusion] = {}
         self._indices = _OnDemand(self._at)
@@ -170,8 +188,7 @@ class _Copies:
         self.index[every] = np.tile(self.index[first : first + each], copies)
         self._ranks[level][every] = np.repeat(np.arange(copies), each)
 
-    def ranks(self) -> list[Ranks]:
-        """For each number its copies, those of inner repetitions first."""
-        if not self._ranks:
-            return [()] * len(self.index)
-        return list(zip(*(ranks.tolist() for ranks in self._ranks), strict=True))
+    def ranks(self) -> NDArray[np.int32]:
+        """(numbers, levels) the copies of each, those of inner repetitions first."""
+        columns: NDArray[np.int32] = np.array(self._ranks, np.int32).reshape(len(self._ranks), len(self.index))
+        return np.ascontiguousarray(columns.T)

@@ -11,7 +11,7 @@ is none of them: nothing leads back to it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,23 +44,12 @@ class Fragment:
     Args:
         table: (states, segments) int32, where each segment of bytes leads; row 1 is the exit's, and empty.
         bounds: (segments + 1,) the first byte of each segment, then 256.
-        start: (segments,) where the start leads.
+        start: (segments,) int32, where the start leads.
         ends: states other than the exit in which it may end.
         nullable: whether the empty string is in it.
     """
 
-    __slots__ = (
-        "_inside",
-        "_edges",
-        "bounds",
-        "end_bytes",
-        "ends",
-        "first",
-        "first_bytes",
-        "nullable",
-        "states",
-        "table",
-    )
+    __slots__ = ("__dict__", "bounds", "ends", "nullable", "start", "states", "table")
 
     def __init__(
         self,
@@ -70,13 +59,47 @@ class Fragment:
         ends: frozenset[int],
         nullable: bool,
     ):
-        self.table, self.bounds, self.ends, self.nullable = table, bounds, ends, nullable
+        self.table, self.bounds, self.start = (
+            np.ascontiguousarray(array, dtype)
+            for array, dtype in ((table, np.int32), (bounds, np.int64), (start, np.int32))
+        )
+        self.ends, self.nullable = ends, nullable
         self.states = len(table)
-        self.first = _runs(start, bounds)
-        self.first_bytes = _bits(self.first)
-        self.end_bytes = _bits(edge for state in ends for edge in _runs(table[state], bounds))
-        self._edges: dict[int, tuple[Edge, ...]] = {}
-        self._inside: dict[tuple[int, bool], Inside] = {}
+
+    @cached_property
+    def first(self) -> tuple[Edge, ...]:
+        """The edges from the start, in order."""
+        return _runs(self.start, self.bounds)
+
+    @cached_property
+    def first_bytes(self) -> int:
+        """The bytes of those, as bits of a number."""
+        return _bits(self.first)
+
+    @cached_property
+    def end_bytes(self) -> int:
+        """The bytes of the edges from states in which it may end, as bits of a number."""
+        return _bits(edge for state in self.ends for edge in self.edges(state))
+
+    @cached_property
+    def is_end(self) -> NDArray[np.uint8]:
+        """(states,) whether a state is one of ``ends``."""
+        flags = np.zeros(self.states, np.uint8)
+        flags[list(self.ends)] = 1
+        return flags
+
+    @cached_property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Of ``table``, ``bounds``, ``start`` and ``is_end``, for the compiled loops."""
+        return self.table.ctypes.data, self.bounds.ctypes.data, self.start.ctypes.data, self.is_end.ctypes.data
+
+    @cached_property
+    def _edges(self) -> dict[int, tuple[Edge, ...]]:
+        return {}
+
+    @cached_property
+    def _inside(self) -> dict[tuple[int, bool], Inside]:
+        return {}
 
     def edges(self, state: int) -> tuple[Edge, ...]:
         """The edges from a state, in order."""
@@ -113,18 +136,26 @@ class Literal:
         data: the string.
     """
 
-    __slots__ = ("data", "end_bytes", "ends", "first", "first_bytes", "nullable", "states")
+    __slots__ = ("data", "end_bytes", "ends", "nullable", "states")
 
     def __init__(self, data: bytes):
         self.data = data
         self.states = len(data) + 1  # after the first byte comes state 2
-        self.first: tuple[Edge, ...] = ((data[0], data[0], FIRST if len(data) > 1 else EXIT),)
-        self.first_bytes = 1 << data[0]
         self.ends: frozenset[int] = frozenset()
         self.end_bytes, self.nullable = 0, False
 
+    @property
+    def first(self) -> tuple[Edge, ...]:
+        """See ``Fragment.first``."""
+        return ((self.data[0], self.data[0], FIRST if len(self.data) > 1 else EXIT),)
+
+    @property
+    def first_bytes(self) -> int:
+        """See ``Fragment.first_bytes``."""
+        return 1 << self.data[0]
+
     def edges(self, state: int) -> tuple[Edge, ...]:
-        """See ``Fragment.ways``."""
+        """See ``Fragment.edges``."""
         byte = self.data[state - 1]
         return ((byte, byte, state + 1 if state < len(self.data) else EXIT),)
 

@@ -54,7 +54,7 @@ class Inclusion:
                 return False
             small, large = pair
             self._meter.spend(1 + len(self._rows[small]) // EDGES)
-            for following in set(zip(self._rows[small], self._rows[large], strict=True)):
+            for following in dict.fromkeys(zip(self._rows[small], self._rows[large], strict=True)):
                 if following[0] and following[0] != following[1] and following not in before:
                     before[following] = pair
                     todo.append(following)

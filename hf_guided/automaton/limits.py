@@ -131,6 +131,14 @@ class WorkMeter:
                 "repetitions more tightly, or use llguidance"
             )
         self._next_look = min(self.work + _STEPS_A_LOOK, self.limits.max_work - self._already + 1)
+        self.look()
+
+    def look(self) -> None:
+        """Look at the clock, where it is not known beforehand how many steps a loop takes; they are counted elsewhere.
+
+        Raises:
+            CompileLimitExceeded: the compile's CPU time is used up, or the interpreter ends.
+        """
         if interpreter_ends.is_set():
             raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
         if self._allowance is not None:

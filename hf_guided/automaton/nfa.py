@@ -19,7 +19,8 @@ from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .multiples_dfa import multiples_dfa
 from .piece_cache import CachedPiece, PieceCache
-from .subsets import Nfa, Piece, determinize
+from .living_nfa import Nfa, Piece
+from .subsets import determinize
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
 _SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .acyclic import labels_of_acyclic, order_from_the_end
-from .limits import SORTED, WorkMeter
+from .limits import WorkMeter
 
 Ints = NDArray[np.int64]
-_CHUNK = 1 << 20  # entries of the table looked at before they are counted
+_CHUNK = 1 << 20  # entries of the table looked at in one go
 _FEW = 16  # so few states are split faster one by one
-_FEW_STEPS = 5  # of work for each of those
-_ROUND_STEPS = 100  # of work in a round by arrays, however short they are
 
 
 def refine(table: NDArray[Any], labels: Ints, meter: WorkMeter) -> Ints:
@@ -27,30 +25,26 @@ def refine(table: NDArray[Any], labels: Ints, meter: WorkMeter) -> Ints:
     Args:
         table: (states, classes), where each class of bytes leads; state 0 leads to itself.
         labels: (states,) int64, numbered from 0 without gaps; no other state has that of state 0.
-        meter: counts the work of every round.
+        meter: looks at the clock in every round.
 
     Returns:
         (states,) int64, numbered from 0 without gaps.
     """
-    order = order_from_the_end(table, meter)
+    order = order_from_the_end(table)
     if order is not None:
-        return labels_of_acyclic(table, labels, order, meter)
+        return labels_of_acyclic(table, labels, order)
     labels = labels.copy()
-    meter.spend_cells(SORTED * table.size)
     before = _Predecessors(table)
     blocks = int(labels.max(initial=0)) + 1
     sizes = np.zeros(len(table) + blocks + 1, np.int64)
     sizes[:blocks] = np.bincount(labels, minlength=blocks)
     dirty = np.arange(len(table))
     while len(dirty):
+        meter.look()
         if len(dirty) <= _FEW:
-            meter.spend(_FEW_STEPS * (1 + len(dirty)))
-            meter.spend_cells(len(table))
             changed = _split_few(table, labels, sizes, dirty.tolist(), blocks)
         else:
-            meter.spend(_ROUND_STEPS)
-            meter.spend_cells(SORTED * len(dirty) + 2 * len(table))
-            changed = _split(table, labels, sizes, dirty, blocks, meter)
+            changed = _split(table, labels, sizes, dirty, blocks)
         blocks += int(np.count_nonzero(sizes[blocks : blocks + len(changed)]))
         dirty = before.of(changed)
     return labels
@@ -122,8 +116,8 @@ def _split_few(table: NDArray[Any], labels: Ints, sizes: Ints, dirty: list[int],
     return np.array(changed, np.int64)
 
 
-def _split(table: NDArray[Any], labels: Ints, sizes: Ints, dirty: Ints, blocks: int, meter: WorkMeter) -> Ints:
-    first, group = _grouped(table, labels, dirty, meter)
+def _split(table: NDArray[Any], labels: Ints, sizes: Ints, dirty: Ints, blocks: int) -> Ints:
+    first, group = _grouped(table, labels, dirty)
     counts = np.bincount(group, minlength=len(first))
     of_group = labels[dirty[first]]  # (groups,) the block each comes from
     order = np.lexsort((counts, of_group))
@@ -157,7 +151,7 @@ def _split(table: NDArray[Any], labels: Ints, sizes: Ints, dirty: Ints, blocks: 
     return every
 
 
-def _grouped(table: NDArray[Any], labels: Ints, states: Ints, meter: WorkMeter) -> tuple[Ints, Ints]:
+def _grouped(table: NDArray[Any], labels: Ints, states: Ints) -> tuple[Ints, Ints]:
     """States by their own label and those they lead to: one of each group, and the group of each.
 
     By a random hash, and then compared: should two groups ever collide, another hash is drawn.
@@ -171,12 +165,10 @@ def _grouped(table: NDArray[Any], labels: Ints, states: Ints, meter: WorkMeter) 
         salted = salts[labels]
         hashes = np.empty(len(states), np.uint64)
         for i, part in enumerate(parts):
-            meter.spend_cells(2 * len(part) * table.shape[1])
             hashes[i * step : i * step + len(part)] = salted[table[part]] @ factors[:-1] + salted[part] * factors[-1]
         _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
         group = group.reshape(-1)
         for i, part in enumerate(parts):
-            meter.spend_cells(2 * len(part) * table.shape[1])
             twins = states[first[group[i * step : i * step + len(part)]]]
             if (labels[part] != labels[twins]).any() or (labels[table[part]] != labels[table[twins]]).any():
                 break

@@ -12,73 +12,42 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .byte_dfa import NOTHING, ByteDfa, backwards, finished
-from .dominance import Dominance, Repetition
+from . import core
+from .byte_dfa import NOTHING, ByteDfa, finished
+from .compiled_subsets import compiled_table
+from .dominance import Dominance
 from .fragments import EXIT, FIRST, Edge, Fragment, Literal
 from .limits import EDGES, SUBSET_MEMBERS, WorkMeter
+from .living_nfa import Ints, LivingNfa, Nfa, Table
 
-Ints = NDArray[np.int64]
-Piece = tuple[int, Fragment | Literal, int]  # source, what is between, target
 _CELLS_AT_ONCE = 1 << 20  # entries of the table written before they are counted
 _SET_STEPS = 8  # of work for each set of states, however small it is
 
 
-@dataclass(frozen=True)
-class Nfa:
-    """States 0, 1 ... and the pieces between them.
-
-    Args:
-        states: how many.
-        pieces: languages without the empty string that lead from state to state.
-        skips: source and target of each edge without a byte.
-        repetitions: those in it, inner ones first.
-    """
-
-    states: int
-    pieces: list[Piece]
-    skips: list[tuple[int, int]]
-    repetitions: list[Repetition]
-
-
 def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
     """The automaton of all byte strings on a path from ``start`` to ``end``; for ``minimal`` see ``finished``."""
-    return _Subsets(nfa, end, meter).build(start, minimal)
+    living = LivingNfa.of(nfa, start, end, meter)
+    table = _Subsets(living, meter).table() if core.CORE is None else compiled_table(core.CORE, living, meter)
+    return NOTHING if table is None else finished(*table, 1, meter, minimal=minimal)
 
 
 class _Subsets:
     """Members of sets are numbers: states of the NFA, and after those the states inside each piece."""
 
-    def __init__(self, nfa: Nfa, end: int, meter: WorkMeter):
-        self._meter, self._end, self._outer = meter, end, nfa.states
-        sources = np.fromiter((source for source, _, _ in nfa.pieces), np.int64, len(nfa.pieces))
-        targets = np.fromiter((target for _, _, target in nfa.pieces), np.int64, len(nfa.pieces))
-        meter.spend(len(nfa.pieces) + len(nfa.skips))
-        skips: Ints = np.array(nfa.skips, np.int64).reshape(-1, 2)
-        alive = backwards(
-            np.concatenate((sources, skips[:, 0])), np.concatenate((targets, skips[:, 1])), nfa.states, [end], meter
-        )
-        # Sorted by their source, so that those of one state are adjacent; flat lists, because the garbage
-        # collector does not traverse those.
-        order = np.argsort(sources, kind="stable")
-        order = order[alive[targets[order]]]
-        self._pieces = [nfa.pieces[i] for i in order.tolist()]
-        self._starts: list[int] = np.searchsorted(sources[order], np.arange(nfa.states + 1)).tolist()
-        sizes = np.fromiter((piece.states - FIRST for _, piece, _ in self._pieces), np.int64, len(self._pieces))
-        # The number of state FIRST of each piece.
-        self._firsts: list[int] = (nfa.states + np.cumsum(sizes) - sizes).tolist()
-        skips = skips[alive[skips[:, 1]]]
-        skips = skips[np.argsort(skips[:, 0], kind="stable")]
-        self._skip_starts: list[int] = np.searchsorted(skips[:, 0], np.arange(nfa.states + 1)).tolist()
-        self._skips: list[int] = skips[:, 1].tolist()
+    def __init__(self, nfa: LivingNfa, meter: WorkMeter):
+        self._meter, self._start, self._end, self._outer = meter, nfa.start, nfa.end, nfa.states
+        # Flat lists, because the garbage collector does not traverse those.
+        self._pieces = list(zip(nfa.pieces, nfa.targets.tolist(), strict=True))
+        self._starts: list[int] = nfa.starts.tolist()
+        self._firsts: list[int] = nfa.firsts.tolist()
+        self._skip_starts: list[int] = nfa.skip_starts.tolist()
+        self._skips: list[int] = nfa.skips.tolist()
         self._dominance = (
-            Dominance(nfa.repetitions, nfa.states, order, [piece for _, piece, _ in nfa.pieces], self._firsts, meter)
-            if nfa.repetitions
-            else None
+            None if nfa.copies is None else Dominance(nfa.copies, nfa.numbered_pieces, self._firsts, meter)
         )
         self._closures: dict[int, frozenset[int]] = {}
         self._edges_of: dict[int, tuple[Edge, ...]] = {}
@@ -92,17 +61,18 @@ class _Subsets:
         self._entered: dict[int, list[int]] = {}  # for pieces that are entered: the id of each of its states, or 0
         self._is_open: dict[int, bool] = {}
 
-    def build(self, start: int, minimal: bool) -> ByteDfa:
-        first = self._closure(start)
+    def table(self) -> Table | None:
+        """The table, or None if no string leads to the end."""
+        first = self._closure(self._start)
         if not first:
-            return NOTHING
+            return None
         self._id(first)
         rows: list[tuple[int, list[Edge]]] = []
         for state, subset in self._todo:  # grows meanwhile
             self._meter.check_states(self._states)
             rows.append((state, self._steps(subset)))
         self._meter.check_states(self._states)
-        return finished(*self._table(rows), 1, self._meter, minimal=minimal)
+        return self._table(rows)
 
     # -- sets --------------------------------------------------------------------------------------------------------
 
@@ -139,10 +109,10 @@ class _Subsets:
         if known is None:
             if member < self._outer:
                 pieces = self._leaving(member)
-                known = tuple(edge for piece in pieces for edge in self._within(piece, self._pieces[piece][1].first))
+                known = tuple(edge for piece in pieces for edge in self._within(piece, self._pieces[piece][0].first))
             else:
                 piece, state = self._locate(member)
-                known = tuple(self._within(piece, self._pieces[piece][1].edges(state)))
+                known = tuple(self._within(piece, self._pieces[piece][0].edges(state)))
             self._edges_of[member] = known
         return known
 
@@ -151,7 +121,7 @@ class _Subsets:
         return range(self._starts[state], self._starts[state + 1])
 
     def _within(self, piece: int, edges: tuple[Edge, ...]) -> Iterator[Edge]:
-        shift, out = self._firsts[piece] - FIRST, self._pieces[piece][2]
+        shift, out = self._firsts[piece] - FIRST, self._pieces[piece][1]
         return ((low, high, out if state == EXIT else shift + state) for low, high, state in edges)
 
     def _locate(self, member: int) -> tuple[int, int]:
@@ -184,7 +154,7 @@ class _Subsets:
                 known = self._id(self._closure(member))
             else:
                 piece, state = self._locate(member)
-                ends = self._pieces[piece][1].ends
+                ends = self._pieces[piece][0].ends
                 known = (
                     self._id(self._closure(member))
                     if state in ends and not self._opens(piece)
@@ -213,7 +183,7 @@ class _Subsets:
         if known is None:
             if member >= self._outer:
                 piece, state = self._locate(member)
-                _, fragment, target = self._pieces[piece]
+                fragment, target = self._pieces[piece]
                 after = self._closure(target) if state in fragment.ends else frozenset()
                 known = self._undominated(after | {member})
             else:
@@ -238,17 +208,17 @@ class _Subsets:
         """Whether no byte that a piece could continue with when it may end also comes after it."""
         known = self._is_open.get(piece)
         if known is None:
-            _, fragment, target = self._pieces[piece]
+            fragment, target = self._pieces[piece]
             after = 0
             for member in self._closure(target):
                 for other in self._leaving(member):
-                    after |= self._pieces[other][1].first_bytes
+                    after |= self._pieces[other][0].first_bytes
             known = self._is_open[piece] = not after & fragment.end_bytes
         return known
 
     def _enter(self, piece: int, state: int) -> int:
         """The id of a state inside a piece; the states after it inside the piece get their numbers too."""
-        _, fragment, out = self._pieces[piece]
+        fragment, out = self._pieces[piece]
         ids = self._entered.get(piece)
         if ids is None:
             ids = self._entered[piece] = [0] * fragment.states
@@ -280,11 +250,11 @@ class _Subsets:
 
     # -- the table ---------------------------------------------------------------------------------------------------
 
-    def _table(self, rows: list[tuple[int, list[Edge]]]) -> tuple[NDArray[np.int32], Ints, NDArray[np.bool_]]:
+    def _table(self, rows: list[tuple[int, list[Edge]]]) -> Table:
         copies: dict[tuple[Fragment, bool], list[list[int]]] = {}  # of each piece: the ids of its states
         literals: list[tuple[bytes, list[int]]] = []
         for piece, ids in self._entered.items():
-            fragment = self._pieces[piece][1]
+            fragment = self._pieces[piece][0]
             if isinstance(fragment, Literal):
                 literals.append((fragment.data, ids))
             else:
@@ -318,7 +288,7 @@ class _Subsets:
         table[0] = 0  # what was not reached was written here
         accepting[0] = False
         byte_class = np.searchsorted(bounds, np.arange(256), side="right") - 1
-        return table[: self._states], byte_class, accepting[: self._states]
+        return Table(table[: self._states], byte_class, accepting[: self._states])
 
 
 def _write_by_hand(table: NDArray[np.int32], bounds: Ints, edges: Ints) -> None:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,21 +16,16 @@ from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.regex import parse_fullmatch
-from scripts.build_core import SOURCE, NoCompiler, compile_core
+from tests import compiled_core
+from tests.compiled_core import run_under_sanitizers
 
-ROOT = Path(__file__).parents[2]
 PATTERNS = ["[ab]*", "(ab|ba)*c?", "a{3,70}b", "[^c]{2,}|c", "(a|é|日)+", "x"]
 TEXTS = st.lists(st.text("abcé日", min_size=1, max_size=12).map(str.encode), max_size=40)
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> Core:
-    library = tmp_path_factory.mktemp("core") / "library"
-    try:
-        compile_core(ROOT / SOURCE, library)
-    except NoCompiler as error:
-        pytest.skip(f"no C compiler: {error}")
-    return Core(library)
+    return compiled_core.core(tmp_path_factory.mktemp("core"))
 
 
 def walks(pattern: str, texts: list[bytes]) -> tuple[TokenWalk, TokenTrie]:
@@ -101,16 +91,6 @@ print("clean")
 
 
 def test_the_core_stays_within_its_arrays(tmp_path):
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no gcc")
-    library = tmp_path / "sanitized.so"
-    options = ["-g", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
-    built = subprocess.run([compiler, *options, "-shared", "-fPIC", "-o", library, ROOT / SOURCE], capture_output=True)
-    if b"cannot find" in built.stderr:
-        pytest.skip("gcc has no sanitizers here")
-    assert not built.returncode, built.stderr
-    runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     walk, tokens = walks("a*", [b"a" * 9])
     arrays = {
         "child": (tokens.trie.child, "int64"),
@@ -125,9 +105,4 @@ def test_the_core_stays_within_its_arrays(tmp_path):
         "start": walk.dfa.start,
         "classes": walk.dfa.table.shape[1],
     }
-    environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"}
-    ran = subprocess.run(
-        [sys.executable, "-c", _UNDER_SANITIZERS, library, json.dumps(case)],
-        capture_output=True, text=True, env=environment,
-    )  # fmt: skip
-    assert ran.stdout == "clean\n", ran.stderr[-3000:]
+    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS, json.dumps(case)) == "clean\n"

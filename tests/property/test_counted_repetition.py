@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import dominance, nfa
+from hf_guided.automaton import core, dominance, nfa
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
@@ -107,6 +107,7 @@ def test_pruning_dominated_members_does_not_change_the_automaton(body: Counted, 
     """The minimal automaton is the same with and without dominated members."""
     pattern = repetition(body, *low_high).pattern
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "CORE", None)
         patch.setattr(dominance.Dominance, "undominated", lambda self, members: members)
         patch.setattr(nfa, "_kept", PieceCache())
         plain = built(pattern, 300_000)

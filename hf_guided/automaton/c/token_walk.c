@@ -5,11 +5,7 @@
  */
 #include <stdint.h>
 
-#ifdef _WIN32
-#define PUBLIC __declspec(dllexport)
-#else
-#define PUBLIC __attribute__((visibility("default")))
-#endif
+#include "public.h"
 
 /* All living nodes below some nodes of a trie, breadth first.
  *

@@ -1,0 +1,110 @@
+"""The subset construction of subsets.py by the compiled loops of subsets.c: the same table, and the same count of work."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..errors import CompileLimitExceeded
+from .core import Core
+from .fragments import Fragment, Literal
+from .limits import SUBSET_MEMBERS, WorkMeter
+from .living_nfa import LivingNfa, Table
+
+_STEPS_A_CALL = 20_000  # of work between two looks at the limits: less than a millisecond
+_PAUSED = 1
+_NO_MEMORY = -1
+
+
+class _Arguments(ctypes.Structure):
+    """``Nfa`` of subsets.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("fragments", "fragment_of", "target", "first")),
+        *((name, ctypes.c_void_p) for name in ("starts", "skip_starts", "skips")),
+        *((name, ctypes.c_int64) for name in ("outer", "pieces", "fragment_count", "start", "end", "levels")),
+        *((name, ctypes.c_void_p) for name in ("state_index", "piece_index", "state_ranks", "piece_ranks")),
+        ("fragment_at", ctypes.c_void_p),
+        ("max_states", ctypes.c_int64),
+    )
+
+
+def compiled_table(core: Core, nfa: LivingNfa, meter: WorkMeter) -> Table | None:
+    """The table of the automaton, or None if no string leads to the end.
+
+    Args:
+        core: the compiled loops; other threads run meanwhile.
+        nfa: the NFA.
+        meter: counts the work.
+
+    Raises:
+        CompileLimitExceeded: it is too large, or there is no memory for it.
+    """
+    numbers: dict[Fragment | Literal, int] = {}
+    fragment_of = np.array([numbers.setdefault(piece, len(numbers)) for piece in nfa.pieces], np.int32)
+    copies = nfa.copies
+    numbered = () if copies is None else nfa.numbered_pieces
+    fragment_at = np.array([numbers.setdefault(piece, len(numbers)) for piece in numbered], np.int32)
+    fragments, data = _described(numbers)
+    arrays = [fragments, fragment_of, nfa.targets.astype(np.int32), nfa.firsts, nfa.starts, nfa.skip_starts, nfa.skips]
+    if copies is not None:
+        arrays += [copies.state_index, copies.piece_index, copies.state_ranks, copies.piece_ranks, fragment_at]
+    addresses = [array.ctypes.data for array in arrays]
+    levels = -1 if copies is None else copies.state_ranks.shape[1]
+    arguments = _Arguments(
+        *addresses[:7], nfa.states, len(nfa.pieces), len(numbers), nfa.start, nfa.end, levels,
+        *(addresses[7:] or [None] * 5), meter.limits.max_states,
+    )  # fmt: skip
+    handle = core.subsets_begin(ctypes.byref(arguments))
+    if not handle:
+        raise _no_memory()
+    try:
+        return _run(core, handle, meter)
+    finally:
+        core.subsets_end(handle)
+        del data  # the loops read it until now
+
+
+def _described(fragments: Iterable[Fragment | Literal]) -> tuple[np.ndarray, np.ndarray]:
+    """(fragments, 7) int64, ``Fragment`` of subsets.c, and the texts of literals, which it points to."""
+    data = np.frombuffer(b"".join(piece.data for piece in fragments if isinstance(piece, Literal)), np.uint8)
+    address = data.ctypes.data
+    rows = []
+    for piece in fragments:
+        if isinstance(piece, Literal):
+            rows.append((0, 0, 0, 0, piece.states, 0, address))
+            address += len(piece.data)
+        else:
+            rows.append((*piece.addresses, piece.states, piece.table.shape[1], 0))
+    return np.array(rows, np.int64).reshape(-1, 7), data
+
+
+def _run(core: Core, handle: int, meter: WorkMeter) -> Table | None:
+    counts = np.zeros(3, np.int64)
+    address, work = counts.ctypes.data, 0
+    status = _PAUSED
+    while status == _PAUSED:
+        status = core.subsets_run(handle, _STEPS_A_CALL, address)
+        if status == _NO_MEMORY:
+            raise _no_memory()
+        total, states, members = counts.tolist()
+        meter.spend(total - work)
+        work = total
+        meter.check_states(states)
+        meter.check_states(members // SUBSET_MEMBERS)
+    if states == 1:
+        return None
+    byte_class = np.empty(256, np.int64)
+    if core.subsets_measure(handle, byte_class.ctypes.data, address) == _NO_MEMORY:
+        raise _no_memory()
+    rows, columns, total = counts.tolist()
+    meter.spend(total - work)
+    table, accepting = np.zeros((rows, columns), np.int32), np.zeros(rows, np.bool_)
+    core.subsets_write(handle, byte_class.ctypes.data, rows, columns, table.ctypes.data, accepting.ctypes.data)
+    return Table(table[:states], byte_class, accepting[:states])
+
+
+def _no_memory() -> CompileLimitExceeded:
+    return CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")

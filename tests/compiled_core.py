@@ -1,0 +1,45 @@
+"""The compiled loops, built for a test; the test is skipped where there is no C compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_guided.automaton.core import Core
+from scripts.build_core import SOURCES, NoCompiler, compile_core
+
+ROOT = Path(__file__).parents[1]
+_STRICT = ["-g", "-std=c99", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+
+
+def core(folder: Path) -> Core:
+    """As the package has them."""
+    try:
+        compile_core(ROOT / SOURCES, folder / "library")
+    except NoCompiler as error:
+        pytest.skip(f"no C compiler: {error}")
+    return Core(folder / "library")
+
+
+def run_under_sanitizers(folder: Path, code: str, *arguments: str) -> str:
+    """What Python code prints, in a process in which gcc's sanitizers watch the library, its first argument."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no gcc")
+    library = folder / "sanitized.so"
+    files = sorted((ROOT / SOURCES).glob("*.c"))
+    built = subprocess.run([compiler, *_STRICT, "-shared", "-fPIC", "-o", library, *files], capture_output=True)
+    if b"cannot find" in built.stderr:
+        pytest.skip("gcc has no sanitizers here")
+    assert not built.returncode, built.stderr
+    runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, library, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert not ran.returncode, ran.stderr[-3000:]
+    return ran.stdout

@@ -1,0 +1,166 @@
+"""The compiled loops build the automata that Python and numpy build, state by state, and count the same work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hf_guided.automaton import core, nfa, subsets
+from hf_guided.automaton.byte_dfa import ByteDfa, finished
+from hf_guided.automaton.compiled_subsets import compiled_table
+from hf_guided.automaton.core import Core
+from hf_guided.automaton.fragments import Fragment, Literal, from_dfa
+from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.living_nfa import LivingNfa, Nfa, Table
+from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.piece_cache import PieceCache
+from hf_guided.errors import CompileLimitExceeded
+from hf_guided.options import CompileLimits
+from hf_guided.regex import parse_fullmatch
+from tests import compiled_core
+from tests.compiled_core import run_under_sanitizers
+from tests.effort import repeats
+from tests.property.test_counted_repetition import counted
+from tests.property.test_regex import edge_patterns, plain_patterns
+
+WORKLOADS = [
+    "(?:[a-c]{0,8}x){0,12}",
+    "(a[ab]{0,8}[ab]{5,8}){0,4}",
+    "((a?b?){0,5}c?){2,7}",
+    "[^\\x00-\\x1f\"]{0,100}",
+    "(\\w{2,20}|\\d{3,30}){1,3}",
+    "(one|two|three|four|five|six|seven|eight|nine){2,9}",
+    "((x{0,3}y{0,3}){0,4}|z){0,6}",
+]
+LIMITS = CompileLimits(max_work=200_000, max_states=2_000)
+patterns = st.one_of(plain_patterns, edge_patterns, counted.map(lambda made: made.pattern))
+few = settings(max_examples=repeats(60, 400), suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> Core:
+    return compiled_core.core(tmp_path_factory.mktemp("core"))
+
+
+def outcome(make: Callable[[WorkMeter], Any], limits: CompileLimits) -> tuple[Any, str, int]:
+    """What was made, or the message of the limit; and the work, where it was not stopped at some point."""
+    meter = WorkMeter(limits)
+    try:
+        return make(meter), "", meter.work
+    except CompileLimitExceeded as error:
+        return None, str(error), 0
+
+
+def listed(made: Table | ByteDfa | None) -> list[Any] | None:
+    if made is None:
+        return None
+    arrays = [made.table, made.byte_class, made.accepting]
+    return [[array.dtype.str, array.shape, array.tolist()] for array in arrays] + [getattr(made, "start", 1)]
+
+
+def check_subsets(compiled: Core, living: LivingNfa, limits: CompileLimits) -> None:
+    theirs, their_error, their_work = outcome(lambda meter: subsets._Subsets(living, meter).table(), limits)
+    ours, our_error, our_work = outcome(lambda meter: compiled_table(compiled, living, meter), limits)
+    assert (our_error, our_work) == (their_error, their_work)
+    assert listed(ours) == listed(theirs)
+
+
+@few
+@given(patterns, st.sampled_from([LIMITS, CompileLimits(max_work=3_000), CompileLimits(max_states=40)]))
+def test_every_table_of_a_pattern_is_the_same(compiled, pattern, limits):
+    """Every automaton on the way to that of the pattern, with limits that some examples reach."""
+    found: list[LivingNfa] = []
+
+    def noted(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
+        found.append(LivingNfa.of(nfa, start, end, WorkMeter()))
+        return subsets.determinize(nfa, start, end, meter, minimal=minimal)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nfa, "_kept", PieceCache())
+        patch.setattr(nfa, "determinize", noted)
+        outcome(lambda meter: regex_dfa(parse_fullmatch(pattern), meter), LIMITS)
+    assert found
+    for living in found:
+        check_subsets(compiled, living, limits)
+
+
+def pieces() -> Iterator[Fragment | Literal]:
+    yield from map(Literal, (b"a", b"ab", b"abc", b"\xc3\xa9"))
+    for pattern in ("a*b", "(ab|b)+", "[ab]", "(a|ab)(c|bcd)?", "[^b]{1,3}"):
+        piece = from_dfa(regex_dfa(parse_fullmatch(pattern), WorkMeter()))
+        assert piece is not None
+        yield piece
+
+
+@few
+@given(st.data())
+def test_tables_of_any_network_of_pieces_are_the_same(compiled, data):
+    """Pieces between any states, in cycles too, which no pattern writes."""
+    states = data.draw(st.integers(2, 7))
+    state = st.integers(0, states - 1)
+    between = data.draw(st.lists(st.tuples(state, st.sampled_from(list(pieces())), state), max_size=12))
+    skips = data.draw(st.lists(st.tuples(state, state), max_size=6))
+    living = LivingNfa.of(Nfa(states, between, skips, []), 0, states - 1, WorkMeter())
+    check_subsets(compiled, living, LIMITS)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 60), st.integers(1, 9), st.booleans())
+def test_minimal_automata_are_the_same(compiled, seed, states, classes, has_cycles):
+    """Tables in which few rows are different, so that many states are equivalent."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, states, (max(2, states // 4), classes))
+    table = rows[rng.integers(0, len(rows), states)]
+    if not has_cycles:
+        table = np.where(table > np.arange(states)[:, None], table, 0)
+    table[0] = 0
+    accepting = rng.random(states) < 0.4
+    accepting[0] = False
+    byte_class = rng.integers(0, classes, 256)
+    made = []
+    for loops in (None, compiled):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(core, "CORE", loops)
+            meter = WorkMeter()
+            made.append((listed(finished(table, byte_class, accepting, 1, meter)), meter.work))
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("pattern", WORKLOADS)
+def test_work_and_limits_do_not_depend_on_the_compiled_loops(compiled, pattern, monkeypatch):
+    """A constraint that is served with them is served without them."""
+    node, works = parse_fullmatch(pattern), []
+    for loops in (None, compiled):
+        monkeypatch.setattr(core, "CORE", loops)
+        monkeypatch.setattr(nfa, "_kept", PieceCache())
+        works.append(outcome(lambda meter: listed(regex_dfa(node, meter)), CompileLimits()))
+    assert works[0] == works[1] and works[0][2]
+
+
+_UNDER_SANITIZERS = """
+import json, sys
+from pathlib import Path
+from hf_guided.automaton import core
+from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.errors import CompileLimitExceeded
+from hf_guided.options import CompileLimits
+from hf_guided.regex import parse_fullmatch
+core.CORE = core.Core(Path(sys.argv[1]))
+for pattern in json.loads(sys.argv[2]):
+    for limits in (CompileLimits(), CompileLimits(max_work=2_000), CompileLimits(max_states=30)):
+        try:
+            regex_dfa(parse_fullmatch(pattern), WorkMeter(limits))
+        except CompileLimitExceeded:
+            assert limits != CompileLimits()
+print("clean")
+"""
+
+
+def test_the_loops_stay_within_their_arrays(tmp_path):
+    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS, json.dumps(WORKLOADS)) == "clean\n"
