@@ -1,7 +1,7 @@
-"""Compiles the C files of hf_guided/automaton/c when a wheel is built, or the project installed (a hook of hatchling, see pyproject.toml).
+"""Compiles the C files of hf_guided/automaton/c when a wheel is built, or the project installed.
 
-The wheel is then one for this platform and every version of Python 3. Without a C compiler it is one for every
-platform, in which numpy does the same, only more slowly.
+This is a hook of hatchling, see pyproject.toml. The wheel is then one for this platform and every version of Python 3.
+Without a C compiler it is one for every platform, in which Python and numpy do the same, only more slowly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The subset construction of subsets.py by the compiled loops of subsets.c: the same table, and the same count of work."""
+"""The subset construction by the compiled loops of subsets.c: the table of subsets.py, and its count of work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compiled_table(core: Core, nfa: LivingNfa, meter: WorkMeter) -> Table | None
     arrays = [fragments, fragment_of, nfa.targets.astype(np.int32), nfa.firsts, nfa.starts, nfa.skip_starts, nfa.skips]
     if copies is not None:
         arrays += [copies.state_index, copies.piece_index, copies.state_ranks, copies.piece_ranks, fragment_at]
-    addresses = [array.ctypes.data for array in arrays]
+    addresses: list[int | None] = [array.ctypes.data for array in arrays]
     levels = -1 if copies is None else copies.state_ranks.shape[1]
     arguments = _Arguments(
         *addresses[:7], nfa.states, len(nfa.pieces), len(numbers), nfa.start, nfa.end, levels,

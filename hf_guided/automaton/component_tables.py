@@ -47,6 +47,15 @@ class Nodes:
         parts = np.split(below[order], np.cumsum(counts[letters])[:-1])
         return [(letter, Nodes(self._tokens, nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)]
 
+    @cached_property
+    def by_characters(self) -> list[tuple[int, Nodes]]:
+        """Those with equally many characters of a JSON string on the way to them, and how many."""
+        counts = self._tokens.json_characters[self.nodes]
+        different = np.unique(counts).tolist()
+        if len(different) == 1:
+            return [(different[0], self)]
+        return [(count, Nodes(self._tokens, self.nodes[counts == count])) for count in different]
+
     @property
     def longer_token_ids(self) -> Ints:
         """The tokens that end below them."""
@@ -75,6 +84,9 @@ class Stay(NamedTuple):
         return self.nodes.nbytes + self.states.nbytes
 
 
+Leaving = tuple[tuple[int, Nodes], ...]
+
+
 class Table(NamedTuple):
     """What tokens do from one state of a component.
 
@@ -86,7 +98,7 @@ class Table(NamedTuple):
 
     nodes: Ints
     words: Words | None
-    leaving: tuple[tuple[int, Nodes], ...]
+    leaving: Leaving
 
     def mask(self, tokens: TokenTrie) -> Words:
         """(words,) int32: the tokens that end in the component."""
@@ -138,7 +150,7 @@ class ComponentTables:
         key = _owner(component), state
         stay = self._stays.get(key)
         if stay is None:
-            stay = self._below(component, state, self._root)
+            stay = self.below(component, state, self._root)
             self._stays.put(key, stay)
         return stay
 
@@ -153,7 +165,7 @@ class ComponentTables:
         key = _owner(component), state, begun
         table = self._tables.get(key)
         if table is None:
-            stay = self.stay(component, state) if begun is None else self._below(component, state, begun)
+            stay = self.stay(component, state) if begun is None else self.below(component, state, begun)
             table = self._made(component, stay, 1 if begun is None else len(begun.nodes))
             self._tables.put(key, table)
         return table
@@ -169,7 +181,8 @@ class ComponentTables:
             return Table(nodes[:0], self.tokens.mask_of(nodes), leaving)
         return Table(nodes.copy(), None, leaving)  # a copy, so that the rest may go
 
-    def _below(self, component: Component, state: int, begun: Nodes) -> Stay:
+    def below(self, component: Component, state: int, begun: Nodes) -> Stay:
+        """The nodes that are reached from some nodes, which come first; not kept."""
         return Stay(*self._walk(component).walk.below(begun.nodes, np.full(len(begun.nodes), state)))
 
     def _walk(self, component: Component) -> _Walk:

@@ -59,10 +59,8 @@ class Fragment:
         ends: frozenset[int],
         nullable: bool,
     ):
-        self.table, self.bounds, self.start = (
-            np.ascontiguousarray(array, dtype)
-            for array, dtype in ((table, np.int32), (bounds, np.int64), (start, np.int32))
-        )
+        self.table, self.start = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(start, np.int32)
+        self.bounds = np.ascontiguousarray(bounds, np.int64)
         self.ends, self.nullable = ends, nullable
         self.states = len(table)
 

@@ -11,12 +11,11 @@ Where an item or a name may be one that is entered already, the tokens that coul
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from .component_tables import ComponentTables, Ints, Nodes, Stay, Words
+from .component_tables import ComponentTables, Ints, Leaving, Nodes, Stay, Words
 from .lru_bytes import ByteCache
 from .network import Frame, Frames, Network, Text
 from .registers import UNKNOWN, Different, LengthRule
@@ -84,7 +83,8 @@ class NetworkMasks:
         if bounds is None:
             words = table.mask(self._tokens)
         else:
-            words, leaving = self._within(frame, leaving, *bounds)
+            fitting, leaving = self._within(self._stay(frame).nodes, leaving, bounds)
+            words = self._tokens.mask_of(fitting)
         words = words & ~self._tokens.mask_of(suspects)
         if len(suspects):
             leaving = tuple((state, self._but(suspects, left)) for state, left in leaving)
@@ -96,9 +96,7 @@ class NetworkMasks:
             self._read_each(token_ids, frame, text, words)
         return words
 
-    def _beyond(
-        self, frame: Frame, leaving: tuple[tuple[int, Nodes], ...], text: Text
-    ) -> Iterator[tuple[Nodes, Frames, Text]]:
+    def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
         """Where tokens go on that leave the frame's component.
 
         Args:
@@ -137,25 +135,35 @@ class NetworkMasks:
             return None
         written = text.since(frame.entered.begin)
         assert written is not None
-        count = characters(written)
+        return self._left(rule, characters(written))
+
+    def _left(self, rule: LengthRule, count: int) -> tuple[int, int | None] | None:
+        """As ``_bounds``, where a string has so many characters."""
         high = None if rule.high is None else rule.high - count
         low = max(0, rule.low - count)
         return None if not low and (high is None or high >= self._reach) else (low, high)
 
     def _within(
-        self, frame: Frame, leaving: tuple[tuple[int, Nodes], ...], low: int, high: int | None
-    ) -> tuple[Words, tuple[tuple[int, Nodes], ...]]:
-        """The part of a table where strings go on for ``low`` to ``high`` characters, ``low`` only where they end."""
-        count = self._characters
-        fitting = self._stay(frame).nodes
-        fitting = fitting if high is None else fitting[count[fitting] <= high]
+        self, nodes: Ints, leaving: Leaving, bounds: tuple[int, int | None], already: int = 0
+    ) -> tuple[Ints, Leaving]:
+        """The part of a table where strings go on for some characters; the lower bound holds only where they end.
+
+        Args:
+            nodes: of the table.
+            leaving: see ``Table``.
+            bounds: how many characters at least and at most.
+            already: how many there are on the way down the trie before the string goes on.
+        """
+        low, high = bounds
+        count = self._tokens.json_characters
+        fitting = nodes if high is None else nodes[count[nodes] <= high + already]
         within = []
         for state, left in leaving:
-            kept = left.nodes[count[left.nodes] >= low]
-            kept = kept if high is None else kept[count[kept] <= high]
+            kept = left.nodes[count[left.nodes] >= low + already]
+            kept = kept if high is None else kept[count[kept] <= high + already]
             if len(kept):
                 within.append((state, left if len(kept) == len(left.nodes) else Nodes(self._tokens, kept)))
-        return self._tokens.mask_of(fitting), tuple(within)
+        return fitting, tuple(within)
 
     def _follow(self, begun: Nodes, frames: Frames, text: Text, words: Words, doubtful: list[Ints] | None) -> None:
         """Add the tokens below some nodes of the trie.
@@ -176,12 +184,14 @@ class NetworkMasks:
                 continue
             busy = []
             for place in places:
-                if place.has_begun:
+                if (string := self._string_begun(place, text)) is not None:
+                    todo += self._follow_string(begun, place, string, text, words)
+                elif place.has_begun:
                     busy.append(place)
-                    continue
-                table = self._tables.table(self._component(place), place.state, begun)
-                table.add_to(words, self._tokens)
-                todo += self._beyond(place, table.leaving, text)
+                else:
+                    table = self._tables.table(self._component(place), place.state, begun)
+                    table.add_to(words, self._tokens)
+                    todo += self._beyond(place, table.leaving, text)
             for byte, below in begun.children if busy else ():
                 longer = text.plus(bytes((byte,)))
                 after = self._network.moved(busy, byte)
@@ -189,6 +199,34 @@ class NetworkMasks:
                 if after:
                     self._tokens.add_to(words, below.nodes)
                     todo.append((below, after, longer))
+
+    def _string_begun(self, frame: Frame, text: Text) -> LengthRule | None:
+        """The rule of a string of which nothing but the quote is written, if nothing else has begun."""
+        rule, entered = self._network.rules.get(frame.component), frame.entered
+        if not isinstance(rule, LengthRule) or entered is None or not entered.has_begun or entered.begin != text.end:
+            return None
+        return None if any(under.has_begun for under in frame.below) else rule
+
+    def _follow_string(
+        self, begun: Nodes, frame: Frame, rule: LengthRule, text: Text, words: Words
+    ) -> Iterator[tuple[Nodes, Frames, Text]]:
+        """Add the tokens of a string that begins at some nodes; how many characters are before them is known for each.
+
+        Yields:
+            Where they go on after the string: see ``_beyond``.
+        """
+        component, bounds = self._component(frame), self._left(rule, 0)
+        if bounds is None:
+            table = self._tables.table(component, frame.state, begun)
+            table.add_to(words, self._tokens)
+            yield from self._beyond(frame, table.leaving, text)
+            return
+        for already, nodes in begun.by_characters:
+            inside = self._tables.below(component, frame.state, nodes).nodes[len(nodes.nodes) :]
+            leaving = self._tables.table(component, frame.state, nodes).leaving
+            fitting, leaving = self._within(inside, leaving, bounds, already)
+            self._tokens.add_to(words, fitting)
+            yield from self._beyond(frame, leaving, text)
 
     def _read_each(self, token_ids: Ints, frame: Frame, text: Text, words: Words) -> None:
         """Add those of some tokens that may come, read one by one."""
@@ -212,7 +250,7 @@ class NetworkMasks:
                 if self._bounds(frame, text) is not None and _is_inside_character(written):
                     return reached
                 if self._bounds(frame, text) is not None and not rule.one_spelling:
-                    suspects.append(reached[self._escapes[reached] > 0])
+                    suspects.append(reached[self._tokens.json_escapes[reached] > 0])
                 continue
             assert isinstance(rule, Different)
             begun = rule.begun(written)
@@ -224,7 +262,7 @@ class NetworkMasks:
             for key in similar:
                 suspects.append(self._along(key[len(begun.key) :]))
             if not rule.one_spelling:
-                suspects.append(reached[self._escapes[reached] > 0])
+                suspects.append(reached[self._tokens.json_escapes[reached] > 0])
         if not suspects:
             return _NONE
         together = np.unique(np.concatenate(suspects))
@@ -251,23 +289,6 @@ class NetworkMasks:
                 break
             nodes.append(at)
         return np.array(nodes)
-
-    @cached_property
-    def _escapes(self) -> Ints:
-        """(nodes,) how many backslashes are on the way to each."""
-        backslash = np.zeros(256, np.int64)
-        backslash[ord("\\")] = 1
-        return self._tokens.along(backslash)
-
-    @cached_property
-    def _characters(self) -> Ints:
-        """(nodes,) how many characters of a JSON string are on the way to each, one that has only begun counted."""
-        first = np.ones(256, np.int64)
-        first[0x80:0xC0] = 0
-        count = self._tokens.along(first)
-        for node in np.flatnonzero(self._escapes).tolist():
-            count[node] = characters(self._tokens.path_to(node))
-        return count
 
     def _read_suspects(self, frame: Frame, text: Text, suspects: Ints, words: Words) -> None:
         """Add the tokens that end in these nodes, and those that leave the component there."""

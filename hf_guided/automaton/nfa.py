@@ -17,9 +17,9 @@ from .dominance import Repetition
 from .estimate import characters, expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
+from .living_nfa import Nfa, Piece
 from .multiples_dfa import multiples_dfa
 from .piece_cache import CachedPiece, PieceCache
-from .living_nfa import Nfa, Piece
 from .subsets import determinize
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece

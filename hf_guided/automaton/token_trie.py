@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from . import core
 from .refine import ranges
 from .trie import Trie, build_trie
+from .written_values import characters
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -81,6 +82,23 @@ class TokenTrie:
         for low, high in pairwise(trie.levels[1:]):
             sums[low:high] += sums[trie.parent[low:high]]
         return sums
+
+    @cached_property
+    def json_escapes(self) -> NDArray[np.int64]:
+        """(nodes,) how many backslashes are on the way to each."""
+        backslash = np.zeros(256, np.int64)
+        backslash[ord("\\")] = 1
+        return self.along(backslash)
+
+    @cached_property
+    def json_characters(self) -> NDArray[np.int64]:
+        """(nodes,) how many characters of a JSON string are on the way to each, one that has only begun counted."""
+        first = np.ones(256, np.int64)
+        first[0x80:0xC0] = 0
+        count = self.along(first)
+        for node in np.flatnonzero(self.json_escapes).tolist():
+            count[node] = characters(self.path_to(node))
+        return count
 
     def path_to(self, node: int) -> bytes:
         """The bytes that lead to a node."""

@@ -233,9 +233,66 @@ def test_masks_of_random_schemas_equal_reading_every_token(random: Random, draft
         check_masks(compiled.matcher(), random, steps=15)
 
 
-def check_masks(matcher: Matcher, random: Random, steps: int) -> None:
+# Tokens in which strings begin, and end, about as long as bounds allow.
+LONG_PIECES = [
+    *(
+        f'{before}"{content}'
+        for before in ("", ": ")
+        for content in (
+            '"',
+            'a"',
+            "a" * 15,
+            f'{17 * "a"}"',
+            f'{18 * "a"}"',
+            19 * "a",
+            f'{18 * "é"}"',
+            17 * "\\n" + '"',
+            9 * "\\ud83d\\ude00",
+            16 * "\\u00e9" + 'a"',
+            "\\ud83d",
+        )
+    ),
+    '", "c": "' + 17 * "a",
+    '"], "c": "',
+    '", "' + 18 * "b",
+    16 * "a",
+    '"}',
+    '"]',
+    "\\u00e9",
+    "\\ude00",
+]
+
+
+@cache
+def long_pieces() -> Vocabulary:
+    """Single bytes, and long tokens."""
+    data = (*(bytes([byte]) for byte in range(256)), *(piece.encode() for piece in LONG_PIECES), None)
+    return Vocabulary(data, (len(data) - 1,), len(data) + 5, tokenizer=None)
+
+
+@pytest.mark.parametrize("options", [{}, {"spelling": "any"}, {"spelling": "any", "key_order": "any"}], ids=str)
+@settings(max_examples=repeats(4, 100))
+@given(
+    random=st.randoms(use_true_random=False),
+    bounds=st.lists(st.tuples(st.sampled_from([0, 1, 2, 17, 18]), st.sampled_from([18, 19, 200, None])), min_size=3),
+    unique=st.booleans(),
+)
+def test_masks_of_long_strings_equal_reading_every_token(
+    options: dict[str, Any], random: Random, bounds: list[tuple[int, int | None]], unique: bool
+) -> None:
+    a, b, c = (
+        {"type": "string", "minLength": low} | ({} if high is None else {"maxLength": high}) for low, high in bounds[:3]
+    )
+    properties = {"a": a, "b": {"type": "array", "items": b, "uniqueItems": unique}, "c": c}
+    schema = {"type": "object", "properties": properties, "required": ["a", "b", "c"], "additionalProperties": False}
+    compiled = compiled_or_none(NetworkBackend(long_pieces()), schema, **options)
+    assert compiled is not None
+    check_masks(compiled.matcher(), random, steps=10, vocabulary=long_pieces())
+
+
+def check_masks(matcher: Matcher, random: Random, steps: int, vocabulary: Vocabulary | None = None) -> None:
     """Compare masks with the tokens that the matcher takes, along a walk that prefers long tokens."""
-    stop = pieces().stop_token_ids[0]
+    stop = (vocabulary or pieces()).stop_token_ids[0]
     for _ in range(steps):
         fitting = [token_id for token_id in allowed(matcher) if token_id != stop]
         assert fitting == [token_id for token_id in range(stop) if matcher.validate_tokens([token_id])]
