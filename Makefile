@@ -32,7 +32,8 @@ test-all: $(READY)
 test-frameworks: $(FRAMEWORKS)/.hf-guided-ready
 	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
 		--benchmark-disable tests/integration/test_langchain.py tests/integration/test_ray.py tests/integration/test_trl.py \
-		tests/integration/test_notebooks.py tests/unit/test_readme.py -k "langchain or ray or trl or 08_train"
+		tests/integration/test_notebooks.py tests/unit/test_readme.py -m "slow or not slow" \
+		-k "langchain or ray or trl or 08_train"
 
 # The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
 coverage: $(READY)

@@ -195,7 +195,7 @@ def test_the_rollout_function_answers_each_prompt_once(tmp_path: Path) -> None:
         rollout_func=rollout,
     )
     trainer.train()
-    # TRL repeats each prompt itself, unlike its documentation says.
+    # TRL repeats each prompt itself, contrary to its documentation.
     assert [Counter(batch) for batch in given] == [Counter(dict.fromkeys(prompts, 4))] * 2
     assert all(IS_IN_FORMAT["letters" if prompt == "A" else "number"](text) for prompt, text, _ in seen.rows)
     for batch, output in zip(given, outputs, strict=True):
