@@ -48,9 +48,10 @@ def printed(code: str, names: dict[str, object]) -> str:
 SLOW_PAGES = [f"docs/guides/{name}.md" for name in ("batch", "continuous_batching", "machines", "serving", "tables")]
 
 
-PACKAGES = {"docs/guides/langchain.md": "langchain_core", "docs/guides/ray.md": "ray"}
+PACKAGES = {"docs/guides/langchain.md": "langchain_core", "docs/guides/ray.md": "ray", "docs/guides/trl.md": "trl"}
 
 
+@pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed in v6:FutureWarning")  # of TRL's own calls
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW_PAGES)) for page in PAGES]
 )
