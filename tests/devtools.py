@@ -52,9 +52,7 @@ class Tab:
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
         """Set the size of the window, in pixels, and the preferred colours."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[feature])
 

@@ -28,7 +28,14 @@ _REASONS = {
 
 
 def result_html(
-    *, text: str | None, thinking: str | None, value: Any, error: str | None, finish_reason: str, tokens: int, forwards: int
+    *,
+    text: str | None,
+    thinking: str | None,
+    value: Any,
+    error: str | None,
+    finish_reason: str,
+    tokens: int,
+    forwards: int,
 ) -> str:
     """A result as HTML without scripts and style sheets.
 

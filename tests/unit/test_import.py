@@ -81,7 +81,10 @@ COMMANDS = [
     ["-c", "from hf_guided import JsonSchema, ToolCalls, HFGuidedError; print(JsonSchema({}).kind)"],
     ["-m", "hf_guided", "--version"],
     ["-m", "hf_guided", "--help"],
-    *(["-m", "hf_guided", command, "--help"] for command in ("generate", "batch", "serve", "audit", "demo", "doctor")),
+    *(
+        ["-m", "hf_guided", command, "--help"]
+        for command in ("generate", "batch", "serve", "ui", "audit", "demo", "doctor")
+    ),
     ["-m", "hf_guided.batch", "--help"],
     ["-m", "hf_guided", "generate", "--prompt", "x"],  # a mistake in the arguments
 ]

@@ -158,5 +158,7 @@ def _text(name: str, value: Any, most: int) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{name}: expected a text, got {shown(value)}", name=name)
     if len(value) > most:
-        raise InvalidArgument(f"{name}: expected at most {most:,} characters, got {len(value):,}; shorten it", name=name)
+        raise InvalidArgument(
+            f"{name}: expected at most {most:,} characters, got {len(value):,}; shorten it", name=name
+        )
     return value

@@ -16,10 +16,6 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-class _TooLarge(Exception):
-    """The body has more bytes than allowed."""
-
-
 class Guard:
     """Refuses file uploads, large bodies, and requests that were addressed to another host.
 
@@ -42,34 +38,38 @@ class Guard:
             return await _refuse(send, 400, "this host name is not served here")
         if scope["path"].rstrip("/").endswith("/upload"):
             return await _refuse(send, 403, "this page takes no files")
-        length = headers.get(b"content-length", "0")
-        if not length.isdecimal() or int(length) > self._max_bytes:
+        length = headers.get(b"content-length")
+        if length is not None and not (length.isdecimal() and int(length) <= self._max_bytes):
             return await _refuse(send, 413, "the request is too large")
-        await self._bounded(scope, receive, send)
+        if length is None:
+            whole = await self._read(receive)
+            if whole is None:
+                return await _refuse(send, 413, "the request is too large")
+            receive = _replayed(whole, receive)
+        await self._app(scope, receive, send)
 
-    async def _bounded(self, scope: _Message, receive: _Receive, send: _Send) -> None:
-        """Serve a request, whose body may be longer than it says."""
-        left, begun = self._max_bytes, False
-
-        async def counted() -> _Message:
-            nonlocal left
+    async def _read(self, receive: _Receive) -> _Message | None:
+        """A body of unknown length as one message; None if it has too many bytes. Also the end of the connection."""
+        body = b""
+        while True:
             message = await receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise _TooLarge
-            return message
+            if message["type"] != "http.request":
+                return message
+            body += message.get("body", b"")
+            if len(body) > self._max_bytes:
+                return None
+            if not message.get("more_body", False):
+                return {"type": "http.request", "body": body, "more_body": False}
 
-        async def noted(message: _Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
 
-        try:
-            await self._app(scope, counted, noted)
-        except _TooLarge:
-            if begun:
-                raise
-            await _refuse(send, 413, "the request is too large")
+def _replayed(first: _Message, receive: _Receive) -> _Receive:
+    """What gives a message that was read already, and then those that follow."""
+    waiting = [first]
+
+    async def replayed() -> _Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replayed
 
 
 def _host(header: str) -> str:
@@ -80,6 +80,10 @@ def _host(header: str) -> str:
 
 async def _refuse(send: _Send, status: int, reason: str) -> None:
     body = reason.encode()
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    headers = [
+        (b"content-type", b"text/plain"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

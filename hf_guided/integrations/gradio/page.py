@@ -121,7 +121,7 @@ class Page:
             run_history=False,
             footer_links=[],
             app_kwargs={"middleware": [guard]},
-            theme=gr.themes.Default(primary_hue="blue", text_size="sm", spacing_size="sm"),  # its fonts are local
+            theme=_theme(),
             css=files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
         )
         return str(url)
@@ -129,6 +129,13 @@ class Page:
     def close(self) -> None:
         """Stop showing it."""
         self.blocks.close(verbose=False)
+
+
+def _theme() -> Any:
+    """Colours and sizes; with fonts of the system, as on the trace's page, so that none is fetched."""
+    sans = ("system-ui", "Segoe UI", "Liberation Sans", "DejaVu Sans", "sans-serif")
+    mono = ("ui-monospace", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
+    return gr.themes.Default(primary_hue="blue", text_size="sm", spacing_size="sm", font=sans, font_mono=mono)
 
 
 def is_loopback(host: str) -> bool:
@@ -179,8 +186,8 @@ def _blocks(answers: Answers, types: list[str], examples: list[Example], title: 
                     ),
                 ]
                 with gr.Row():
-                    run = gr.Button("Generate", variant="primary", elem_id="hf-guided-run")
-                    stop = gr.Button("Stop", variant="secondary", elem_id="hf-guided-stop")
+                    run = gr.Button("Generate", variant="primary", size="md", scale=3, elem_id="hf-guided-run")
+                    stop = gr.Button("Stop", size="md", scale=1, min_width=80, elem_id="hf-guided-stop")
                 with gr.Accordion("Settings", open=False):
                     tokens = gr.Slider(
                         1,
@@ -188,6 +195,7 @@ def _blocks(answers: Answers, types: list[str], examples: list[Example], title: 
                         value=min(_DEFAULT_MAX_NEW_TOKENS, limits.max_new_tokens),
                         step=1,
                         label="Most tokens",
+                        elem_id="hf-guided-tokens",
                     )
                     temperature = gr.Slider(0, 5, value=0, step=0.1, label="Temperature (0: the most likely token)")
                     describe = gr.Checkbox(False, label="Describe the format in the prompt")
@@ -251,7 +259,7 @@ def _format_text(value: str, label: str, elem_id: str, limits: UiLimits, *, line
         value,
         label=label,
         lines=lines,
-        max_lines=24,
+        max_lines=14,
         max_length=limits.max_format_chars,
         visible=elem_id == "hf-guided-schema",
         elem_id=elem_id,
