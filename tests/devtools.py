@@ -1,4 +1,4 @@
-"""A page of a server, used in headless Chromium through its DevTools protocol, over a pipe and without other packages."""
+"""A page of a server in headless Chromium, used through its DevTools protocol over a pipe; needs no other package."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import sys
 from functools import partial
@@ -40,18 +39,17 @@ def run(arguments: argparse.Namespace) -> int:
     """
     source = ModelSource.of(arguments)
     try:
-        from ..integrations.gradio import ui
+        from ..integrations.gradio import demo_examples, ui
     except ImportError as error:
         raise UsageError(f"ui: {error}") from error
     types = [imported(name) for name in arguments.type]
     quiet()
     model, tokenizer = source.load()
-    examples: list[Any] = []
     if source.is_built_in:
         import torch
 
         torch.set_num_threads(1)  # as in the command "demo"
-        examples = demo_examples()
+    examples = demo_examples() if source.is_built_in else []
     page = ui(model, tokenizer, types=types, examples=examples, name=arguments.model)
     page.launch(arguments.host, arguments.port, report=partial(print, flush=True))
     return 0
@@ -75,20 +73,3 @@ def imported(name: str) -> Any:
     except Exception as error:  # the user's module may raise anything
         raise UsageError(f"--type {name}: cannot import it: {cause(error)}") from error
     return found
-
-
-def demo_examples() -> list[Any]:
-    """One example of each kind of text that the demo model reads."""
-    from .. import demo
-    from ..integrations.gradio import Example
-
-    kinds = {example.kind: example for example in reversed(demo.EXAMPLES)}
-    return [Example(kinds[kind].prompt, _schema_text(kinds[kind].schema)) for kind in ("person", "booking", "invoice")]
-
-
-def _schema_text(schema: dict[str, Any]) -> str:
-    """A schema as JSON with one line for each property."""
-    properties = ",\n".join(f"    {json.dumps(name)}: {json.dumps(of)}" for name, of in schema["properties"].items())
-    rest = {name: value for name, value in schema.items() if name not in ("type", "properties")}
-    lines = "".join(f",\n  {json.dumps(name)}: {json.dumps(value)}" for name, value in rest.items())
-    return f'{{\n  "type": "object",\n  "properties": {{\n{properties}\n  }}{lines}\n}}'

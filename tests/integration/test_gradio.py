@@ -23,6 +23,7 @@ from pydantic import BaseModel, Field
 
 import hf_guided as hg
 from hf_guided import demo
+from scripts.make_space import write
 from tests.devtools import Tab, tab
 
 pytest.importorskip("gradio", reason="needs Gradio: make test-frameworks")
@@ -486,3 +487,19 @@ def test_the_command_shows_the_page_until_it_is_interrupted(tmp_path: Path) -> N
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(60) in (0, 130)
+
+
+def test_the_app_of_the_space_shows_the_page(tmp_path: Path) -> None:
+    write(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GRADIO_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
+    environment.pop("GRADIO_SERVER_NAME", None)
+    command = [sys.executable, "app.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("hf-guided: the page is at http://127.0.0.1:")
+            status, config = requested(line.split()[-1], "GET", "/config")
+            assert status == 200 and "Person" in config and "[invoice]" in config
+        finally:
+            process.terminate()

@@ -74,7 +74,7 @@ def test_import_does_not_load_the_pipelines():
     assert done.stdout.strip() == "False"
 
 
-HEAVY = ("torch", "transformers", "accelerate", "huggingface_hub", "numpy")
+HEAVY = ("torch", "transformers", "accelerate", "huggingface_hub", "numpy", "gradio")
 # The interpreter reports its imports even if the command fails.
 COMMANDS = [
     ["-c", "import hf_guided; print(sorted(dir(hf_guided))[:1])"],

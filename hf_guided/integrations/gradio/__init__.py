@@ -12,7 +12,8 @@ try:
 except ImportError as error:
     raise ImportError(f"the page needs Gradio ({error}); pip install 'hf-guided[ui]'") from error
 
+from .examples import demo_examples
 from .form import Example, UiLimits
 from .page import Page, ui
 
-__all__ = ["Example", "Page", "UiLimits", "ui"]
+__all__ = ["Example", "Page", "UiLimits", "demo_examples", "ui"]

@@ -15,17 +15,11 @@ from starlette.middleware import Middleware
 
 from ...errors import InvalidArgument, shown
 from .answers import Answers, named, note
+from .examples import start
 from .form import CHOICE, FREE, PATTERN, SCHEMA, TYPE, Example, Form, UiLimits
 from .guard import LOOPBACK, Guard
 
 _DEFAULT_MAX_NEW_TOKENS = 256
-_START = (
-    Example(
-        "Our gardener Daria Pinto is 50 years old. As JSON:",
-        '{\n  "type": "object",\n  "properties": {\n    "name": {"type": "string", "maxLength": 40},\n'
-        '    "age": {"type": "integer", "minimum": 0, "maximum": 130}\n  },\n  "required": ["name", "age"]\n}',
-    ),
-)
 
 
 def ui(
@@ -59,7 +53,7 @@ def ui(
     known = named(types)
     title = name or str(getattr(model, "name_or_path", "")) or type(model).__name__
     answers = Answers(model, tokenizer, known, limits)
-    return Page(_blocks(answers, list(known), list(examples) or list(_START), title, limits), limits)
+    return Page(_blocks(answers, list(known), list(examples) or [start()], title, limits), limits)
 
 
 class Page:
