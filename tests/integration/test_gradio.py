@@ -192,6 +192,12 @@ def test_other_kinds_of_formats(kind: str, name: str, text: str, answer: tuple[s
     assert written in answer or (kind == PATTERN and written.strip("a") == "c")
 
 
+def test_patterns_are_not_matched_by_python() -> None:
+    """``re`` needs twice the time for each further letter of this answer, and stops all threads meanwhile."""
+    constraint = Form(**{**DEFAULTS, "kind": PATTERN, "pattern": "(?:a|a)*c|a{20}"}).constraint({}, LIMITS)
+    assert constraint is not None and constraint.parse("a" * 20) == "a" * 20
+
+
 def test_errors_are_shown_as_text_with_pointers(opened: Tab) -> None:
     hostile = "<img src=x onerror='window.hacked = 1'>"
     for schema, expected in (
