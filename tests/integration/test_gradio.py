@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -435,6 +436,8 @@ def test_what_the_page_is_made_with_is_checked() -> None:
         UiLimits(max_queue=0)
     with pytest.raises(hg.InvalidArgument, match="port"):
         ui(*pair).start(port=70_000)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="cannot listen at 127.0.0.1"):
+        ui(*pair).start(port=taken.getsockname()[1])
     assert Form(**{**DEFAULTS, "kind": FREE}).constraint({}, LIMITS) is None
     with pytest.raises(hg.InvalidConstraint, match="at least one option"):
         Form(**{**DEFAULTS, "kind": CHOICE, "options": "\n \n"}).constraint({}, LIMITS)

@@ -102,7 +102,7 @@ class Page:
         )
         _, url, _ = self.blocks.launch(
             server_name=host,
-            server_port=port or _free_port(host),
+            server_port=_free_port(host, port),
             share=False,
             inbrowser=False,
             prevent_thread_lock=True,
@@ -140,10 +140,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
-        port: int = server.getsockname()[1]
-        return port
+def _free_port(host: str, port: int) -> int:
+    """The port, or a free one for 0; raises OSError with a plain message where it is taken, which Gradio does not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family) as server:
+            free: int = server.getsockname()[1]
+            return free
+    except OSError as error:
+        raise OSError(
+            f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another port, or 0 for a free one"
+        ) from error
 
 
 def _blocks(answers: Answers, types: list[str], examples: list[Example], title: str, limits: UiLimits) -> Any:
