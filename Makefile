@@ -28,12 +28,12 @@ test: $(READY)
 test-all: $(READY)
 	$(PYTEST) -m "slow or not slow"
 
-# Ray, LangChain, TRL: they pin many packages, so they are in an environment of their own, on top of the other one.
+# Ray, LangChain, TRL, Gradio: they pin many packages, so they are in an environment of their own, on top of the other one.
 test-frameworks: $(FRAMEWORKS)/.hf-guided-ready
 	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
-		--benchmark-disable tests/integration/test_langchain.py tests/integration/test_ray.py tests/integration/test_trl.py \
-		tests/integration/test_notebooks.py tests/unit/test_readme.py -m "slow or not slow" \
-		-k "langchain or ray or trl or 08_train"
+		--benchmark-disable -m "slow or not slow" tests/integration/test_langchain.py tests/integration/test_ray.py \
+		tests/integration/test_trl.py tests/integration/test_gradio.py tests/integration/test_notebooks.py \
+		tests/unit/test_readme.py -k "langchain or ray or trl or 08_train or gradio or ui.md"
 
 # The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
 coverage: $(READY)
@@ -67,5 +67,5 @@ SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('pur
 $(FRAMEWORKS)/.hf-guided-ready: $(READY)
 	$(BIN)/python -m venv $(FRAMEWORKS)
 	echo "import site; site.addsitedir('$(SITE)')" > $$($(FRAMEWORKS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
-	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests trl
+	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests trl gradio
 	touch $@

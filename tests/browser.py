@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_FLAGS = (
+FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr"
 ).split()
@@ -76,7 +76,7 @@ def visit(page: str, script: str, folder: Path, *, dark: bool = False, width: in
     file.write_text(watched, encoding="utf-8")
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     profile = f"--user-data-dir={folder / 'profile'}"
-    command = [program, *_FLAGS, _NO_NETWORK, scheme, profile, f"--window-size={width},900", "--dump-dom"]
+    command = [program, *FLAGS, _NO_NETWORK, scheme, profile, f"--window-size={width},900", "--dump-dom"]
     done = subprocess.run([*command, file.as_uri()], capture_output=True, timeout=_LONG, check=False)
     dom, log = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     found = re.search(r'<pre id="said">(.*?)</pre>', dom, re.DOTALL)

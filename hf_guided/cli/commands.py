@@ -1,4 +1,4 @@
-"""The command line: ``hf-guided demo``, ``generate``, ``batch``, ``serve``, ``audit``, ``doctor``.
+"""The command line: ``hf-guided demo``, ``generate``, ``batch``, ``serve``, ``ui``, ``audit``, ``doctor``.
 
 Exit codes: 0 success; 1 an answer that did not finish, an audit that loses something, or a file that cannot be written;
 2 a mistake in the arguments; 130 Ctrl-C. What went wrong is one message on stderr.
@@ -34,6 +34,8 @@ from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch_arguments
 from .serve_arguments import add_arguments as add_serve_arguments
 from .serve_arguments import options_of
+from .ui import add_arguments as add_ui_arguments
+from .ui import run as run_ui
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -75,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hf-guided {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add_command in (_add_demo, _add_generate, _add_audit, _add_batch, _add_serve, _add_doctor):
+    for add_command in (_add_demo, _add_generate, _add_audit, _add_batch, _add_serve, _add_ui, _add_doctor):
         add_command(commands)
     return parser
 
@@ -137,6 +139,12 @@ def _add_serve(commands: Commands) -> None:
     serve = commands.add_parser("serve", help="an OpenAI-style server whose answers match the format of each request")
     add_serve_arguments(serve)
     serve.set_defaults(command=_serve)
+
+
+def _add_ui(commands: Commands) -> None:
+    ui = commands.add_parser("ui", help="a page for a browser: a prompt and a format, the answer and its trace")
+    add_ui_arguments(ui)
+    ui.set_defaults(command=run_ui)
 
 
 def _add_doctor(commands: Commands) -> None:

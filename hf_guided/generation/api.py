@@ -226,8 +226,8 @@ def generate(
         reasoning: what comes before every answer: free text up to a marker, see ``Guide.logits_processor``. It is the
             result's ``thinking``, and not part of its ``text``.
         trace: whether to record how every token was chosen: each result then has a ``trace``. Takes time and memory,
-            and tokens are chosen on the host. Not with ``stream``, ``continuous_batching``, or a model in several
-            processes.
+            and tokens are chosen on the host. With ``stream``, the last Partial of each answer comes when its batch
+            has ended. Not with ``continuous_batching``, or a model in several processes.
         logprobs: give every result ``logprobs``, one ``TokenLogprob`` per token: log probability to the raw model,
             under the mask, and to the sampler. True, or how many of the most likely tokens to list at each position. A
             Partial has those that are known so far. ``continuous_batching`` takes one more forward pass for each

@@ -196,9 +196,10 @@ class PartialRow:
         index: of the answer.
         reader: reads its tokens.
         logprobs: whether log probabilities are recorded; the answer's end then waits for them.
+        traced: whether the answer's end waits for the end of the batch, when its trace is complete.
     """
 
-    def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False):
+    def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False, traced: bool = False):
         self._index = index
         self._reader = reader
         self._split = None if reader.gate is None else reader.gate.splitter(reader.opening)
@@ -210,6 +211,7 @@ class PartialRow:
         self._num_tokens = 0
         self._entries: list[TokenLogprob] | None = [] if logprobs else None
         self._shown = 0  # of the entries
+        self._traced = traced
         self.ended = False
         self._add(b"", reader.prefix)
 
@@ -251,7 +253,8 @@ class PartialRow:
 
     @property
     def _complete(self) -> bool:
-        return self._reader.stopped and (self._entries is None or len(self._entries) >= self._reader.num_taken)
+        known = self._entries is None or len(self._entries) >= self._reader.num_taken
+        return self._reader.stopped and known and not self._traced
 
     def _take(self, token_ids: Sequence[int]) -> None:
         self._num_tokens += len(token_ids)

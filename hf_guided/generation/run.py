@@ -148,6 +148,11 @@ class Batch:
         return self._plan.options.top_logprobs is not None
 
     @property
+    def traces(self) -> bool:
+        """Whether the steps are recorded for a trace, which is complete when the batch has ended."""
+        return self._plan.options.trace
+
+    @property
     def num_rows(self) -> int:
         """How many rows there are; the rows of one prompt are neighbours."""
         return len(self.indices) * self.copies
@@ -182,7 +187,11 @@ class Batch:
         result = self._call.ended(row, result, beams=self._beams, copies=self.copies)
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
-        if not self._plan.options.trace:
+        return self.with_trace(row, result)
+
+    def with_trace(self, row: int, result: GuidedResult) -> GuidedResult:
+        """A row's result with its trace, if it is requested; after ``run``."""
+        if not self.traces:
             return result
         assert self._sequences is not None
         index = self.indices[row // self.copies]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Thread, current_thread
 
@@ -35,10 +35,6 @@ def check_can_stream(plan: Plan) -> None:
         InvalidArgument: names the argument to leave out.
     """
     settings = plan.settings
-    if plan.options.trace:
-        raise InvalidArgument(
-            "stream, trace: a trace is complete only after the last row has ended; leave one of them out"
-        )
     if plan.options.retries:
         raise InvalidArgument("stream, retries: a retry would replace text that was returned; leave retries out")
     if plan.route.continuous is not None:
@@ -152,7 +148,8 @@ def _partials(queue: _Queue, progress: Progress) -> Iterator[Partial]:
         if isinstance(item, _Begun):
             batch = item.batch
             rows = [
-                PartialRow(item.first + row, batch.reader(row), logprobs=batch.records) for row in range(batch.num_rows)
+                PartialRow(item.first + row, batch.reader(row), logprobs=batch.records, traced=batch.traces)
+                for row in range(batch.num_rows)
             ]
         elif isinstance(item, _NewTokens):
             partial = rows[item.row].add_tokens(item.token_ids)
@@ -167,7 +164,9 @@ def _partials(queue: _Queue, progress: Progress) -> Iterator[Partial]:
             progress.spent(batch.stats, item.seconds)
             for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
                 if not row.ended:
-                    yield row.end(token_ids, batch.logprobs(number), batch.dead_end(number))
+                    last = row.end(token_ids, batch.logprobs(number), batch.dead_end(number))
+                    assert last.result is not None
+                    yield replace(last, result=batch.with_trace(number, last.result))
             progress.done(len(batch.indices))
         elif item.error is not None:
             raise item.error

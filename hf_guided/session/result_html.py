@@ -28,12 +28,19 @@ _REASONS = {
 
 
 def result_html(
-    *, text: str, thinking: str | None, value: Any, error: str | None, finish_reason: str, tokens: int, forwards: int
+    *,
+    text: str | None,
+    thinking: str | None,
+    value: Any,
+    error: str | None,
+    finish_reason: str,
+    tokens: int,
+    forwards: int,
 ) -> str:
     """A result as HTML without scripts and style sheets.
 
     Args:
-        text: of the answer.
+        text: of the answer; None leaves it out.
         thinking: the text before it.
         value: the answer's.
         error: why there is no value.
@@ -41,7 +48,7 @@ def result_html(
         tokens: how many were generated.
         forwards: forward passes of the whole batch; 0 if they were not counted.
     """
-    rows = [("text", _text(text, _MOST_TEXT))]
+    rows = [] if text is None else [("text", _text(text, _MOST_TEXT))]
     if thinking is not None:
         rows.append(("thinking", f"<details><summary>show</summary>{_text(thinking, _MOST_TEXT)}</details>"))
     if value is not None and not (isinstance(value, str) and value == text):

@@ -96,7 +96,7 @@ def test_results_are_those_of_generate(pair: tuple[Any, Any]) -> None:
     assert isinstance(found[0].value, Person) and found[0].value == expected[0].value
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route not in ("beams", "traced")])
+@pytest.mark.parametrize("route", [route for route in ROUTES if route != "beams"])
 def test_partials_are_those_of_generate(pair: tuple[Any, Any], route: str) -> None:
     async def main() -> list[hg.Partial]:
         return [partial async for partial in hg.agenerate(*pair, PROMPTS[0], Person, stream=True, **arguments)]
@@ -135,8 +135,8 @@ def test_errors_come_where_it_is_awaited(pair: tuple[Any, Any]) -> None:
         run(hg.agenerate(*pair, "x", Person, max_new_tokens=2))
     with pytest.raises(hg.UnknownArgument, match="batch_size"):
         run(streamed(bach_size=3))
-    with pytest.raises(ValueError, match="stream, trace"):
-        run(streamed(trace=True))
+    with pytest.raises(ValueError, match="stream, retries"):
+        run(streamed(retries=1, do_sample=True))
     with pytest.raises(Exception, match="(?i)model|tokenizer|none"):  # what is no model at all
         run(hg.agenerate(None, pair[1], "x", Person))
 

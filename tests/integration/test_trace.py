@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -289,11 +290,31 @@ def test_results_bring_their_trace(batch_size: int, loop: str) -> None:
     assert len(positions) == len(traced[-1].token_ids) + 1
 
 
+@pytest.mark.parametrize("loop", ["ours", "transformers'"])
+def test_streamed_results_bring_the_same_trace(loop: str) -> None:
+    """Each answer's last Partial comes when its batch has ended, and has the trace of the call without a stream."""
+    model, guide = bound()
+    asked: dict[str, Any] = {"batch_size": 2, "max_new_tokens": MAX_NEW_TOKENS, "jump_forward": loop == "ours"}
+    prompts = ["a long prompt ", "short", "of some length"]
+    arguments = (model, guide.tokenizer, prompts, CONSTRAINTS)
+    plain = hg.generate(*arguments, guide=guide, trace=True, draft=None, **asked)
+    partials = list(hg.generate(*arguments, guide=guide, trace=True, draft=None, stream=True, **asked))
+    last = {partial.index: partial.result for partial in partials if partial.result is not None}
+    assert len(partials) > len(last) == len(prompts)
+    for i, expected in enumerate(plain):
+        streamed = last[i]
+        assert streamed is not None and streamed.trace is not None and expected.trace is not None
+        assert (streamed.text, streamed.token_ids) == (expected.text, expected.token_ids)
+        untimed = [[replace(token, span=None) for token in one.trace.tokens] for one in (streamed, expected)]
+        assert untimed[0] == untimed[1]
+        texts = [partial.text for partial in partials if partial.index == i]
+        assert texts == sorted(texts, key=len) and texts[-1] == expected.text
+
+
 def test_what_cannot_be_written_down_is_refused() -> None:
     model, guide = bound()
-    for other in ("stream", "continuous_batching"):
-        with pytest.raises(ValueError, match=f"trace.*{other}|{other}.*trace"):
-            hg.generate(model, guide.tokenizer, "a", SCHEMA, guide=guide, trace=True, **{other: True})
+    with pytest.raises(ValueError, match="trace.*continuous_batching"):
+        hg.generate(model, guide.tokenizer, "a", SCHEMA, guide=guide, trace=True, continuous_batching=True)
     spread = hg.Guide(guide.tokenizer, model)
     spread.ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # nobody is spoken to
     with pytest.raises(hg.UnsupportedModel, match="trace.*several processes"):

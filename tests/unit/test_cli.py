@@ -18,6 +18,7 @@ import hf_guided as hg
 from hf_guided import __version__, demo
 from hf_guided.cli import commands as cli
 from hf_guided.cli import demo as show
+from hf_guided.cli.ui import imported
 from hf_guided.serve.limits import ServeLimits
 from hf_guided.serve.options import ServeOptions
 from tests import tokenizer_zoo
@@ -371,3 +372,26 @@ def test_a_folder_is_served_under_its_own_name(tmp_path):
     assert ServeOptions(str(tmp_path / "mine")).public_name == "mine"
     assert ServeOptions("demo").public_name == "demo"
     assert ServeOptions("org/name").public_name == "org/name"
+
+
+def test_ui_without_gradio_names_the_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    monkeypatch.delitem(sys.modules, "hf_guided.integrations.gradio", raising=False)
+    assert run("ui", "demo") == 2
+    error = capsys.readouterr().err
+    assert "hf-guided[ui]" in error and "Gradio" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Person", "expected MODULE:NAME"),
+        (":Person", "expected MODULE:NAME"),
+        ("no_such_module_of_types:Person", "No module named"),
+        ("pathlib:Person", "has no attribute 'Person'"),
+    ],
+)
+def test_ui_types_are_imported_by_name(name, message):
+    assert imported("pathlib:PurePath.joinpath").__name__ == "joinpath"
+    with pytest.raises(hg.UsageError, match=message):
+        imported(name)

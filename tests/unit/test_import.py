@@ -74,14 +74,17 @@ def test_import_does_not_load_the_pipelines():
     assert done.stdout.strip() == "False"
 
 
-HEAVY = ("torch", "transformers", "accelerate", "huggingface_hub", "numpy")
+HEAVY = ("torch", "transformers", "accelerate", "huggingface_hub", "numpy", "gradio")
 # The interpreter reports its imports even if the command fails.
 COMMANDS = [
     ["-c", "import hf_guided; print(sorted(dir(hf_guided))[:1])"],
     ["-c", "from hf_guided import JsonSchema, ToolCalls, HFGuidedError; print(JsonSchema({}).kind)"],
     ["-m", "hf_guided", "--version"],
     ["-m", "hf_guided", "--help"],
-    *(["-m", "hf_guided", command, "--help"] for command in ("generate", "batch", "serve", "audit", "demo", "doctor")),
+    *(
+        ["-m", "hf_guided", command, "--help"]
+        for command in ("generate", "batch", "serve", "ui", "audit", "demo", "doctor")
+    ),
     ["-m", "hf_guided.batch", "--help"],
     ["-m", "hf_guided", "generate", "--prompt", "x"],  # a mistake in the arguments
 ]

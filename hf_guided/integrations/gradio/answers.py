@@ -1,0 +1,170 @@
+"""Answers one request of the page: the text while it is written, then the value and the trace, as HTML."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ...constraints.coerce import coerce
+from ...constraints.values import Constraint
+from ...errors import HFGuidedError, InvalidArgument, PromptError, shown
+from ...generation.async_api import agenerate
+from ...generation.chat_prompts import Prompt, TemplateOptions, prepared
+from ...generation.prompts import encoded
+from ...guide import Guide
+from ...session.result import GuidedResult
+from ...session.result_html import result_html
+from .form import Form, UiLimits
+
+_log = logging.getLogger(__name__)
+
+
+class Shown(NamedTuple):
+    """What the page shows.
+
+    Args:
+        text: of the answer, so far; plain text.
+        status: HTML.
+        trace: HTML; None leaves what is there.
+    """
+
+    text: str
+    status: str
+    trace: str | None = None
+
+
+@dataclass(frozen=True)
+class _Ready:
+    prompt: Prompt
+    constraint: Constraint | None
+    arguments: Mapping[str, Any]
+
+
+class Answers:
+    """Answers requests with one model, one after another.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer.
+        types: the Python types that the page offers, by name.
+        limits: of each request.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, types: Mapping[str, Constraint], limits: UiLimits):
+        self._model, self._tokenizer = model, tokenizer
+        self._types, self._limits = types, limits
+        self._guide = Guide(tokenizer, model)
+        positions = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        self._positions = positions if isinstance(positions, int) and positions > 0 else None
+
+    async def stream(self, form: Form) -> AsyncGenerator[Shown, None]:
+        """The states of the page. Closing the generator ends the generation at its next token.
+
+        An error ends in a state that shows it; nothing is raised.
+        """
+        text = ""
+        yield Shown(text, note("Reading the format …"), "")
+        try:
+            # On a thread, because a large schema would stop the server for all users.
+            ready = await asyncio.to_thread(self._ready, form)
+            yield Shown(text, note("Waiting for the model …"))
+            partials = agenerate(
+                self._model, self._tokenizer, [ready.prompt], [ready.constraint], stream=True, **ready.arguments
+            )
+            async with aclosing(partials):
+                async for partial in partials:
+                    text = partial.text
+                    if partial.result is not None:
+                        yield Shown(text, finished(partial.result), _trace_of(partial.result))
+                    else:
+                        yield Shown(text, note("Writing …"))
+        except HFGuidedError as error:
+            yield Shown(text, error_html(error), "")
+        except Exception:  # the browser sees no traceback and no path of this machine
+            _log.exception("the page could not answer a request")
+            yield Shown(text, alert("The generation failed inside the server. Its log has the reason.", ()), "")
+
+    def _ready(self, form: Form) -> _Ready:
+        """The arguments of ``hg.agenerate``; raises HFGuidedError."""
+        form.check(self._limits)
+        constraint = form.constraint(self._types, self._limits)
+        chat = bool(getattr(self._tokenizer, "chat_template", None))
+        text_or_chat = [{"role": "user", "content": form.prompt}] if chat else form.prompt
+        options = TemplateOptions({}, None, show_tools=True, describe=form.describe is True)
+        prompt = prepared(self._tokenizer, text_or_chat, constraint, options)
+        tokens = encoded(self._guide.vocabulary, prompt, "")
+        most = int(form.max_new_tokens)
+        if self._positions is not None:
+            if len(tokens) >= self._positions:
+                raise PromptError(
+                    f"prompt: expected fewer than {self._positions} tokens, the context of the model, got "
+                    f"{len(tokens)}; shorten it"
+                )
+            most = min(most, self._positions - len(tokens))
+        sampling = {"do_sample": True, "temperature": float(form.temperature)} if form.temperature else {}
+        arguments = {
+            "guide": self._guide,
+            "max_new_tokens": most,
+            "trace": form.trace is True,
+            "progress": False,
+            **(sampling or {"do_sample": False}),
+        }
+        return _Ready(replace(prompt, tokens=tokens), constraint, arguments)
+
+
+def named(types: Sequence[Any]) -> dict[str, Constraint]:
+    """Python types by name, as constraints.
+
+    Raises:
+        InvalidArgument: two of them have the same name, or something has none.
+        InvalidConstraint: one is no type that an answer can have.
+    """
+    found: dict[str, Constraint] = {}
+    for each in types:
+        name = getattr(each, "__name__", None)
+        if not isinstance(name, str) or name in found:
+            raise InvalidArgument(f"types: expected types with different names, got {shown(each)}", name="types")
+        constraint = coerce(each)
+        assert constraint is not None  # only None gives None, and it has no name
+        found[name] = constraint
+    return found
+
+
+def note(text: str) -> str:
+    """A plain text as the status."""
+    return f'<p class="hf-guided-note">{html.escape(text)}</p>'
+
+
+def finished(result: GuidedResult[Any]) -> str:
+    """The value, how the answer ended, and its numbers."""
+    return result_html(
+        text=None,
+        thinking=result.thinking,
+        value=result.value,
+        error=result.error,
+        finish_reason=result.finish_reason,
+        tokens=len(result.token_ids),
+        forwards=result.stats.forwards if result.stats is not None else 0,
+    )
+
+
+def error_html(error: HFGuidedError) -> str:
+    """The message of an error, and the JSON pointers that it has."""
+    return alert(str(error), getattr(error, "pointers", ()))
+
+
+def alert(message: str, pointers: Sequence[str]) -> str:
+    """A message as an error; all of it is escaped."""
+    places = "".join(f"<li><code>{html.escape(pointer) or '/'}</code></li>" for pointer in pointers)
+    where = f"<p>Where in the schema:</p><ul>{places}</ul>" if places else ""
+    return f'<div class="hf-guided-error" role="alert"><p>{html.escape(message)}</p>{where}</div>'
+
+
+def _trace_of(result: GuidedResult[Any]) -> str:
+    """The trace's page in a sandboxed frame, with the model's text; empty if none was recorded."""
+    return "" if result.trace is None else result.trace._repr_html_()
