@@ -26,7 +26,7 @@ from .json_string_masks import JsonStringMasks
 from .state_equivalence import StateEquivalence
 from .token_walk import Ints, TokenWalk
 
-MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
+MASK_BYTES = 11 * 2**20  # of one constraint; seven hundred masks of 131k tokens
 Words = NDArray[np.int32]
 
 
