@@ -53,6 +53,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         max_tokens: of each answer.
         temperature: of the samples; None is greedy.
         tool_format: how the model writes its calls, see ``hg.ToolCalls``.
+        describe: whether the format of the answer, or the tools, are described in the chat, see ``hg.describe``.
         chat_template_kwargs: arguments of the chat template.
         generate_kwargs: other arguments of ``hg.generate``.
     """
@@ -64,6 +65,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
     max_tokens: int = Field(default=DEFAULT_MAX_NEW_TOKENS, alias="max_new_tokens")
     temperature: float | None = None
     tool_format: str = "auto"
+    describe: bool = False
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     generate_kwargs: dict[str, Any] = Field(default_factory=dict)
 
@@ -204,7 +206,8 @@ class _Call:
     def __init__(self, chat: ChatHFGuided, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]):
         kwargs = dict(kwargs)
         constraint = _constraint_of(kwargs, chat.tool_format)
-        options = TemplateOptions(chat.chat_template_kwargs, None, show_tools=True, describe=False)
+        describe = kwargs.pop("describe", chat.describe)
+        options = TemplateOptions(chat.chat_template_kwargs, None, show_tools=True, describe=describe)
         prompt = prepared(chat.tokenizer, as_chat(messages), constraint, options)
         prompt = replace(prompt, tokens=encoded(chat._guide.vocabulary, prompt, ""))
         self._prompt, self._name = prompt, chat._name

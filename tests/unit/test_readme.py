@@ -48,9 +48,14 @@ def printed(code: str, names: dict[str, object]) -> str:
 SLOW_PAGES = [f"docs/guides/{name}.md" for name in ("batch", "continuous_batching", "machines", "serving", "tables")]
 
 
-PACKAGES = {"docs/guides/langchain.md": "langchain_core", "docs/guides/ray.md": "ray"}
+PACKAGES = {
+    "docs/guides/langchain.md": "langchain_core",
+    "docs/guides/ray.md": "ray",
+}
 
 
+# Ray sets its own deprecated options when it begins.
+@pytest.mark.filterwarnings("ignore:`use_.* is deprecated:DeprecationWarning:ray.data.context")
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW_PAGES)) for page in PAGES]
 )
