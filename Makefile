@@ -28,11 +28,11 @@ test: $(READY)
 test-all: $(READY)
 	$(PYTEST) -m "slow or not slow"
 
-# Ray, LangChain: they pin many packages, so they are in an environment of their own, on top of the other one.
+# Ray, LangChain, LlamaIndex: they pin many packages, so they are in an environment of their own, on top of the other one.
 test-frameworks: $(FRAMEWORKS)/.hf-guided-ready
 	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
-		--benchmark-disable tests/integration/test_langchain.py tests/integration/test_ray.py tests/unit/test_readme.py \
-		-k "langchain or ray"
+		--benchmark-disable tests/integration/test_langchain.py tests/integration/test_llamaindex.py \
+		tests/integration/test_ray.py tests/unit/test_readme.py -k "langchain or llamaindex or ray"
 
 # The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
 coverage: $(READY)
@@ -66,5 +66,5 @@ SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('pur
 $(FRAMEWORKS)/.hf-guided-ready: $(READY)
 	$(BIN)/python -m venv $(FRAMEWORKS)
 	echo "import site; site.addsitedir('$(SITE)')" > $$($(FRAMEWORKS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
-	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests
+	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests llama-index-core
 	touch $@

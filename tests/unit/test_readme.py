@@ -50,6 +50,7 @@ SLOW_PAGES = [f"docs/guides/{name}.md" for name in ("batch", "continuous_batchin
 
 PACKAGES = {
     "docs/guides/langchain.md": "langchain_core",
+    "docs/guides/llamaindex.md": "llama_index.core",
     "docs/guides/ray.md": "ray",
 }
 
