@@ -107,7 +107,9 @@ class ChatCall:
         return parts
 
     def _split(self, answer: GuidedResult[Any] | Partial[Any, Any]) -> tuple[str, Sequence[ToolCall]]:
-        if self._calls_tools and answer.value is not None:
+        result = answer.result if isinstance(answer, Partial) else answer
+        is_cut = result is not None and result.value is None
+        if self._calls_tools and answer.value is not None and (answer.value.calls or not is_cut):
             return answer.value.text, answer.value.calls
         text = answer.text
         for mark in self._stop:

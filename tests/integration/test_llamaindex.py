@@ -170,6 +170,15 @@ def test_calls_of_tools_are_valid_and_go_back_into_the_chat(llm: HFGuidedLLM, we
         llm.get_tool_calls_from_response(free)
 
 
+def test_an_answer_without_calls_that_is_cut_keeps_its_text(llm: HFGuidedLLM, weather: FunctionTool) -> None:
+    whole = llm.chat_with_tools([weather], "Rain?", max_tokens=12).message.content
+    options = {"max_tokens": 12, "stop": [whole[5:8]]}
+    response = llm.chat_with_tools([weather], "Rain?", **options)
+    assert response.raw["finish_reason"] == "length" and response.message.content == whole[:5]
+    streamed = list(llm.stream_chat_with_tools([weather], "Rain?", **options))
+    assert streamed[-1].message.content == whole[:5] == "".join(part.delta for part in streamed)
+
+
 def test_programs_of_llamaindex(llm: HFGuidedLLM) -> None:
     program = FunctionCallingProgram.from_defaults(Person, "Who is {who}?", llm=llm)
     value = program(who="it")
