@@ -18,6 +18,7 @@ from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.program import FunctionCallingProgram
 from llama_index.core.prompts import ChatPromptTemplate, PromptTemplate
 from llama_index.core.tools import FunctionTool
+from llama_index.core.types import PydanticProgramMode
 
 import hf_guided as hg
 from hf_guided import demo
@@ -185,6 +186,11 @@ def test_programs_of_llamaindex(llm: HFGuidedLLM) -> None:
     assert isinstance(value, Person) and isinstance(asyncio.run(program.acall(who="it")), Person)
     streamed = FunctionCallingProgram.from_defaults(Person, "Who is {who}?", llm=llm, tool_choice="required")
     assert list(streamed.stream_call(who="it"))[-1] == value
+    by_calls = loaded(pydantic_program_mode=PydanticProgramMode.FUNCTION)
+    assert by_calls.structured_predict(Person, PROMPT, who="it") == value
+    assert asyncio.run(by_calls.astructured_predict(Person, PROMPT, who="it")) == value
+    assert list(by_calls.stream_structured_predict(Person, PROMPT, who="it"))
+    assert asyncio.run(every(by_calls.astream_structured_predict(Person, PROMPT, who="it")))
 
 
 # An agent looks at all its attributes, deprecated ones too, and its workflow uses deprecated calls.

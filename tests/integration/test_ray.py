@@ -125,7 +125,7 @@ def check(folder: Path, rows: int) -> None:
 def test_two_actors_answer_as_batch_does(tmp_path: Path) -> None:
     job = prepared(tmp_path, 24, row_column="row", temperature=1.2, seed=5)
     process = started(tmp_path, "plain")
-    assert process.wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert process.wait(timeout=900) == 0, (tmp_path / "log.txt").read_text()[-3000:]
     assert len(list((tmp_path / "actors").iterdir())) == 2
     assert main([*job, "--temperature", "1.2", "--seed", "5"]) == 0
     check(tmp_path, 24)
@@ -143,7 +143,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     before = finished_files(tmp_path)
     assert 2 <= len(before) <= 4
     (tmp_path / "hold").unlink()
-    assert started(tmp_path, "kept").wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert started(tmp_path, "kept").wait(timeout=900) == 0, (tmp_path / "log.txt").read_text()[-3000:]
     assert before.items() <= files(tmp_path).items(), "finished rows are not answered again"
     assert main(job) == 0
     check(tmp_path, 40)
