@@ -148,12 +148,12 @@ def started(way: Way, folder: Path) -> subprocess.Popen[bytes]:
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     """End the job and all processes it has started, at once."""
-    every = psutil.Process(process.pid).children(recursive=True)
-    for one in [process, *every]:
+    children = psutil.Process(process.pid).children(recursive=True)
+    for running in [process, *children]:
         with suppress(psutil.NoSuchProcess):
-            one.kill()
+            running.kill()
     process.wait()
-    psutil.wait_procs(every, timeout=60)
+    psutil.wait_procs(children, timeout=60)
 
 
 def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -169,10 +169,10 @@ def wait_for(rows: int, way: Way, process: subprocess.Popen[bytes], folder: Path
 
 def check(way: Way, folder: Path, expected: list[Any]) -> None:
     """Each row is there once, with its value."""
-    found = list(way.values(folder))
-    counts = Counter(row for row, _ in found)
+    answers = list(way.values(folder))
+    counts = Counter(row for row, _ in answers)
     lost, doubled = set(range(len(expected))) - set(counts), [row for row, count in counts.items() if count > 1]
-    other = [row for row, value in found if value != expected[row]]
+    other = [row for row, value in answers if value != expected[row]]
     if lost or doubled or other:
         raise SystemExit(f"{len(lost)} rows are lost, {len(doubled)} doubled, {len(other)} have another value")
 

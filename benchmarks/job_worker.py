@@ -64,7 +64,7 @@ def run_datasets(folder: Path) -> None:
     failed = [process.wait() for process in processes]
     if any(failed):
         raise SystemExit(f"the processes ended with {failed}")
-    parts = parts_of(folder, range(len(list((folder / "parts").glob("*.arrow")))))
+    parts = parts_of(folder, range(part_count(folder)))  # all are finished: this reads their files
     datasets.concatenate_datasets(parts).save_to_disk(str(folder / "answered"))
 
 
@@ -86,18 +86,18 @@ def parts_of(folder: Path, numbers: Any) -> list[Any]:
     return parts
 
 
-def run_rank(folder: Path, rank: int) -> None:
-    """Answer the parts of one process."""
+def part_count(folder: Path) -> int:
+    """How many parts the rows make."""
     import pyarrow.parquet as pq
 
-    count = -(-pq.read_metadata(folder / "rows.parquet").num_rows // block_rows(folder))
-    parts_of(folder, range(rank, count, PROCESSES))
+    rows: int = pq.read_metadata(folder / "rows.parquet").num_rows
+    return -(-rows // block_rows(folder))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "ray":
         run_ray(Path.cwd())
     elif len(sys.argv) > 2:
-        run_rank(Path.cwd(), int(sys.argv[2]))
+        parts_of(Path.cwd(), range(int(sys.argv[2]), part_count(Path.cwd()), PROCESSES))
     else:
         run_datasets(Path.cwd())

@@ -133,10 +133,10 @@ def test_a_job_in_parts_continues_and_gives_the_values_of_the_whole(tmp_path: Pa
         program(stops_at=5)
     assert answered == [0, 1, 2, 3, 4, 5]
     answered.clear()
-    found = program(stops_at=None)
+    in_parts = program(stops_at=None)
     assert answered == [4, 5, 6], "finished parts are not answered again"
     whole = mapped(extract("demo", constraint=Contact, **options), table, with_indices=True)
-    assert found[:] == whole[:]
+    assert in_parts[:] == whole[:]
 
 
 NODE: dict[str, Any] = {

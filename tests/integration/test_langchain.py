@@ -169,10 +169,10 @@ def test_a_described_format_is_a_system_message(chat: ChatHFGuided) -> None:
     said = [SystemMessage(hg.describe(Person)), HumanMessage("Who is it?")]
     expected = chat.with_structured_output(Person, include_raw=True).invoke(said)
     for model in (described, chat.bind(describe=True)):
-        found = model.invoke("Who is it?", response_format=Person)
-        assert (found.text, found.usage_metadata) == (expected["raw"].text, expected["raw"].usage_metadata)
+        answer = model.invoke("Who is it?", response_format=Person)
+        assert (answer.text, answer.usage_metadata) == (expected["raw"].text, expected["raw"].usage_metadata)
     plain = chat.invoke("Who is it?", response_format=Person)
-    assert plain.usage_metadata["input_tokens"] < found.usage_metadata["input_tokens"]
+    assert plain.usage_metadata["input_tokens"] < answer.usage_metadata["input_tokens"]
 
 
 def test_a_free_answer_ends_before_its_stop_text(chat: ChatHFGuided) -> None:

@@ -121,7 +121,7 @@ def test_structured_answers_are_values_of_generate(llm: HFGuidedLLM) -> None:
     ]
     for *growing, last in streams:
         assert last == value and isinstance(last, Person)
-        assert [(one.name, one.age) for one in growing][-1] == (value.name, None)
+        assert [(partial.name, partial.age) for partial in growing][-1] == (value.name, None)
     structured = llm.as_structured_llm(Person)
     assert structured.chat(CHAT).raw == value == asyncio.run(structured.achat(CHAT)).raw
     assert structured.complete(QUESTION).raw == value
