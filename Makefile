@@ -28,12 +28,14 @@ test: $(READY)
 test-all: $(READY)
 	$(PYTEST) -m "slow or not slow"
 
-# Ray, LangChain, TRL, Gradio: they pin many packages, so they are in an environment of their own, on top of the other one.
+# Ray, LangChain, LlamaIndex, TRL, Gradio: they pin many packages, so they are in an environment of their own, on top of
+# the other one.
+FRAMEWORK_TESTS := tests/unit/test_readme.py \
+	$(patsubst %,tests/integration/test_%.py,gradio langchain llamaindex notebooks ray trl)
 test-frameworks: $(FRAMEWORKS)/.hf-guided-ready
 	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
-		--benchmark-disable -m "slow or not slow" tests/integration/test_langchain.py tests/integration/test_ray.py \
-		tests/integration/test_trl.py tests/integration/test_gradio.py tests/integration/test_notebooks.py \
-		tests/unit/test_readme.py -k "langchain or ray or trl or 08_train or gradio or ui.md"
+		--benchmark-disable -m "slow or not slow" $(FRAMEWORK_TESTS) \
+		-k "gradio or langchain or llamaindex or ray or trl or ui.md or 08_train"
 
 # The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
 coverage: $(READY)
@@ -67,5 +69,5 @@ SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('pur
 $(FRAMEWORKS)/.hf-guided-ready: $(READY)
 	$(BIN)/python -m venv $(FRAMEWORKS)
 	echo "import site; site.addsitedir('$(SITE)')" > $$($(FRAMEWORKS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
-	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests trl gradio
+	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests llama-index-core trl gradio
 	touch $@

@@ -161,11 +161,21 @@ def _check_processor(templates: Any, chat: Chat) -> None:
         )
 
 
-def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
-    """Raise PromptError if transformers would find no chat template."""
+def has_template(templates: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer or processor can write chats.
+
+    Args:
+        templates: the tokenizer, or a processor.
+        arguments: of its chat template.
+    """
     render = getattr(type(templates), "apply_chat_template", None)
     by_template = getattr(render, "__module__", "") in _RENDERS_BY_TEMPLATE  # others may write chats in code
-    if by_template and not getattr(templates, "chat_template", None) and not arguments.get("chat_template"):
+    return not by_template or bool(getattr(templates, "chat_template", None) or arguments.get("chat_template"))
+
+
+def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise PromptError if transformers would find no chat template."""
+    if not has_template(templates, arguments):
         raise PromptError(
             f"{type(templates).__name__} has no chat template, so it cannot write chats; set tokenizer.chat_template "
             "to that of the model, or pass a plain text as the prompt"

@@ -160,12 +160,20 @@ def _values(results: list[GuidedResult[Any]], prompts: int) -> list[Any]:
             f"expected {'one answer' if prompts == 1 else f'{prompts} answers'}, got {len(results)}; leave "
             "num_return_sequences out, or use hg.generate"
         )
-    for result in results:
-        if result.value is None and (result.finish_reason != "stop" or result.error is not None):
-            reasons = {
-                "stop": f"it could not be read: {result.error}",
-                "length": f"it was cut after {len(result.token_ids)} tokens; raise max_new_tokens",
-                "dead_end": result.error or "no token of this vocabulary could follow",
-            }
-            raise NoValue(f"the answer has no value: {reasons[result.finish_reason]}", result=result)
-    return [result.value for result in results]
+    return [value_of(result) for result in results]
+
+
+def value_of(result: GuidedResult[Any]) -> Any:
+    """The value of a result.
+
+    Raises:
+        NoValue: the answer did not finish, or it could not be read.
+    """
+    if result.value is None and (result.finish_reason != "stop" or result.error is not None):
+        reasons = {
+            "stop": f"it could not be read: {result.error}",
+            "length": f"it was cut after {len(result.token_ids)} tokens; raise max_new_tokens",
+            "dead_end": result.error or "no token of this vocabulary could follow",
+        }
+        raise NoValue(f"the answer has no value: {reasons[result.finish_reason]}", result=result)
+    return result.value

@@ -34,11 +34,12 @@ class extract:  # noqa: N801 - called as a function
         prompt: the prompt, with ``{}`` in the place of the row's text.
         into: the column for the values.
         errors: the column that says why a row has no value; None where it has one.
+        row_column: holds the numbers of rows, from which the seeds of samples are made.
         class_labels: whether one of some texts is a ``ClassLabel``, which holds its number, instead of a text.
         chat: send the prompt as a user's message.
         loading: how a model is loaded that is a name: fields of ``ModelSource`` (``dtype``, ``device`` ...).
         **settings: how rows are answered: fields of ``RowSettings`` (``max_new_tokens``, ``batch_size`` ...). Samples
-            need ``with_indices=True`` of ``map``.
+            need ``with_indices=True`` of ``map``, or ``row_column``.
 
     Raises:
         InvalidConstraint: the constraint is none.
@@ -55,6 +56,7 @@ class extract:  # noqa: N801 - called as a function
         prompt: str = "{}",
         into: str = "value",
         errors: str = "error",
+        row_column: str | None = None,
         class_labels: bool = False,
         chat: bool = False,
         loading: Mapping[str, Any] = MappingProxyType({}),
@@ -66,7 +68,8 @@ class extract:  # noqa: N801 - called as a function
             raise InvalidArgument(f"prompt: expected a text with {{}} in the place of the row's text, got {prompt!r}")
         self._model, self._tokenizer, self._constraint = model, tokenizer, constraint
         self._column, self._prompt, self._into, self._errors = column, prompt, into, errors
-        self._class_labels, self._chat, self._loading = class_labels, chat, dict(loading)
+        self._row_column, self._class_labels, self._chat = row_column, class_labels, chat
+        self._loading = dict(loading)
         self._settings = RowSettings(**settings)
         coerce(constraint)
 
@@ -88,8 +91,12 @@ class extract:  # noqa: N801 - called as a function
             indices: the numbers of the rows, from ``with_indices=True``.
         """
         prompts = [self._prompted(text) for text in batch[self._column]]
+        if self._row_column is not None:
+            indices = batch[self._row_column]
         if indices is None and self._settings.temperature is not None:
-            raise InvalidArgument("temperature: samples need the numbers of rows; call map(..., with_indices=True)")
+            raise InvalidArgument(
+                "temperature: samples need the numbers of rows; call map(..., with_indices=True), or pass row_column"
+            )
         answers = self._answers({"prompt": prompts, "row": indices or range(len(prompts))})
         cells = [
             (None, error) if error is not None else self._cell(value if self._is_json else text)

@@ -8,9 +8,7 @@ answer = chat.bind_tools([get_weather]).invoke("Is it going to rain?")
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -31,17 +29,15 @@ from langchain_core.utils.json import parse_partial_json
 from pydantic import ConfigDict, Field
 
 from ..constraints.coerce import coerce
-from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint, JsonObject, JsonSchema
-from ..errors import InvalidArgument, InvalidConstraint, cause
+from ..constraints.values import JsonObject, JsonSchema
+from ..errors import InvalidArgument, cause
 from ..generation.api import generate
 from ..generation.async_api import agenerate
-from ..generation.chat_prompts import TemplateOptions, prepared
 from ..generation.partial import Partial
-from ..generation.prompts import encoded
 from ..guide import Guide
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.result import GuidedResult
+from .chat_call import ChatCall, ChatSettings, new_call_id
 
 
 class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not read by the type checker
@@ -53,6 +49,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         max_tokens: of each answer.
         temperature: of the samples; None is greedy.
         tool_format: how the model writes its calls, see ``hg.ToolCalls``.
+        describe: whether the format of the answer, or the tools, are described in the chat, see ``hg.describe``.
         chat_template_kwargs: arguments of the chat template.
         generate_kwargs: other arguments of ``hg.generate``.
     """
@@ -64,6 +61,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
     max_tokens: int = Field(default=DEFAULT_MAX_NEW_TOKENS, alias="max_new_tokens")
     temperature: float | None = None
     tool_format: str = "auto"
+    describe: bool = False
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     generate_kwargs: dict[str, Any] = Field(default_factory=dict)
 
@@ -82,6 +80,20 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
     @cached_property
     def _guide(self) -> Guide:
         return Guide(self.tokenizer, self.model)
+
+    @property
+    def _settings(self) -> ChatSettings:
+        return ChatSettings(
+            self.model,
+            self.tokenizer,
+            self._guide,
+            max_new_tokens=self.max_tokens,
+            temperature=self.temperature,
+            tool_format=self.tool_format,
+            describe=self.describe,
+            chat_template_kwargs=self.chat_template_kwargs,
+            generate_kwargs=self.generate_kwargs,
+        )
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         given = super()._get_ls_params(stop=stop, **kwargs)
@@ -191,41 +203,26 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
                 yield chunk
 
 
-class _Call:
+class _Call(ChatCall):
     """One call of the model.
 
     Args:
         chat: the chat model.
         messages: of the chat.
         stop: texts that end a free answer.
-        kwargs: of the call: "response_format", and arguments of ``hg.generate``.
+        kwargs: of the call.
     """
 
     def __init__(self, chat: ChatHFGuided, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]):
-        kwargs = dict(kwargs)
-        constraint = _constraint_of(kwargs, chat.tool_format)
-        options = TemplateOptions(chat.chat_template_kwargs, None, show_tools=True, describe=False)
-        prompt = prepared(chat.tokenizer, as_chat(messages), constraint, options)
-        prompt = replace(prompt, tokens=encoded(chat._guide.vocabulary, prompt, ""))
-        self._prompt, self._name = prompt, chat._name
-        self.positional = chat.model, chat.tokenizer, [prompt], [constraint]
-        self.arguments: dict[str, Any] = {"guide": chat._guide, "max_new_tokens": chat.max_tokens, "progress": False}
-        temperature = kwargs.pop("temperature", chat.temperature)
-        self.arguments |= {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-        if "max_tokens" in kwargs:
-            self.arguments["max_new_tokens"] = kwargs.pop("max_tokens")
-        self._stop = stop or []
-        if stop:
-            self.arguments["stop_strings"] = stop
-        self.arguments |= {**chat.generate_kwargs, **kwargs}
-        self._shown, self._calls = 0, 0
+        super().__init__(chat._settings, as_chat(messages), stop, kwargs)
+        self._name = chat._name
 
     def chat_result(self, result: GuidedResult[Any]) -> ChatResult:
         """The whole answer."""
-        text, calls = self._parts(result)
+        parts = self.parts(result)
         message = AIMessage(
-            content=text,
-            tool_calls=[tool_call(name=call.name, args=call.arguments, id=_call_id()) for call in calls],
+            content=parts.text,
+            tool_calls=[tool_call(name=call.name, args=call.arguments, id=new_call_id()) for call in parts.calls],
             usage_metadata=self._usage(result),
             response_metadata=self._metadata(result),
         )
@@ -233,18 +230,14 @@ class _Call:
 
     def chunks(self, partial: Partial[Any, Any]) -> Iterator[ChatGenerationChunk]:
         """What is new in an answer that is being generated."""
-        text, calls = self._parts(partial.result or partial)
-        new_text = text[self._shown :]
-        new_calls = calls[self._calls :]
-        if new_text or new_calls:
+        parts = self.parts(partial)
+        if parts.new_text or parts.new_calls:
+            first = len(parts.calls) - len(parts.new_calls)
             chunks = [
-                tool_call_chunk(
-                    name=call.name, args=json.dumps(call.arguments), id=_call_id(), index=self._calls + number
-                )
-                for number, call in enumerate(new_calls)
+                tool_call_chunk(name=call.name, args=json.dumps(call.arguments), id=new_call_id(), index=index)
+                for index, call in enumerate(parts.new_calls, first)
             ]
-            yield ChatGenerationChunk(message=AIMessageChunk(content=new_text, tool_call_chunks=chunks))
-        self._shown, self._calls = max(self._shown, len(text)), len(calls)
+            yield ChatGenerationChunk(message=AIMessageChunk(content=parts.new_text, tool_call_chunks=chunks))
         if partial.result is not None:
             last = AIMessageChunk(
                 content="",
@@ -254,17 +247,8 @@ class _Call:
             )
             yield ChatGenerationChunk(message=last)
 
-    def _parts(self, answer: GuidedResult[Any] | Partial[Any, Any]) -> tuple[str, Sequence[Any]]:
-        """The text of an answer, and its calls."""
-        if isinstance(self.positional[3][0], ToolCalls):
-            return ("", ()) if answer.value is None else (answer.value.text, answer.value.calls)
-        text = answer.text
-        for mark in self._stop:
-            text = text.partition(mark)[0]
-        return text, ()
-
     def _usage(self, result: GuidedResult[Any]) -> UsageMetadata:
-        prompt, answer = len(self._prompt.tokens or ()), len(result.token_ids)
+        prompt, answer = self.prompt_tokens, len(result.token_ids)
         return UsageMetadata(input_tokens=prompt, output_tokens=answer, total_tokens=prompt + answer)
 
     def _metadata(self, result: GuidedResult[Any]) -> dict[str, Any]:
@@ -317,25 +301,3 @@ def as_chat(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
         for call in message.get("tool_calls", ()):
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     return chat
-
-
-def _call_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def _constraint_of(kwargs: dict[str, Any], tool_format: str) -> Constraint | None:
-    """The constraint of a call, whose arguments it takes out.
-
-    Raises:
-        InvalidConstraint: tools or a format that are none, or both.
-    """
-    asked = coerce(kwargs.pop("response_format", None))
-    tools, choice = kwargs.pop("tools", None), kwargs.pop("tool_choice", None)
-    parallel = kwargs.pop("parallel_tool_calls", True)
-    if not tools:
-        return asked
-    if asked is not None:
-        raise InvalidConstraint("expected a response_format or tools, got both")
-    if not isinstance(choice, dict):
-        choice = {None: "auto", False: "auto", True: "required", "any": "required"}.get(choice, choice)
-    return ToolCalls(tools, format=tool_format, choice=choice, parallel=parallel)

@@ -104,6 +104,41 @@ def test_samples_are_drawn_by_the_numbers_of_rows(tmp_path: Path) -> None:
     assert [value["tags"] for value in answered["value"]] == [value["tags"] for value in found]
 
 
+def test_a_job_in_parts_continues_and_gives_the_values_of_the_whole(tmp_path: Path) -> None:
+    """A program that maps part after part, stopped by an error in the third, and run again."""
+    table = rows(7).add_column("row", list(range(7)))
+    options: dict[str, Any] = {"column": "text", "temperature": 1.3, "seed": 3, "loading": LOADING}
+    step = extract("demo", constraint=Contact, row_column="row", **options)
+    answered: list[int] = []
+
+    def program(stops_at: int | None) -> datasets.Dataset:
+        def counted(batch: Any) -> Any:
+            answered.extend(batch["row"])
+            assert stops_at not in batch["row"], "stopped"
+            return step(batch)
+
+        parts = [
+            table.shard(4, index, contiguous=True).map(
+                counted,
+                batched=True,
+                batch_size=1,
+                features=step.features(table),
+                cache_file_name=str(tmp_path / f"{index:05d}.arrow"),
+            )
+            for index in range(4)
+        ]
+        return datasets.concatenate_datasets(parts)
+
+    with pytest.raises(AssertionError, match="stopped"):
+        program(stops_at=5)
+    assert answered == [0, 1, 2, 3, 4, 5]
+    answered.clear()
+    in_parts = program(stops_at=None)
+    assert answered == [4, 5, 6], "finished parts are not answered again"
+    whole = mapped(extract("demo", constraint=Contact, **options), table, with_indices=True)
+    assert in_parts[:] == whole[:]
+
+
 NODE: dict[str, Any] = {
     "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
     "$ref": "#/$defs/node",

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pydantic
 from langchain_core.exceptions import OutputParserException
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
@@ -162,6 +162,17 @@ def test_calls_are_valid_and_go_back_into_the_chat(chat: ChatHFGuided) -> None:
     assert json.dumps(call["args"]["city"])[1:-1] in shown and "<tool> dry" in shown
     assert chat.invoke(messages, max_tokens=5).usage_metadata["output_tokens"] == 5
     assert not chat.bind_tools([get_weather], tool_choice="none").invoke("Rain?", max_tokens=20).tool_calls
+
+
+def test_a_described_format_is_a_system_message(chat: ChatHFGuided) -> None:
+    described = ChatHFGuided(**loaded(), describe=True)
+    said = [SystemMessage(hg.describe(Person)), HumanMessage("Who is it?")]
+    expected = chat.with_structured_output(Person, include_raw=True).invoke(said)
+    for model in (described, chat.bind(describe=True)):
+        answer = model.invoke("Who is it?", response_format=Person)
+        assert (answer.text, answer.usage_metadata) == (expected["raw"].text, expected["raw"].usage_metadata)
+    plain = chat.invoke("Who is it?", response_format=Person)
+    assert plain.usage_metadata["input_tokens"] < answer.usage_metadata["input_tokens"]
 
 
 def test_a_free_answer_ends_before_its_stop_text(chat: ChatHFGuided) -> None:

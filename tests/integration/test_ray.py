@@ -22,25 +22,42 @@ SCHEMA = demo.SCHEMAS["person"]
 ROOT = Path(__file__).parents[2]
 
 RUN = """
-import json, sys
+import json, os, sys, time
+from pathlib import Path
 import ray, ray.data
 from hf_guided.integrations.ray import GuidedPredictor
 
-folder, kind = sys.argv[1:]
+folder, kind = Path(sys.argv[1]), sys.argv[2]
 ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)  # one for reading
-ray.data.DataContext.get_current().enable_progress_bars = False
-ray.data.DataContext.get_current().target_min_block_size = 1  # or all rows would be written together, at the end
+context = ray.data.DataContext.get_current()
+context.enable_progress_bars = False
+
+
+class Watched(GuidedPredictor):
+    calls = 0
+
+    def __call__(self, batch):
+        self.calls += 1
+        (folder / "actors" / str(os.getpid())).touch()
+        while not self.may_answer():
+            time.sleep(0.01)
+        return super().__call__(batch)
+
+    def may_answer(self):
+        if kind == "plain":  # both actors answer rows
+            return len(list((folder / "actors").iterdir())) >= 2
+        return self.calls <= 2 or not (folder / "hold").exists()
+
+
 if kind == "kept":
     from ray.data.checkpoint import CheckpointConfig
 
-    ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(
-        id_column="row", checkpoint_path=f"{folder}/checkpoint"
-    )
-rows = ray.data.read_parquet(f"{folder}/rows", override_num_blocks=10)
-settings = json.load(open(f"{folder}/settings.json"))
+    context.checkpoint_config = CheckpointConfig(id_column="row", checkpoint_path=str(folder / "checkpoint"))
+rows = ray.data.read_parquet(str(folder / "rows")).repartition(target_num_rows_per_block=4)
+settings = json.loads((folder / "settings.json").read_text())
 two = ray.data.ActorPoolStrategy(size=2)
-answers = rows.map_batches(GuidedPredictor, fn_constructor_kwargs=settings, batch_size=4, compute=two)
-answers.write_parquet(f"{folder}/answers")
+answers = rows.map_batches(Watched, fn_constructor_kwargs=settings, batch_size=4, compute=two)
+answers.write_parquet(str(folder / "answers"))
 """
 
 
@@ -52,6 +69,7 @@ def prepared(folder: Path, rows: int, **settings: Any) -> list[str]:
     prompts = [demo.EXAMPLES[i % len(demo.EXAMPLES)].prompt for i in range(rows)]
     prompts[1] = ""
     (folder / "rows").mkdir()
+    (folder / "actors").mkdir()
     for first in range(0, rows, 4):
         part = pa.table({"row": range(first, first + 4), "prompt": prompts[first : first + 4]})
         pq.write_table(part, folder / "rows" / f"{first:04d}.parquet")
@@ -80,6 +98,17 @@ def answers_of(folder: Path) -> dict[int, dict[str, Any]]:
     return {row["row"]: row for row in found}
 
 
+def finished_files(folder: Path) -> dict[str, int]:
+    """The files of answers which Ray's checkpoint has, and when each was written."""
+    ids = {file.stem for file in folder.glob("checkpoint/*.parquet") if ".pending" not in file.name}
+    return {name: time_ns for name, time_ns in files(folder).items() if name.rpartition("-")[0] in ids}
+
+
+def files(folder: Path) -> dict[str, int]:
+    """The files of answers, and when each was written."""
+    return {file.name: file.stat().st_mtime_ns for file in folder.glob("answers/*.parquet")}
+
+
 def check(folder: Path, rows: int) -> None:
     done = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     failed = [json.loads(line) for line in (folder / "out.failures.jsonl").read_text().splitlines()]
@@ -96,21 +125,25 @@ def check(folder: Path, rows: int) -> None:
 def test_two_actors_answer_as_batch_does(tmp_path: Path) -> None:
     job = prepared(tmp_path, 24, row_column="row", temperature=1.2, seed=5)
     process = started(tmp_path, "plain")
-    assert process.wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert process.wait(timeout=900) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert len(list((tmp_path / "actors").iterdir())) == 2
     assert main([*job, "--temperature", "1.2", "--seed", "5"]) == 0
     check(tmp_path, 24)
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     job = prepared(tmp_path, 40)
+    (tmp_path / "hold").touch()  # each actor answers two blocks of four rows, and waits
     process = started(tmp_path, "kept")
-    while len(list(tmp_path.glob("answers/*.parquet"))) < 2 and process.poll() is None:
+    while len(finished_files(tmp_path)) < 2 and process.poll() is None:
         time.sleep(0.05)
     assert process.poll() is None, (tmp_path / "log.txt").read_text()[-3000:]
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    before = len(answers_of(tmp_path))
-    assert 0 < before < 40
-    assert started(tmp_path, "kept").wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    before = finished_files(tmp_path)
+    assert 2 <= len(before) <= 4
+    (tmp_path / "hold").unlink()
+    assert started(tmp_path, "kept").wait(timeout=900) == 0, (tmp_path / "log.txt").read_text()[-3000:]
+    assert before.items() <= files(tmp_path).items(), "finished rows are not answered again"
     assert main(job) == 0
     check(tmp_path, 40)

@@ -64,6 +64,8 @@ def test_import_changes_nothing_outside_itself():
     # The parsers of schemas and patterns take a third of a second to import. They are loaded with the first engine.
     heavy = {"hf_guided.automaton.byte_dfa", "hf_guided.automaton.nfa", "hf_guided.regex", "lark"}
     assert not heavy & set(state["new"])
+    frameworks = ("hf_guided.integrations", "datasets", "langchain_core", "llama_index", "ray", "smolagents")
+    assert not [name for name in state["new"] if name.startswith(frameworks)]
     assert "hf_guided.guide" in state["new"]
 
 

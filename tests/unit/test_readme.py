@@ -13,8 +13,10 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import hf_guided as hg
 
@@ -49,24 +51,35 @@ def printed(code: str, names: dict[str, object]) -> str:
 SLOW_PAGES = [f"docs/guides/{name}.md" for name in ("batch", "continuous_batching", "machines", "serving", "tables")]
 
 
+class Package(NamedTuple):
+    """What a page's blocks need beside the default environment, and warnings that this package itself causes."""
+
+    name: str
+    warnings: tuple[str, ...] = ()
+
+
 PACKAGES = {
-    "docs/guides/langchain.md": "langchain_core",
-    "docs/guides/ray.md": "ray",
-    "docs/guides/trl.md": "trl",
-    "docs/guides/ui.md": "gradio",
+    f"docs/guides/{page}.md": package
+    for page, package in {
+        "langchain": Package("langchain_core"),
+        "llamaindex": Package("llama_index.core"),
+        "ray": Package("ray", ("ignore:`use_.* is deprecated:DeprecationWarning:ray.data.context",)),
+        "trl": Package("trl", ("ignore:.*is deprecated and will be removed in v6:FutureWarning",)),
+        "ui": Package("gradio", ("ignore::ResourceWarning",)),  # event loops are left to the garbage collector
+    }.items()
 }
-# Gradio leaves event loops and their sockets to the garbage collector.
-UNCLOSED = {"docs/guides/ui.md": [pytest.mark.filterwarnings("ignore::ResourceWarning")]}
 
 
-@pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed in v6:FutureWarning")  # of TRL's own calls
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW_PAGES) + UNCLOSED.get(page, [])) for page in PAGES],
-)
+def marked(page: str) -> ParameterSet:
+    package = PACKAGES.get(page)
+    filters = [pytest.mark.filterwarnings(line) for line in package.warnings] if package else []
+    return pytest.param(page, marks=[*filters, *[pytest.mark.slow] * (page in SLOW_PAGES)])
+
+
+@pytest.mark.parametrize("page", map(marked, PAGES))
 def test_every_runnable_block_prints_the_shown_output(page):
     if page in PACKAGES:
-        pytest.importorskip(PACKAGES[page], reason="make test-frameworks has it")
+        pytest.importorskip(PACKAGES[page].name, reason="make test-frameworks has it")
     names: dict[str, object] = {"__name__": "example"}
     blocks = list(BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")))
     assert blocks

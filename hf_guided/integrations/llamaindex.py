@@ -1,0 +1,327 @@
+"""A LlamaIndex LLM over a local transformers model, whose answers are always in the format that was asked for.
+
+llm = HFGuidedLLM(model=model, tokenizer=tokenizer)
+person = llm.structured_predict(Person, PromptTemplate("Who is the {role}?"), role="gardener")
+response = llm.chat_with_tools([weather], "Is it going to rain?")
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    LLMMetadata,
+    ToolCallBlock,
+)
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.function_calling import FunctionCallingLLM
+from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.types import PydanticProgramMode
+from pydantic import ConfigDict, Field
+
+from ..errors import InvalidArgument
+from ..generation.api import generate
+from ..generation.async_api import agenerate
+from ..generation.chat_prompts import has_template
+from ..guide import Guide
+from ..options import DEFAULT_MAX_NEW_TOKENS
+from .chat_call import ChatSettings
+from .llamaindex_messages import GrowingValue, LlamaIndexCall, as_chat, value_of_response
+
+_span = get_dispatcher(__name__).span
+
+
+class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is not read by the type checker
+    """An LLM.
+
+    Every call takes ``response_format``, in any form that ``hg.generate`` takes, and other arguments of
+    ``hg.generate``. In responses, ``raw`` has the ``GuidedResult`` ("result"), "finish_reason" and "usage"; in a stream
+    it has the ``Partial`` ("partial").
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer. Without a chat template, only texts can be completed.
+        max_new_tokens: of each answer.
+        temperature: of the samples; None is greedy.
+        context_window: how many tokens a prompt and its answer may have; None is what the model's config says.
+        tool_format: how the model writes its calls, see ``hg.ToolCalls``.
+        describe: whether the format of the answer, or the tools, are described in the chat, see ``hg.describe``.
+        chat_template_kwargs: arguments of the chat template.
+        generate_kwargs: other arguments of ``hg.generate``.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, ignored_types=(cached_property,))
+
+    model: Any = Field(exclude=True)
+    tokenizer: Any = Field(exclude=True)
+    max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
+    temperature: float | None = None
+    context_window: int | None = None
+    tool_format: str = "auto"
+    describe: bool = False
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    generate_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name of this kind of LLM."""
+        return "hf_guided_llm"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """What LlamaIndex has to know about the model."""
+        is_chat_model = has_template(self.tokenizer, self.chat_template_kwargs)
+        window = self.context_window or getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return LLMMetadata(
+            **({} if window is None else {"context_window": window}),
+            num_output=self.max_new_tokens,
+            is_chat_model=is_chat_model,
+            is_function_calling_model=is_chat_model,
+            model_name=getattr(self.model, "name_or_path", "") or type(self.model).__name__,
+        )
+
+    @cached_property
+    def _guide(self) -> Guide:
+        return Guide(self.tokenizer, self.model)
+
+    def _call(self, prompt: Any, kwargs: dict[str, Any]) -> LlamaIndexCall:
+        settings = ChatSettings(
+            self.model,
+            self.tokenizer,
+            self._guide,
+            max_new_tokens=self.max_new_tokens,
+            temperature=self.temperature,
+            tool_format=self.tool_format,
+            describe=self.describe,
+            chat_template_kwargs=self.chat_template_kwargs,
+            generate_kwargs=self.generate_kwargs,
+        )
+        return LlamaIndexCall(settings, prompt, kwargs.pop("stop", None), kwargs)
+
+    # -- chats
+
+    @llm_chat_callback()
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """The answer to a chat.
+
+        Args:
+            messages: of the chat.
+            **kwargs: of this call: ``response_format``, ``stop`` (texts that end a free answer) and arguments of
+                ``hg.generate``.
+
+        Raises:
+            HFGuidedError: see ``hg.generate``.
+        """
+        call = self._call(as_chat(messages), kwargs)
+        [result] = generate(*call.positional, **call.arguments)
+        return call.chat_response(result)
+
+    @llm_chat_callback()
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """As ``chat``."""
+        call = self._call(as_chat(messages), kwargs)
+        [result] = await agenerate(*call.positional, **call.arguments)
+        return call.chat_response(result)
+
+    @llm_chat_callback()
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Iterator[ChatResponse]:
+        """The answer to a chat, while it is generated; arguments and errors as for ``chat``."""
+        call = self._call(as_chat(messages), kwargs)
+        partials = generate(*call.positional, stream=True, **call.arguments)
+        return (call.chat_response(partial) for partial in partials)
+
+    @llm_chat_callback()
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncIterator[ChatResponse]:
+        """As ``stream_chat``."""
+        call = self._call(as_chat(messages), kwargs)
+        partials = agenerate(*call.positional, stream=True, **call.arguments)
+        return (call.chat_response(partial) async for partial in partials)
+
+    # -- texts
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """The answer to a text.
+
+        Args:
+            prompt: the text.
+            formatted: whether the text is the whole prompt. Otherwise it is sent as a user's message, if the tokenizer
+                has a chat template.
+            **kwargs: as for ``chat``.
+
+        Raises:
+            HFGuidedError: see ``hg.generate``.
+        """
+        call = self._call(self._prompt(prompt, formatted), kwargs)
+        [result] = generate(*call.positional, **call.arguments)
+        return call.completion_response(result)
+
+    @llm_completion_callback()
+    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """As ``complete``."""
+        call = self._call(self._prompt(prompt, formatted), kwargs)
+        [result] = await agenerate(*call.positional, **call.arguments)
+        return call.completion_response(result)
+
+    @llm_completion_callback()
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Iterator[CompletionResponse]:
+        """The answer to a text, while it is generated; arguments and errors as for ``complete``."""
+        call = self._call(self._prompt(prompt, formatted), kwargs)
+        partials = generate(*call.positional, stream=True, **call.arguments)
+        return (call.completion_response(partial) for partial in partials)
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> AsyncIterator[CompletionResponse]:
+        """As ``stream_complete``."""
+        call = self._call(self._prompt(prompt, formatted), kwargs)
+        partials = agenerate(*call.positional, stream=True, **call.arguments)
+        return (call.completion_response(partial) async for partial in partials)
+
+    def _prompt(self, text: str, formatted: bool) -> Any:
+        if formatted or not self.metadata.is_chat_model:
+            return text
+        return [{"role": "user", "content": text}]
+
+    # -- structured answers: as_structured_llm calls these methods
+
+    @_span
+    def structured_predict(
+        self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
+    ) -> Any:
+        """An instance of a Pydantic class; the answer is in its format, whatever the model.
+
+        Args:
+            output_cls: the class.
+            prompt: a template of LlamaIndex.
+            llm_kwargs: of the call of the model, as for ``chat``.
+            **prompt_args: the variables of the template.
+
+        Raises:
+            NoValue: the answer did not finish, or a validator of the class refused it.
+            HFGuidedError: see ``hg.generate``.
+        """
+        if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
+            return super().structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
+        call = self.chat if self.metadata.is_chat_model else self.complete
+        return value_of_response(call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)))
+
+    @_span
+    async def astructured_predict(
+        self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
+    ) -> Any:
+        """As ``structured_predict``."""
+        if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
+            return await super().astructured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
+        call = self.achat if self.metadata.is_chat_model else self.acomplete
+        return value_of_response(await call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)))
+
+    @_span
+    def stream_structured_predict(
+        self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
+    ) -> Iterator[Any]:
+        """The answer while it is generated; arguments and errors as for ``structured_predict``.
+
+        Yields:
+            LlamaIndex's ``FlexibleModel`` with the fields that are complete, the others None; then the instance.
+        """
+        if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
+            yield from super().stream_structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
+            return
+        call = self.stream_chat if self.metadata.is_chat_model else self.stream_complete
+        growing = GrowingValue(output_cls)
+        for response in call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)):
+            yield from growing.values(response)
+
+    @_span
+    async def astream_structured_predict(
+        self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
+    ) -> AsyncIterator[Any]:
+        """As ``stream_structured_predict``."""
+        if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
+            streamed: AsyncIterator[Any] = await super().astream_structured_predict(
+                output_cls, prompt, llm_kwargs, **prompt_args
+            )
+            return streamed
+        call = self.astream_chat if self.metadata.is_chat_model else self.astream_complete
+        responses = await call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args))
+        growing = GrowingValue(output_cls)
+        return (value async for response in responses for value in growing.values(response))
+
+    def _structured(
+        self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None, prompt_args: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments of the call for a structured answer: a chat, or a text where there is no chat template."""
+        kwargs = {**(llm_kwargs or {}), "response_format": output_cls}
+        if not self.metadata.is_chat_model:
+            return {"prompt": self._get_prompt(prompt, **prompt_args), "formatted": True, **kwargs}
+        return {"messages": self._extend_messages(prompt.format_messages(llm=self, **prompt_args)), **kwargs}
+
+    # -- tools: chat_with_tools and its siblings call these methods
+
+    def _prepare_chat_with_tools(
+        self,
+        tools: Sequence[Any],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: list[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        tool_choice: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """The arguments of ``chat``.
+
+        Args:
+            tools: LlamaIndex's tools.
+            user_msg: the last message.
+            chat_history: the messages before it.
+            verbose: changes nothing.
+            allow_parallel_tool_calls: whether there may be more than one call.
+            tool_required: whether there must be a call.
+            tool_choice: "auto", "any" or "required", "none", or the name of a tool; None leaves it to tool_required.
+            **kwargs: other arguments of ``chat``.
+        """
+        messages = list(chat_history or [])
+        if user_msg is not None:
+            messages.append(ChatMessage(user_msg) if isinstance(user_msg, str) else user_msg)
+        if tool_choice is None:
+            tool_choice = "required" if tool_required else "auto"
+        return {
+            "messages": messages,
+            "tools": [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools],
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": allow_parallel_tool_calls,
+            **kwargs,
+        }
+
+    def get_tool_calls_from_response(
+        self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
+    ) -> list[ToolSelection]:
+        """The calls of an answer; their arguments are valid against the tools' schemas.
+
+        Args:
+            response: of ``chat_with_tools`` or one of its siblings.
+            error_on_no_tool_call: whether an answer without a call is an error.
+            **kwargs: change nothing.
+
+        Raises:
+            InvalidArgument: the answer has no call.
+        """
+        calls = [block for block in response.message.blocks if isinstance(block, ToolCallBlock)]
+        if not calls and error_on_no_tool_call:
+            raise InvalidArgument(
+                "expected an answer with a call of a tool, got one without; call chat_with_tools(..., "
+                "tool_required=True), or pass error_on_no_tool_call=False"
+            )
+        return [
+            ToolSelection(tool_id=call.tool_call_id, tool_name=call.tool_name, tool_kwargs=call.tool_kwargs)
+            for call in calls
+        ]
