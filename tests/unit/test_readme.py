@@ -85,8 +85,7 @@ def test_every_runnable_block_prints_the_shown_output(page):
     assert blocks
     for block in blocks:
         assert printed(block["code"], names) == block["shown"], block["code"]
-    if page in UNCLOSED:
-        gc.collect()  # here, where its warnings are ignored
+    gc.collect()  # here, where warnings of the page's package are ignored
 
 
 @pytest.mark.parametrize("page", PAGES)
