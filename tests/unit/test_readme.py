@@ -76,7 +76,7 @@ def marked(page: str) -> ParameterSet:
     return pytest.param(page, marks=[*filters, *[pytest.mark.slow] * (page in SLOW_PAGES)])
 
 
-@pytest.mark.parametrize("page", map(marked, PAGES))
+@pytest.mark.parametrize("page", list(map(marked, PAGES)))
 def test_every_runnable_block_prints_the_shown_output(page):
     if page in PACKAGES:
         pytest.importorskip(PACKAGES[page].name, reason="make test-frameworks has it")
