@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import http.client
 import json
 import os
@@ -98,7 +97,6 @@ def shown() -> Iterator[tuple[str, Pace, Page]]:
     url = page.start()
     yield url, pace, page
     page.close()
-    gc.collect()  # here, where its warnings are ignored
 
 
 @pytest.fixture

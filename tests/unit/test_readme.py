@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
 import io
 import re
@@ -65,7 +64,7 @@ PACKAGES = {
         "llamaindex": Package("llama_index.core"),
         "ray": Package("ray", ("ignore:`use_.* is deprecated:DeprecationWarning:ray.data.context",)),
         "trl": Package("trl", ("ignore:.*is deprecated and will be removed in v6:FutureWarning",)),
-        "ui": Package("gradio", ("ignore::ResourceWarning",)),  # event loops are left to the garbage collector
+        "ui": Package("gradio"),
     }.items()
 }
 
@@ -85,7 +84,6 @@ def test_every_runnable_block_prints_the_shown_output(page):
     assert blocks
     for block in blocks:
         assert printed(block["code"], names) == block["shown"], block["code"]
-    gc.collect()  # here, where warnings of the page's package are ignored
 
 
 @pytest.mark.parametrize("page", PAGES)
