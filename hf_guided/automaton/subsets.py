@@ -139,7 +139,8 @@ class _Subsets:
             if len(few) == 1:
                 known = self._id_of(*few)
             else:
-                known = self._id(self._undominated(frozenset().union(*map(self._closure, few))))
+                closures = map(self._closure, sorted(few))  # in order, see ``Dominance.undominated``
+                known = self._id(self._undominated(frozenset().union(*closures)))
             self._of_targets[key] = known
             self._count(len(key))
         return known

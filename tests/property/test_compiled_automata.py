@@ -15,6 +15,7 @@ from hf_guided.automaton import core, nfa, subsets
 from hf_guided.automaton.byte_dfa import ByteDfa, finished
 from hf_guided.automaton.compiled_subsets import compiled_table
 from hf_guided.automaton.core import Core
+from hf_guided.automaton.dominance import Copies, Dominance
 from hf_guided.automaton.fragments import Fragment, Literal, from_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.living_nfa import LivingNfa, Nfa, Table
@@ -140,6 +141,20 @@ def test_work_and_limits_do_not_depend_on_the_compiled_loops(compiled, pattern, 
         monkeypatch.setattr(nfa, "_kept", PieceCache())
         works.append(outcome(lambda meter: listed(regex_dfa(node, meter)), CompileLimits()))
     assert works[0] == works[1] and works[0][2]
+
+
+def test_work_does_not_depend_on_the_order_of_members():
+    """Members in two pieces of one kind: what is found out for some of them saves work for the others."""
+    rows = [[0, 0], [0, 0], [0, 4], [1, 5], [0, 6], [0, 7], [0, 1], [0, 1]]
+    piece = Fragment(np.array(rows), np.array([0, 98, 256]), np.array([2, 3]), frozenset(), nullable=False)
+    one_each, no_ranks = np.arange(2), np.zeros((2, 1), np.int32)
+    works = []
+    for members in ([2, 3, 10, 11], [10, 11, 2, 3]):
+        meter = WorkMeter()
+        made = Dominance(Copies(one_each, no_ranks, one_each, no_ranks), [piece, piece], [2, 8], meter)
+        made.undominated(members)  # type: ignore[arg-type]  # a set's order cannot be chosen
+        works.append(meter.work)
+    assert works[0] == works[1]
 
 
 _UNDER_SANITIZERS = """
