@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,11 @@ def test_work_does_not_depend_on_the_order_of_members():
         made.undominated(members)  # type: ignore[arg-type]  # a set's order cannot be chosen
         works.append(meter.work)
     assert works[0] == works[1]
+
+
+def test_an_array_whose_address_is_kept_is_made_once():
+    """Two threads that need it first would make it twice, and one of the two is freed."""
+    assert not isinstance(vars(Fragment)["is_end"], cached_property)
 
 
 _UNDER_SANITIZERS = """
