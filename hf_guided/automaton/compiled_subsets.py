@@ -16,6 +16,7 @@ from .living_nfa import LivingNfa, Table
 _STEPS_A_CALL = 20_000  # of work between two looks at the limits: less than a millisecond
 _PAUSED = 1
 _NO_MEMORY = -1
+MOST_MEMBERS = (1 << 31) - 1  # of an NFA: the loops keep their numbers as int32
 
 
 class _Arguments(ctypes.Structure):
@@ -36,7 +37,7 @@ def compiled_table(core: Core, nfa: LivingNfa, meter: WorkMeter) -> Table | None
 
     Args:
         core: the compiled loops; other threads run meanwhile.
-        nfa: the NFA.
+        nfa: the NFA, of ``MOST_MEMBERS`` at most.
         meter: counts the work.
 
     Raises:
@@ -48,9 +49,11 @@ def compiled_table(core: Core, nfa: LivingNfa, meter: WorkMeter) -> Table | None
     numbered = () if copies is None else nfa.numbered_pieces
     fragment_at = np.array([numbers.setdefault(piece, len(numbers)) for piece in numbered], np.int32)
     fragments, data = _described(numbers)
-    arrays = [fragments, fragment_of, nfa.targets.astype(np.int32), nfa.firsts, nfa.starts, nfa.skip_starts, nfa.skips]
+    long = (nfa.firsts, nfa.starts, nfa.skip_starts, nfa.skips)  # numpy's own integers are shorter on some platforms
+    arrays = [fragments, fragment_of, nfa.targets.astype(np.int32), *map(_as_int64, long)]
     if copies is not None:
-        arrays += [copies.state_index, copies.piece_index, copies.state_ranks, copies.piece_ranks, fragment_at]
+        arrays += [*map(_as_int64, (copies.state_index, copies.piece_index))]
+        arrays += [copies.state_ranks, copies.piece_ranks, fragment_at]
     addresses: list[int | None] = [array.ctypes.data for array in arrays]
     levels = -1 if copies is None else copies.state_ranks.shape[1]
     arguments = _Arguments(
@@ -65,6 +68,10 @@ def compiled_table(core: Core, nfa: LivingNfa, meter: WorkMeter) -> Table | None
     finally:
         core.subsets_end(handle)
         del data  # the loops read it until now
+
+
+def _as_int64(numbers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(numbers, np.int64)
 
 
 def _described(fragments: Iterable[Fragment | Literal]) -> tuple[np.ndarray, np.ndarray]:

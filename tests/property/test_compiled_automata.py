@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import core, nfa, subsets
 from hf_guided.automaton.byte_dfa import ByteDfa, finished
-from hf_guided.automaton.compiled_subsets import compiled_table
+from hf_guided.automaton.compiled_subsets import MOST_MEMBERS, compiled_table
 from hf_guided.automaton.core import Core
 from hf_guided.automaton.dominance import Copies, Dominance
 from hf_guided.automaton.fragments import Fragment, Literal, from_dfa
@@ -161,6 +162,35 @@ def test_work_does_not_depend_on_the_order_of_members():
 def test_an_array_whose_address_is_kept_is_made_once():
     """Two threads that need it first would make it twice, and one of the two is freed."""
     assert not isinstance(vars(Fragment)["is_end"], cached_property)
+
+
+def living_of(pattern: str) -> LivingNfa:
+    builder = nfa.NfaBuilder(WorkMeter())
+    start, end = builder.state(), builder.state()
+    builder.add(parse_fullmatch(pattern), start, end)
+    return LivingNfa.of(
+        Nfa(builder._states, builder._pieces, builder._skips, builder._repetitions), start, end, WorkMeter()
+    )
+
+
+def test_numbers_too_large_for_the_loops_are_left_to_python(compiled, monkeypatch):
+    """A piece of a thousand states a million times; the end of the NFA has the largest numbers."""
+    huge = Literal(b"a" * 1_000_000)
+    between = [(0, huge, 1)] * 2_200 + [(2, Literal(b"xy"), 1), (2, Literal(b"xyz"), 1)]
+    assert LivingNfa.of(Nfa(3, between, [], []), 2, 1, WorkMeter()).members > MOST_MEMBERS
+    monkeypatch.setattr(core, "CORE", compiled)
+    dfa = subsets.determinize(Nfa(3, between, [], []), 2, 1, WorkMeter())
+    assert dfa.accepts(b"xy") and dfa.accepts(b"xyz") and not dfa.accepts(b"x")
+
+
+def test_integers_of_other_platforms_are_widened(compiled):
+    living = living_of("(a?b{2,9}c|[a-d]{3,12}){1,9}")
+    short = {name: getattr(living, name).astype(np.int32) for name in ("firsts", "starts", "skips", "skip_starts")}
+    assert living.copies is not None
+    copies = living.copies._replace(
+        state_index=living.copies.state_index.astype(np.int32), piece_index=living.copies.piece_index.astype(np.int32)
+    )
+    check_subsets(compiled, replace(living, copies=copies, **short), LIMITS)
 
 
 _UNDER_SANITIZERS = """
