@@ -12,8 +12,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from .look import LOOK
+
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 1  # as in public.h
+_VERSION = 2  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -35,12 +37,12 @@ class Core:
         self.descend = self._function("descend", _N, _A, _A, _A, _A, _N, _N, _N, _A, _A)
         self.add_tokens = self._function("add_tokens", None, _A, _A, _A, _N, _A)
         self.subsets_begin = self._function("subsets_begin", _A, _A)
-        self.subsets_run = self._function("subsets_run", _N, _A, _N, _A)
+        self.subsets_run = self._function("subsets_run", _N, _A, _A)
         self.subsets_measure = self._function("subsets_measure", _N, _A, _A, _A)
         self.subsets_write = self._function("subsets_write", None, _A, _A, _N, _N, _A, _A)
         self.subsets_end = self._function("subsets_end", None, _A)
-        self.minimize = self._function("minimize", _N, _A, _N, _N, _A, _A, _A)
-        self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A)
+        self.minimize = self._function("minimize", _N, _A, _N, _N, _A, _A, _A, LOOK)
+        self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A, _A, _A)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._library, f"hf_guided_{name}")

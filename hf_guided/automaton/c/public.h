@@ -8,4 +8,8 @@
 #endif
 
 /* Of the functions that core.py calls: another number whenever one of them, or what it is given, changes. */
-enum { VERSION = 1 };
+enum { VERSION = 2 };
+
+/* Whether to stop: called now and then by loops whose length is not known beforehand. */
+typedef int32_t (*Look)(void);
+enum { LOOK_AT = 1 << 22 }; /* entries that a loop handles between two looks: about ten milliseconds */
