@@ -143,7 +143,7 @@ def finished(
             table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
     meter.spend_cells((SORTED + 1) * table.size)  # for states of any kind, and with or without the compiled loops
     if core.CORE is not None:
-        return _from_columns(*compiled_minimal(core.CORE, table, accepting, start), byte_class)
+        return _from_columns(*compiled_minimal(core.CORE, table, accepting, start, meter), byte_class)
     labels = np.where(accepting, 2, 1)
     labels[0] = 0
     labels = np.unique(labels, return_inverse=True)[1].reshape(-1)

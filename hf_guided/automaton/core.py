@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+from .look import LOOK
+
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
+_VERSION = 2  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -20,19 +24,25 @@ class Core:
 
     Args:
         library: its file.
+
+    Raises:
+        OSError: it is no library for this platform, or one of another version of the package.
     """
 
     def __init__(self, library: Path):
         self._library = ctypes.CDLL(str(library))  # lets other threads run meanwhile
+        version = getattr(self._library, "hf_guided_version", int)()
+        if version != _VERSION:
+            raise OSError(f"its functions are of version {version}, expected {_VERSION}")
         self.descend = self._function("descend", _N, _A, _A, _A, _A, _N, _N, _N, _A, _A)
         self.add_tokens = self._function("add_tokens", None, _A, _A, _A, _N, _A)
         self.subsets_begin = self._function("subsets_begin", _A, _A)
-        self.subsets_run = self._function("subsets_run", _N, _A, _N, _A)
+        self.subsets_run = self._function("subsets_run", _N, _A, _A)
         self.subsets_measure = self._function("subsets_measure", _N, _A, _A, _A)
         self.subsets_write = self._function("subsets_write", None, _A, _A, _N, _N, _A, _A)
         self.subsets_end = self._function("subsets_end", None, _A)
-        self.minimize = self._function("minimize", _N, _A, _N, _N, _A, _A, _A)
-        self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A)
+        self.minimize = self._function("minimize", _N, _A, _N, _N, _A, _A, _A, LOOK)
+        self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A, _A, _A)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._library, f"hf_guided_{name}")
@@ -40,5 +50,18 @@ class Core:
         return function
 
 
-CORE = Core(LIBRARY) if LIBRARY.exists() else None
+def found(library: Path) -> Core | None:
+    """The functions of a library; None where it is not there, or of no use."""
+    if not library.exists():
+        return None
+    try:
+        return Core(library)
+    except OSError as error:  # left from an earlier version, or built on another platform
+        warnings.warn(
+            f"{library} cannot be used, so masks take longer: {error}; install hf-guided again", RuntimeWarning, 2
+        )
+        return None
+
+
+CORE = found(LIBRARY)
 """None where the library is not there."""

@@ -49,7 +49,7 @@ class Fragment:
         nullable: whether the empty string is in it.
     """
 
-    __slots__ = ("__dict__", "bounds", "ends", "nullable", "start", "states", "table")
+    __slots__ = ("__dict__", "bounds", "ends", "is_end", "nullable", "start", "states", "table")
 
     def __init__(
         self,
@@ -63,6 +63,9 @@ class Fragment:
         self.bounds = np.ascontiguousarray(bounds, np.int64)
         self.ends, self.nullable = ends, nullable
         self.states = len(table)
+        # Made here, not when first needed: two threads would make it twice, and the address of one outlive it.
+        self.is_end = np.zeros(self.states, np.uint8)  # (states,) whether a state is one of ``ends``
+        self.is_end[list(ends)] = 1
 
     @cached_property
     def first(self) -> tuple[Edge, ...]:
@@ -78,13 +81,6 @@ class Fragment:
     def end_bytes(self) -> int:
         """The bytes of the edges from states in which it may end, as bits of a number."""
         return _bits(edge for state in self.ends for edge in self.edges(state))
-
-    @cached_property
-    def is_end(self) -> NDArray[np.uint8]:
-        """(states,) whether a state is one of ``ends``."""
-        flags = np.zeros(self.states, np.uint8)
-        flags[list(self.ends)] = 1
-        return flags
 
     @cached_property
     def addresses(self) -> tuple[int, int, int, int]:

@@ -102,6 +102,11 @@ class WorkMeter:
         self._next_look = 0
         self._allowance = allowance()
 
+    @property
+    def left(self) -> int:
+        """Steps that may still be taken."""
+        return self.limits.max_work - self._already - self.work
+
     def part(self) -> WorkMeter:
         """A meter for a part that other compiles may have too: it counts alone, within the rest of this one.
 

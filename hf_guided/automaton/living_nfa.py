@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,11 @@ class LivingNfa:
     skip_starts: Ints
     numbered_pieces: Sequence[Fragment | Literal]
     copies: Copies | None
+
+    @cached_property
+    def members(self) -> int:
+        """How many states there are, those inside pieces too."""
+        return int(self.firsts[-1]) + self.pieces[-1].states - FIRST if self.pieces else self.states
 
     @classmethod
     def of(cls, nfa: Nfa, start: int, end: int, meter: WorkMeter) -> LivingNfa:

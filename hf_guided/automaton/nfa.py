@@ -220,6 +220,7 @@ class NfaBuilder:
         for i in range(low if high is None else high):
             if i >= low:  # All the exits share what comes after; an exit before the end would not.
                 self.epsilon(start, end)
+            self._meter.look()  # a long text takes few steps, but is read for each copy
             copies.append((self._states, len(self._pieces)))
             start, before = self.state(), start
             add(before, start)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import core
 from .byte_dfa import NOTHING, ByteDfa, finished
-from .compiled_subsets import compiled_table
+from .compiled_subsets import MOST_MEMBERS, compiled_table
 from .dominance import Dominance
 from .fragments import EXIT, FIRST, Edge, Fragment, Literal
 from .limits import EDGES, SUBSET_MEMBERS, WorkMeter
@@ -31,7 +31,8 @@ _SET_STEPS = 8  # of work for each set of states, however small it is
 def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
     """The automaton of all byte strings on a path from ``start`` to ``end``; for ``minimal`` see ``finished``."""
     living = LivingNfa.of(nfa, start, end, meter)
-    table = _Subsets(living, meter).table() if core.CORE is None else compiled_table(core.CORE, living, meter)
+    loops = core.CORE if living.members <= MOST_MEMBERS else None
+    table = _Subsets(living, meter).table() if loops is None else compiled_table(loops, living, meter)
     return NOTHING if table is None else finished(*table, 1, meter, minimal=minimal)
 
 
@@ -139,7 +140,8 @@ class _Subsets:
             if len(few) == 1:
                 known = self._id_of(*few)
             else:
-                known = self._id(self._undominated(frozenset().union(*map(self._closure, few))))
+                closures = map(self._closure, sorted(few))  # in order, see ``Dominance.undominated``
+                known = self._id(self._undominated(frozenset().union(*closures)))
             self._of_targets[key] = known
             self._count(len(key))
         return known

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,8 +16,10 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import core, nfa, subsets
 from hf_guided.automaton.byte_dfa import ByteDfa, finished
-from hf_guided.automaton.compiled_subsets import compiled_table
+from hf_guided.automaton.compiled_minimal import compiled_minimal
+from hf_guided.automaton.compiled_subsets import MOST_MEMBERS, compiled_table
 from hf_guided.automaton.core import Core
+from hf_guided.automaton.dominance import Copies, Dominance
 from hf_guided.automaton.fragments import Fragment, Literal, from_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.living_nfa import LivingNfa, Nfa, Table
@@ -140,6 +145,117 @@ def test_work_and_limits_do_not_depend_on_the_compiled_loops(compiled, pattern, 
         monkeypatch.setattr(nfa, "_kept", PieceCache())
         works.append(outcome(lambda meter: listed(regex_dfa(node, meter)), CompileLimits()))
     assert works[0] == works[1] and works[0][2]
+
+
+def living_of(pattern: str) -> LivingNfa:
+    builder = nfa.NfaBuilder(WorkMeter())
+    start, end = builder.state(), builder.state()
+    builder.add(parse_fullmatch(pattern), start, end)
+    return LivingNfa.of(
+        Nfa(builder._states, builder._pieces, builder._skips, builder._repetitions), start, end, WorkMeter()
+    )
+
+
+@pytest.mark.parametrize("pattern", ["[^a]", "(\\w{2,3}|\\d{3,4}x){1,3}", "(?:[a-c]{0,3}x){0,4}"])
+def test_where_two_limits_are_near_the_same_one_is_reported(compiled, pattern):
+    living = living_of(pattern)
+    for max_states in range(1, 40, 3):
+        for max_work in range(1, 400, 7):
+            check_subsets(compiled, living, CompileLimits(max_work=max_work, max_states=max_states))
+
+
+def test_a_limit_ends_the_loops_at_the_same_step(compiled):
+    living = living_of("(((a?b?){0,40}c?){0,40}d?){0,40}")
+    works = []
+    for make in (
+        lambda meter: subsets._Subsets(living, meter).table(),
+        lambda meter: compiled_table(compiled, living, meter),
+    ):
+        meter = WorkMeter(CompileLimits(max_work=20_000))
+        with pytest.raises(CompileLimitExceeded):
+            make(meter)
+        works.append(meter.work)
+    assert works[0] == works[1]
+
+
+def test_numbers_too_large_for_the_loops_are_left_to_python(compiled, monkeypatch):
+    """A piece of a thousand states a million times; the end of the NFA has the largest numbers."""
+    huge = Literal(b"a" * 1_000_000)
+    between = [(0, huge, 1)] * 2_200 + [(2, Literal(b"xy"), 1), (2, Literal(b"xyz"), 1)]
+    assert LivingNfa.of(Nfa(3, between, [], []), 2, 1, WorkMeter()).members > MOST_MEMBERS
+    monkeypatch.setattr(core, "CORE", compiled)
+    dfa = subsets.determinize(Nfa(3, between, [], []), 2, 1, WorkMeter())
+    assert dfa.accepts(b"xy") and dfa.accepts(b"xyz") and not dfa.accepts(b"x")
+
+
+def test_integers_of_other_platforms_are_widened(compiled):
+    living = living_of("(a?b{2,9}c|[a-d]{3,12}){1,9}")
+    short = {name: getattr(living, name).astype(np.int32) for name in ("firsts", "starts", "skips", "skip_starts")}
+    assert living.copies is not None
+    copies = living.copies._replace(
+        state_index=living.copies.state_index.astype(np.int32), piece_index=living.copies.piece_index.astype(np.int32)
+    )
+    check_subsets(compiled, replace(living, copies=copies, **short), LIMITS)
+
+
+class Clock(WorkMeter):
+    """Says that the time is over when loops look at it."""
+
+    def look(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_minimizing_looks_at_the_clock(compiled):
+    states = np.arange(20_000, dtype=np.int32)
+    table = np.repeat(np.append(0, np.append(states[2:], 0))[:, None], 256, 1)
+    with pytest.raises(KeyboardInterrupt):
+        compiled_minimal(compiled, table, states == states[-1], 1, Clock())
+
+
+def test_loops_that_count_no_work_look_at_the_clock(compiled):
+    """Where many pieces that may end meet many that begin there."""
+    many = 3_000
+    endings = from_dfa(regex_dfa(parse_fullmatch("a+"), WorkMeter()))
+    assert endings is not None
+    between = [(0, endings, 1)] * many + [(2 + i, Literal(b"a%d" % i), 2 + many) for i in range(many)]
+    skips = [(1, 2 + i) for i in range(many)]
+    living = LivingNfa.of(Nfa(many + 3, between, skips, []), 0, many + 2, WorkMeter())
+    clock = Clock()
+    with pytest.raises(KeyboardInterrupt):
+        compiled_table(compiled, living, clock)
+    assert not clock.work  # the loops themselves have looked
+
+
+def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly(compiled):
+    states = 20_000
+    table = np.repeat(np.arange(1, states + 1, dtype=np.int32)[:, None], 256, 1)
+    table[0] = 0
+    table[-257] = np.arange(states - 256, states)
+    table[-256:] = 0
+    table[np.arange(states - 256, states - 1), np.arange(255)] = states - 1
+    began = time.thread_time()
+    columns, which, _, _ = compiled_minimal(compiled, table, np.arange(states) == states - 1, 1, WorkMeter())
+    assert time.thread_time() - began < 2
+    assert len(np.unique(which)) == columns.shape[1] == 256
+
+
+def test_work_does_not_depend_on_the_order_of_members():
+    """Members in two pieces of one kind: what is found out for some of them saves work for the others."""
+    rows = [[0, 0], [0, 0], [0, 4], [1, 5], [0, 6], [0, 7], [0, 1], [0, 1]]
+    piece = Fragment(np.array(rows), np.array([0, 98, 256]), np.array([2, 3]), frozenset(), nullable=False)
+    one_each, no_ranks = np.arange(2), np.zeros((2, 1), np.int32)
+    works = []
+    for members in ([2, 3, 10, 11], [10, 11, 2, 3]):
+        meter = WorkMeter()
+        made = Dominance(Copies(one_each, no_ranks, one_each, no_ranks), [piece, piece], [2, 8], meter)
+        made.undominated(members)  # type: ignore[arg-type]  # a set's order cannot be chosen
+        works.append(meter.work)
+    assert works[0] == works[1]
+
+
+def test_an_array_whose_address_is_kept_is_made_once():
+    """Two threads that need it first would make it twice, and one of the two is freed."""
+    assert not isinstance(vars(Fragment)["is_end"], cached_property)
 
 
 _UNDER_SANITIZERS = """

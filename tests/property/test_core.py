@@ -16,6 +16,7 @@ from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.regex import parse_fullmatch
+from scripts.build_core import NoCompiler, compile_core
 from tests import compiled_core
 from tests.compiled_core import run_under_sanitizers
 
@@ -60,6 +61,21 @@ def test_what_is_found_twice_needs_more_room_than_there_are_nodes(compiled, monk
     monkeypatch.setattr(core, "CORE", compiled)
     nodes, _ = walk.below(np.arange(10), np.full(10, walk.dfa.start))
     assert len(nodes) == sum(range(1, 11)) > len(tokens.trie.byte)
+
+
+def test_a_library_of_another_version_is_not_called(tmp_path):
+    """It may be left from an earlier installation: its functions would read what they are not given."""
+    (tmp_path / "old.c").write_text("int hf_guided_minimize(void) { return 0; }")
+    try:
+        compile_core(tmp_path, tmp_path / "library")
+    except NoCompiler as error:
+        pytest.skip(f"no C compiler: {error}")
+    with pytest.warns(RuntimeWarning, match="of version 0, expected .* install hf-guided again"):
+        assert core.found(tmp_path / "library") is None
+    (tmp_path / "text").write_text("no library")
+    with pytest.warns(RuntimeWarning, match="install hf-guided again"):
+        assert core.found(tmp_path / "text") is None
+    assert core.found(tmp_path / "nothing") is None
 
 
 _UNDER_SANITIZERS = """

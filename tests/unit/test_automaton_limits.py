@@ -126,6 +126,18 @@ def test_time_limit():
         regex_dfa(node, WorkMeter())
 
 
+def test_the_time_holds_where_a_long_text_is_repeated():
+    """Each copy takes two steps of work, and as much time as its text is long."""
+    node = parse_fullmatch("(?:z" + "b" * 20_000 + "){0,3000}c")
+    began = time.thread_time()
+    with (
+        limited(CompilerOptions(cpu_s=0.2)),
+        pytest.raises(CompileLimitExceeded, match="not ready"),
+    ):
+        regex_dfa(node, WorkMeter())
+    assert time.thread_time() - began < 2
+
+
 @pytest.mark.parametrize(
     ("pattern", "inside", "outside"),
     [

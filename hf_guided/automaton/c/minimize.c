@@ -27,7 +27,6 @@ typedef struct {
     int32_t *before, *dirty, *moved, *group_of, *buckets;
     uint8_t *is_dirty;
     Group *groups;
-    int64_t room; /* of buckets */
 } Blocks;
 
 static uint64_t mixed(uint64_t x)
@@ -37,6 +36,11 @@ static uint64_t mixed(uint64_t x)
     x ^= x >> 27;
     x *= UINT64_C(0x81dadef4bc2dd44d);
     return x ^ (x >> 33);
+}
+
+static uint64_t with_next(uint64_t hash, int32_t number)
+{
+    return ((hash ^ (uint32_t)number) * UINT64_C(0x9e3779b97f4a7c15)) ^ (hash >> 29);
 }
 
 static int is_alike(const Blocks *b, int32_t one, int32_t other)
@@ -63,7 +67,7 @@ static int32_t group(Blocks *b)
         const int32_t *row = b->table + b->classes * state;
         uint64_t hash = mixed((uint64_t)b->block_of[state] + 1);
         for (int64_t j = 0; j < b->classes; j++)
-            hash = ((hash ^ (uint32_t)b->block_of[row[j]]) * UINT64_C(0x9e3779b97f4a7c15)) ^ (hash >> 29);
+            hash = with_next(hash, b->block_of[row[j]]);
         uint64_t at = mixed(hash) & (uint64_t)(room - 1);
         int32_t found;
         while ((found = b->buckets[at]) >= 0 &&
@@ -114,7 +118,7 @@ static void choose(Blocks *b, int32_t groups)
             move(b, b->dirty[i], b->groups[b->group_of[i]].to);
 }
 
-static void link(Blocks *b, int32_t state, int32_t block)
+static void enter_block(Blocks *b, int32_t state, int32_t block)
 {
     b->block_of[state] = block;
     b->previous[state] = -1;
@@ -125,7 +129,7 @@ static void link(Blocks *b, int32_t state, int32_t block)
     b->size[block]++;
 }
 
-static void unlink(Blocks *b, int32_t state)
+static void leave_block(Blocks *b, int32_t state)
 {
     const int32_t block = b->block_of[state], next = b->next[state], previous = b->previous[state];
     if (next >= 0)
@@ -150,8 +154,8 @@ static void split(Blocks *b)
         b->head[block] = -1, b->size[block] = 0;
     for (int32_t i = 0; i < b->moved_count; i++) {
         const int32_t state = b->moved[i];
-        unlink(b, state);
-        link(b, state, b->moves_to[state]);
+        leave_block(b, state);
+        enter_block(b, state, b->moves_to[state]);
         for (int64_t at = b->before_begin[state]; at < b->before_begin[state + 1]; at++) {
             const int32_t source = b->before[at];
             if (!b->is_dirty[source]) {
@@ -160,6 +164,22 @@ static void split(Blocks *b)
             }
         }
     }
+}
+
+/* Splits until nothing is dirty; 0 if `look` stopped it. */
+static int is_split(Blocks *b, Look look)
+{
+    int64_t since_look = 0;
+    while (b->dirty_count) {
+        since_look += b->dirty_count * b->classes;
+        if (since_look >= LOOK_AT) {
+            since_look = 0;
+            if (look())
+                return 0;
+        }
+        split(b);
+    }
+    return 1;
 }
 
 /* Finds the states that lead to each but state 0, once each. */
@@ -218,7 +238,7 @@ static int begin(Blocks *b, const uint8_t *accepting)
     b->size[0] = b->size[1] = b->size[2] = 0;
     b->blocks = 3; /* dead, others, accepting */
     for (int32_t state = 0; state < b->states; state++) {
-        link(b, state, !state ? 0 : accepting[state] ? 2 : 1);
+        enter_block(b, state, !state ? 0 : accepting[state] ? 2 : 1);
         b->is_dirty[state] = 1;
         b->dirty[b->dirty_count++] = state;
     }
@@ -243,10 +263,10 @@ static void end(Blocks *b)
  * number     (states) written: the number of each state in the result; one of each number stands first
  * kept       (states) written: a state of each number
  *
- * Returns how many states are left; -1 if there is no memory.
+ * Returns how many states are left; -1 if there is no memory, -2 if `look` stopped it.
  */
 PUBLIC int64_t hf_guided_minimize(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
-                                  int32_t *number, int32_t *kept)
+                                  int32_t *number, int32_t *kept, Look look)
 {
     Blocks b;
     int64_t left = -1;
@@ -255,9 +275,9 @@ PUBLIC int64_t hf_guided_minimize(const int32_t *table, int64_t states, int64_t 
     b.states = (int32_t)states;
     b.classes = classes;
     if (begin(&b, accepting)) {
-        while (b.dirty_count)
-            split(&b);
-        left = 0;
+        left = is_split(&b, look) ? 0 : -2;
+    }
+    if (!left) {
         int32_t *number_of = b.largest; /* of each block */
         for (int32_t block = 0; block < b.blocks; block++)
             number_of[block] = -1;
@@ -274,33 +294,48 @@ PUBLIC int64_t hf_guided_minimize(const int32_t *table, int64_t states, int64_t 
     return left;
 }
 
+static int is_column(const int32_t *table, int64_t classes, const int32_t *number, const int32_t *kept, int64_t left,
+                     int64_t one, int64_t other)
+{
+    for (int64_t state = 0; state < left; state++) {
+        const int32_t *row = table + classes * kept[state];
+        if (number[row[one]] != number[row[other]])
+            return 0;
+    }
+    return 1;
+}
+
 /* The columns of a table that are different, and the table with those alone.
  *
  * table    (states, classes); `number` (states) is the number of each state in the result, `kept` (left) a state of each
  * merged   (left, classes) written; only the first columns of each row, as many as there are different ones
  * column   (classes) written: which of the columns each one is
+ * chosen   (classes) written: for each column in the result the first like it, as many as there are
+ * hash     (classes) written, of each column
  *
  * Returns how many columns there are.
  */
 PUBLIC int64_t hf_guided_merge_columns(const int32_t *table, int64_t classes, const int32_t *number,
-                                       const int32_t *kept, int64_t left, int32_t *merged, int64_t *column)
+                                       const int32_t *kept, int64_t left, int32_t *merged, int64_t *column,
+                                       int64_t *chosen, uint64_t *hash)
 {
     int64_t columns = 0;
+    memset(hash, 0, (size_t)classes * sizeof *hash);
+    for (int64_t state = 0; state < left; state++)
+        for (int64_t i = 0; i < classes; i++)
+            hash[i] = with_next(hash[i], number[table[classes * kept[state] + i]]);
     for (int64_t i = 0; i < classes; i++) {
         column[i] = -1;
-        for (int64_t j = 0; j < columns && column[i] < 0; j++) {
-            int64_t state = 0;
-            while (state < left && merged[classes * state + j] == number[table[classes * kept[state] + i]])
-                state++;
-            if (state == left)
+        for (int64_t j = 0; j < columns && column[i] < 0; j++)
+            if (hash[i] == hash[chosen[j]] && is_column(table, classes, number, kept, left, i, chosen[j]))
                 column[i] = j;
-        }
         if (column[i] >= 0)
             continue;
-        column[i] = columns;
-        for (int64_t state = 0; state < left; state++)
-            merged[classes * state + columns] = number[table[classes * kept[state] + i]];
-        columns++;
+        chosen[columns] = i;
+        column[i] = columns++;
     }
+    for (int64_t state = 0; state < left; state++)
+        for (int64_t j = 0; j < columns; j++)
+            merged[classes * state + j] = number[table[classes * kept[state] + chosen[j]]];
     return columns;
 }

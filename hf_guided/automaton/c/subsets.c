@@ -3,8 +3,9 @@
  * subsets.py explains the construction, dominance.py and inclusion.py what is left out of the sets; here is only what
  * differs. compiled_subsets.py calls these functions:
  *
- *     begin ──► run, until all sets are done; it returns now and then, so that limits can be checked ──► write ──► end
+ *     begin ──► run ──► measure ──► write ──► end
  *
+ * A limit ends the construction at the same step of work as in subsets.py, and `look` ends it between two steps.
  * A set is an ascending array of members, stored once; a map finds its number. Nothing here is shared by two handles,
  * and Python's interpreter is not held.
  */
@@ -18,7 +19,7 @@
 enum { EXIT = 1, FIRST = 2 };                                      /* fragments.py */
 enum { SET_STEPS = 8, EDGES = 8, CELLS = 64, SUBSET_MEMBERS = 64 }; /* limits.py, subsets.py */
 enum { MAX_PAIRS = 2000 };                                         /* inclusion.py */
-enum { DONE = 0, PAUSED = 1, NO_MEMORY = -1 };
+enum { DONE = 0, PAST_LIMIT = 1, NO_MEMORY = -1, STOPPED = -2 }; /* compiled_subsets.py */
 #define CELLS_AT_ONCE ((int64_t)1 << 20)
 #define UNKNOWN (-1)
 
@@ -45,7 +46,8 @@ typedef struct {
     const int64_t *state_index, *piece_index; /* (outer), (pieces) */
     const int32_t *state_ranks, *piece_ranks; /* (outer, levels), (pieces, levels) */
     const int32_t *fragment_at;               /* the fragment of each number in piece_index */
-    int64_t max_states;
+    int64_t max_states, max_work;
+    Look look;
 } Nfa;
 
 typedef struct {
@@ -67,7 +69,8 @@ typedef struct {
 typedef struct {
     uint64_t first_bytes[4], end_bytes[4]; /* sets of bytes */
     uint8_t has_ends, has_pairs;
-    Map pairs; /* of states, what inclusion.py finds: 0 refuted, 1 holds */
+    int64_t copies[2]; /* entered, of those where `opens` is 0 and 1 */
+    Map pairs;         /* of states, what inclusion.py finds: 0 refuted, 1 holds */
 } Facts;
 
 typedef struct {
@@ -87,9 +90,9 @@ typedef struct {
 
 typedef struct {
     Nfa nfa;
-    jmp_buf no_memory;
-    int64_t work, members;
-    int is_begun;
+    jmp_buf ended;
+    int status; /* that it ended with */
+    int64_t work, members, since_look;
     int32_t states, after_count;
     /* sets */
     Ints arena, set_begin, buckets, id_of_set, id_of_targets;
@@ -104,7 +107,7 @@ typedef struct {
     Facts *facts; /* of fragments */
     Map after_piece;
     Todo *todo;
-    int64_t todo_room, todo_used, todo_done;
+    int64_t todo_room, todo_used;
     Row *rows;
     int64_t row_room, row_used;
     /* scratch, each for one function */
@@ -116,6 +119,39 @@ typedef struct {
     int64_t copy_room, kept_room;
 } Subsets;
 
+/* -- limits */
+
+static void end_with(Subsets *s, int status)
+{
+    s->status = status;
+    longjmp(s->ended, 1);
+}
+
+/* Counts entries that a loop handles, also where they are no steps of work. */
+static void handle(Subsets *s, int64_t entries)
+{
+    s->since_look += entries;
+    if (s->since_look < LOOK_AT)
+        return;
+    s->since_look = 0;
+    if (s->nfa.look())
+        end_with(s, STOPPED);
+}
+
+static void spend(Subsets *s, int64_t steps)
+{
+    s->work += steps;
+    if (s->work > s->nfa.max_work)
+        end_with(s, PAST_LIMIT);
+    handle(s, CELLS * steps);
+}
+
+static void check_states(Subsets *s, int64_t states)
+{
+    if (states > s->nfa.max_states)
+        end_with(s, PAST_LIMIT);
+}
+
 /* -- memory */
 
 static void *grown(Subsets *s, void *data, int64_t *room, int64_t needed, size_t each)
@@ -125,7 +161,7 @@ static void *grown(Subsets *s, void *data, int64_t *room, int64_t needed, size_t
     int64_t more = *room * 2 > needed ? *room * 2 : needed + 16;
     void *larger = realloc(data, (size_t)more * each);
     if (!larger)
-        longjmp(s->no_memory, 1);
+        end_with(s, NO_MEMORY);
     *room = more;
     return larger;
 }
@@ -146,7 +182,7 @@ static void *zeroed(Subsets *s, int64_t count, size_t each)
 {
     void *data = calloc((size_t)(count ? count : 1), each);
     if (!data)
-        longjmp(s->no_memory, 1);
+        end_with(s, NO_MEMORY);
     return data;
 }
 
@@ -169,7 +205,7 @@ static int32_t *map_at(Subsets *s, Map *map, int64_t key, int32_t fresh)
         if (!larger.keys || !larger.values) {
             free(larger.keys);
             free(larger.values);
-            longjmp(s->no_memory, 1);
+            end_with(s, NO_MEMORY);
         }
         memset(larger.keys, 0xff, (size_t)larger.room * sizeof *larger.keys);
         for (int64_t i = 0; i < map->room; i++) {
@@ -276,7 +312,7 @@ static int32_t interned(Subsets *s, const int32_t *items, int64_t count)
             !memcmp(s->arena.items + s->set_begin.items[set], items, (size_t)count * sizeof *items))
             return set;
     if (s->arena.used + count > INT32_MAX)
-        longjmp(s->no_memory, 1);
+        end_with(s, NO_MEMORY);
     s->arena.items = grown(s, s->arena.items, &s->arena.room, s->arena.used + count + 1, sizeof *s->arena.items);
     if (count)
         memcpy(s->arena.items + s->arena.used, items, (size_t)count * sizeof *items);
@@ -292,7 +328,8 @@ static int32_t interned(Subsets *s, const int32_t *items, int64_t count)
 static void count_members(Subsets *s, int64_t members)
 {
     s->members += members;
-    s->work += members;
+    check_states(s, s->members / SUBSET_MEMBERS);
+    spend(s, members);
 }
 
 static void put_todo(Subsets *s, int32_t state, int32_t set)
@@ -365,6 +402,7 @@ static int opens(Subsets *s, int64_t piece)
         const int32_t set = closure(s, s->nfa.target[piece]);
         for (int64_t i = s->set_begin.items[set]; i < s->set_begin.items[set + 1]; i++) {
             const int32_t member = s->arena.items[i];
+            handle(s, 1 + s->nfa.starts[member + 1] - s->nfa.starts[member]);
             for (int64_t other = s->nfa.starts[member]; other < s->nfa.starts[member + 1]; other++)
                 for (int word = 0; word < 4; word++)
                     after[word] |= s->facts[s->nfa.fragment_of[other]].first_bytes[word];
@@ -432,7 +470,7 @@ static int includes(Subsets *s, int64_t fragment, int64_t small, int64_t large)
     Facts *facts = s->facts + fragment;
     if (!facts->has_pairs) {
         facts->has_pairs = 1;
-        s->work += 1 + f->states * f->segments / CELLS;
+        spend(s, 1 + f->states * f->segments / CELLS);
     }
     const int32_t known = *map_at(s, &facts->pairs, small * f->states + large, UNKNOWN);
     if (known != UNKNOWN)
@@ -461,7 +499,7 @@ static int includes(Subsets *s, int64_t fragment, int64_t small, int64_t large)
             stack->used = stack_begin;
             return 0;
         }
-        s->work += 1 + f->segments / EDGES;
+        spend(s, 1 + f->segments / EDGES);
         for (int64_t segment = 0; segment < f->segments; segment++) {
             const int32_t mine = f->table[f->segments * ours + segment];
             const int32_t yours = f->table[f->segments * theirs + segment];
@@ -534,7 +572,7 @@ static void add_minimal(Subsets *s, Copy *copies, int64_t count, Ints *members)
     for (int64_t i = 0; i < count; i++) {
         const Copy *copy = copies + i;
         int is_dominated = 0;
-        s->work += kept;
+        spend(s, kept);
         for (int64_t j = 0; j < kept && !is_dominated; j++)
             is_dominated = is_no_later(s->kept + j, copy) && copy_includes(s, copy, s->kept + j);
         if (is_dominated)
@@ -556,7 +594,7 @@ static void undominated(Subsets *s, Ints *members)
     const int64_t count = members->used, levels = s->nfa.levels;
     if (levels < 0 || count < 2)
         return;
-    s->work += count;
+    spend(s, count);
     s->copies = grown(s, s->copies, &s->copy_room, count, sizeof *s->copies);
     for (int64_t i = 0; i < count; i++) {
         const int32_t member = members->items[i];
@@ -599,6 +637,7 @@ static int32_t closure_of_inner(Subsets *s, int64_t member)
     if (is_end(fragment_of(s, piece), inside_of(s, piece, member))) {
         const int32_t after = closure(s, s->nfa.target[piece]);
         reached->used = 0;
+        handle(s, set_size(s, after));
         for (int64_t i = s->set_begin.items[after]; i < s->set_begin.items[after + 1]; i++)
             push(s, reached, s->arena.items[i]);
     } else {
@@ -626,6 +665,7 @@ static int32_t closure(Subsets *s, int64_t member)
         const int32_t here = stack->items[--stack->used];
         if (here == s->nfa.end || leaves(s, here))
             push(s, reached, here);
+        handle(s, s->nfa.skip_starts[here + 1] - s->nfa.skip_starts[here]);
         for (int64_t i = s->nfa.skip_starts[here]; i < s->nfa.skip_starts[here + 1]; i++) {
             const int64_t target = s->nfa.skips[i];
             if (s->seen.items[target] == s->seen_now)
@@ -688,7 +728,8 @@ static int32_t enter(Subsets *s, int64_t piece, int64_t state)
     for (int64_t i = 0; i < inside->used; i++)
         if (!ids[inside->items[i]])
             ids[inside->items[i]] = s->states++;
-    s->work += SET_STEPS + inside->used / EDGES;
+    spend(s, SET_STEPS + inside->used / EDGES);
+    check_states(s, s->states);
     for (int64_t i = 0; i < borders->used; i++) {
         const int32_t border = borders->items[i];
         ids[border] = id_of(s, border == EXIT ? s->nfa.target[piece] : s->nfa.first[piece] - FIRST + border);
@@ -732,6 +773,7 @@ static int32_t id_of_all(Subsets *s, Ints *targets)
         united->used = 0;
         for (int64_t i = 0; i < targets->used; i++) {
             const int32_t set = closure(s, targets->items[i]);
+            handle(s, set_size(s, set));
             for (int64_t j = s->set_begin.items[set]; j < s->set_begin.items[set + 1]; j++)
                 push(s, united, s->arena.items[j]);
         }
@@ -784,6 +826,7 @@ static void sweep(Subsets *s, int32_t state)
         const uint64_t edge = s->edges.items[i];
         for (int cut = cut_of[edge_low(edge)]; cut < cut_of[edge_high(edge) + 1]; cut++)
             begins[cut + 1]++;
+        handle(s, cut_of[edge_high(edge) + 1] - cut_of[edge_low(edge)]);
     }
     for (int cut = 0; cut < count; cut++)
         begins[cut + 1] += begins[cut];
@@ -795,11 +838,12 @@ static void sweep(Subsets *s, int32_t state)
         for (int cut = cut_of[edge_low(edge)]; cut < cut_of[edge_high(edge) + 1]; cut++)
             s->swept.items[filled[cut]++] = edge_target(edge);
     }
-    int64_t sizes[257];
+    int64_t sizes[257], steps = 0;
     for (int cut = 0; cut < count; cut++) {
         sizes[cut] = sorted_once(s->swept.items + begins[cut], begins[cut + 1] - begins[cut]);
-        s->work += sizes[cut];
+        steps += sizes[cut];
     }
+    spend(s, steps);
     for (int cut = 0; cut < count; cut++) {
         if (!sizes[cut])
             continue;
@@ -816,7 +860,7 @@ static void add_rows(Subsets *s, int32_t state, int32_t set)
     edges->used = 0;
     for (int64_t i = s->set_begin.items[set]; i < s->set_begin.items[set + 1]; i++)
         add_edges(s, s->arena.items[i]);
-    s->work += SET_STEPS + set_size(s, set) + edges->used;
+    spend(s, SET_STEPS + set_size(s, set) + edges->used);
     if (edges->used > 1)
         qsort(edges->items, (size_t)edges->used, sizeof *edges->items, ascending_words);
     int64_t kept = 0;
@@ -910,12 +954,11 @@ static void prepare(Subsets *s)
     filled(s, &s->seen_inside, largest, 0);
 }
 
-static int64_t prepared(Subsets *s)
+static int prepared(Subsets *s)
 {
-    if (setjmp(s->no_memory))
-        return NO_MEMORY;
-    prepare(s);
-    return DONE;
+    if (!setjmp(s->ended))
+        prepare(s);
+    return s->status;
 }
 
 /* A construction that has not begun; null if there is no memory. The arrays of `nfa` have to outlive it. */
@@ -926,53 +969,43 @@ PUBLIC Subsets *hf_guided_subsets_begin(const Nfa *nfa)
         return NULL;
     s->nfa = *nfa;
     s->states = 1; /* state 0 is dead */
-    if (prepared(s) == NO_MEMORY) {
+    if (prepared(s) != DONE) {
         hf_guided_subsets_end(s);
         return NULL;
     }
     return s;
 }
 
-/* Goes on for some steps of work, or until there are too many states.
+static void construct(Subsets *s)
+{
+    const int32_t first = closure(s, s->nfa.start);
+    if (set_size(s, first))
+        id_of_set(s, first);
+    for (int64_t i = 0; i < s->todo_used; i++) {
+        const Todo todo = s->todo[i];
+        check_states(s, s->states);
+        add_rows(s, todo.state, todo.set);
+    }
+    check_states(s, s->states);
+}
+
+/* Makes all sets; once.
  *
  * counts  (3) work so far, states, members of all sets; written
  */
-PUBLIC int64_t hf_guided_subsets_run(Subsets *s, int64_t steps, int64_t *counts)
+PUBLIC int64_t hf_guided_subsets_run(Subsets *s, int64_t *counts)
 {
-    const int64_t until = s->work + steps;
-    int64_t status = PAUSED;
-    if (setjmp(s->no_memory))
-        return NO_MEMORY;
-    if (!s->is_begun) {
-        const int32_t first = closure(s, s->nfa.start);
-        if (set_size(s, first))
-            id_of_set(s, first);
-        s->is_begun = 1;
-    }
-    while (s->work < until && s->states <= s->nfa.max_states && s->members / SUBSET_MEMBERS <= s->nfa.max_states) {
-        if (s->todo_done == s->todo_used) {
-            status = DONE;
-            break;
-        }
-        const Todo todo = s->todo[s->todo_done++];
-        add_rows(s, todo.state, todo.set);
-    }
+    if (!setjmp(s->ended))
+        construct(s);
     counts[0] = s->work;
     counts[1] = s->states;
     counts[2] = s->members;
-    return status;
+    return s->status;
 }
 
-/* The classes of bytes of the table, and its size, when all sets are done.
- *
- * byte_class  (256) written
- * counts      (3) rows, columns, and work so far; written
- */
-PUBLIC int64_t hf_guided_subsets_measure(Subsets *s, int64_t *byte_class, int64_t *counts)
+static int64_t find_classes(const Subsets *s, int64_t *byte_class)
 {
     uint8_t is_cut[257] = {0};
-    if (setjmp(s->no_memory))
-        return NO_MEMORY;
     for (int64_t i = 0; i < s->row_used; i++)
         is_cut[s->rows[i].low] = is_cut[s->rows[i].high + 1] = 1;
     for (int64_t piece = 0; piece < s->nfa.pieces; piece++) {
@@ -989,24 +1022,39 @@ PUBLIC int64_t hf_guided_subsets_measure(Subsets *s, int64_t *byte_class, int64_
         classes += byte == 0 || is_cut[byte];
         byte_class[byte] = classes - 1;
     }
-    const int64_t rows = s->states + s->after_count;
-    s->work += 1 + rows * classes / CELLS;
-    /* As many copies of a fragment at once as subsets.py writes. */
+    return classes;
+}
+
+/* Counts the work of the copies: as many of a fragment at once as subsets.py writes. */
+static void count_copies(Subsets *s, int64_t classes)
+{
+    for (int64_t piece = 0; piece < s->nfa.pieces; piece++)
+        if (s->entered[piece] && fragment_of(s, piece)->table)
+            s->facts[s->nfa.fragment_of[piece]].copies[opens(s, piece)]++;
     for (int64_t fragment = 0; fragment < s->nfa.fragment_count; fragment++) {
-        const Fragment *f = s->nfa.fragments + fragment;
-        int64_t copies[2] = {0, 0};
-        const int64_t size = f->states * classes, step = CELLS_AT_ONCE / size > 1 ? CELLS_AT_ONCE / size : 1;
-        for (int64_t piece = 0; f->table && piece < s->nfa.pieces; piece++)
-            if (s->entered[piece] && s->nfa.fragment_of[piece] == fragment)
-                copies[opens(s, piece)]++;
+        const int64_t size = s->nfa.fragments[fragment].states * classes;
+        const int64_t step = CELLS_AT_ONCE / size > 1 ? CELLS_AT_ONCE / size : 1;
         for (int is_open = 0; is_open < 2; is_open++)
-            for (int64_t left = copies[is_open]; left > 0; left -= step)
-                s->work += 1 + 2 * (left < step ? left : step) * size / CELLS;
+            for (int64_t left = s->facts[fragment].copies[is_open]; left > 0; left -= step)
+                spend(s, 1 + 2 * (left < step ? left : step) * size / CELLS);
     }
-    counts[0] = rows;
-    counts[1] = classes;
+}
+
+/* The classes of bytes of the table, and its size, when all sets are done; once.
+ *
+ * byte_class  (256) written
+ * counts      (3) rows, columns, and work so far; written
+ */
+PUBLIC int64_t hf_guided_subsets_measure(Subsets *s, int64_t *byte_class, int64_t *counts)
+{
+    if (!setjmp(s->ended)) {
+        counts[0] = s->states + s->after_count;
+        counts[1] = find_classes(s, byte_class);
+        spend(s, 1 + counts[0] * counts[1] / CELLS);
+        count_copies(s, counts[1]);
+    }
     counts[2] = s->work;
-    return DONE;
+    return s->status;
 }
 
 static void write_copy(const Subsets *s, int64_t piece, const int64_t *byte_class, int64_t classes, int64_t rows,

@@ -7,6 +7,12 @@
 
 #include "public.h"
 
+/* core.py takes no library of another version. */
+PUBLIC int32_t hf_guided_version(void)
+{
+    return VERSION;
+}
+
 /* All living nodes below some nodes of a trie, breadth first.
  *
  * child     (nodes + 1) where each node's children begin
