@@ -29,14 +29,14 @@ test: $(READY)
 test-all: $(READY)
 	$(PYTEST) -m "slow or not slow"
 
-# Ray, LangChain, LlamaIndex, TRL, Gradio: they pin many packages, so they are in an environment of their own, on top of
-# the other one. Gradio leaves event loops and their sockets to the garbage collector, which may run in any later test.
+# Ray, LangChain, LlamaIndex, TRL, Gradio, an S3 server: they pin many packages, so they are in an environment of their
+# own, on top of the other one. Gradio leaves event loops and their sockets to the garbage collector, which may run in any later test.
 FRAMEWORK_TESTS := tests/unit/test_readme.py \
-	$(patsubst %,tests/integration/test_%.py,gradio langchain llamaindex notebooks ray trl)
+	$(patsubst %,tests/integration/test_%.py,batch_s3 gradio langchain llamaindex notebooks ray trl)
 PYTEST_FRAMEWORKS := OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python $(ON_TWO_CORES) -o asyncio_mode=auto \
 	-o asyncio_default_fixture_loop_scope=function --benchmark-disable \
 	-W "ignore:unclosed event loop:ResourceWarning" -W "ignore:unclosed <socket:ResourceWarning" $(FRAMEWORK_TESTS) \
-	-k "gradio or langchain or llamaindex or ray or trl or ui.md or 08_train"
+	-k "s3 or gradio or langchain or llamaindex or ray or trl or ui.md or 08_train"
 test-frameworks: $(FRAMEWORKS)/.hf-guided-ready
 	$(PYTEST_FRAMEWORKS)
 
@@ -76,5 +76,6 @@ SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('pur
 $(FRAMEWORKS)/.hf-guided-ready: $(READY)
 	$(BIN)/python -m venv $(FRAMEWORKS)
 	echo "import site; site.addsitedir('$(SITE)')" > $$($(FRAMEWORKS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
-	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests llama-index-core trl gradio
+	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests llama-index-core trl gradio \
+		s3fs "moto[s3]" flask flask-cors
 	touch $@
