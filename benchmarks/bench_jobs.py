@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,6 +207,12 @@ def killed_run(way: Way, folder: Path, expected: list[Any]) -> dict[str, str]:
     return {"killed_at_row": str(at), "continued_s": f"{seconds:.1f}"}
 
 
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """The rows of results/jobs.csv as a markdown table."""
+    columns = ("way", "seconds", "rows_per_s", "first_rows_after_s", "killed_at_row", "continued_s", "verdict", "load")
+    return markdown_table(list(columns), [[row[name] for name in columns] for row in rows])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000)
@@ -224,7 +230,7 @@ def main() -> None:
                 row |= run(way, Path(scratch), expected)
         rows.append({**row, "distinct_values": str(distinct), "verdict": "same values", "load": load_average()})
         print(json.dumps(rows[-1]), flush=True)
-    print(markdown_table(list(rows[0]), [list(row.values()) for row in rows]))
+    print(table(rows))
     if options.ways == list(WAYS):
         write_csv(RESULTS / "jobs.csv", rows)
 

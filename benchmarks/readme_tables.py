@@ -14,6 +14,7 @@ from benchmarks import (
     bench_decode,
     bench_differential,
     bench_forwards,
+    bench_jobs,
     bench_schemas,
     bench_serve,
     bench_serve_engines,
@@ -111,6 +112,11 @@ def forwards_table(rows: list[Row]) -> str:
     return "\n".join([bench_forwards.table(rows), "", f"{machine(rows[0])}."])
 
 
+def jobs_table(rows: list[Row]) -> str:
+    versions = ", ".join(f"{row['way']} {row['version']}" for row in rows)
+    return "\n".join([bench_jobs.table(rows), "", f"{rows[0]['rows']} rows; {versions}; {machine(rows[0])}."])
+
+
 def models_tables(rows: list[Row]) -> str:
     return "\n\n".join([models_table.table(rows), f"{machine(rows[0])}."])
 
@@ -128,6 +134,7 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "bench_serve_engines": ("serve_engines", serve_engines_table),
     "bench_decode": ("decode", decode_table),
     "bench_forwards": ("forwards", forwards_table),
+    "bench_jobs": ("jobs", jobs_table),
     "bench_models": ("models", models_tables),
 }
 """Of each script: its file in results/, and what writes its table."""
