@@ -138,7 +138,8 @@ def _unsupported(
 ) -> UnsupportedConstraint:
     """The error that lists the losses of the closest backend; those of the others would not help."""
     # Of equals the one tried last: it was to enforce what the others cannot, so its reason is the one that remains.
-    closest, losses = min(reversed(usable), key=lambda choice: len(choice[1]))
+    # But xgrammar only says what it never enforces, and the others say what is too hard about this constraint.
+    closest, losses = min(reversed(usable), key=lambda choice: (len(choice[1]), choice[0] == "xgrammar"))
     subject = f"no backend enforces all of this {constraint.kind}; {closest} is closest"
     if backend != AUTO:
         subject = f"{closest} does not enforce all of this {constraint.kind}"

@@ -126,6 +126,15 @@ def test_explicit_backend() -> None:
     assert caught.value.pointers == ("/properties/a",)
 
 
+def test_of_backends_that_lose_equally_much_the_error_names_the_network() -> None:
+    """The reasons of the network say what is too hard about the schema; it is tried after llguidance."""
+    hard = Loss("/properties/a", "multipleOf", "has too many remainders")
+    known = {**backends(llguidance=[A], automaton=[A], xgrammar=[A]), "network": Fake("network", hard)}
+    with pytest.raises(UnsupportedConstraint, match="network is closest") as caught:
+        choose_backend(JsonSchema({}), "auto", known)
+    assert caught.value.losses == (hard,)
+
+
 def test_error_lists_the_losses_of_the_closest_backend() -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
         choose_backend(JsonSchema({}), "auto", backends(llguidance=[A, B], xgrammar=[A]))
