@@ -162,7 +162,7 @@ def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def wait_for(rows: int, way: Way, process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Return when so many rows are on disk, or the job has ended."""
+    """Return when this number of rows is on disk, or the job has ended."""
     while process.poll() is None and way.written(folder) < rows:
         time.sleep(LOOK_S)
 

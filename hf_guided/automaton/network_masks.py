@@ -138,7 +138,7 @@ class NetworkMasks:
         return self._left(rule, characters(written))
 
     def _left(self, rule: LengthRule, count: int) -> tuple[int, int | None] | None:
-        """As ``_bounds``, where a string has so many characters."""
+        """As ``_bounds``, for a string of ``count`` characters."""
         high = None if rule.high is None else rule.high - count
         low = max(0, rule.low - count)
         return None if not low and (high is None or high >= self._reach) else (low, high)

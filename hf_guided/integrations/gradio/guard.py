@@ -20,7 +20,7 @@ class Guard:
     """Refuses file uploads, large bodies, and requests that were addressed to another host.
 
     Args:
-        app: the server behind it.
+        app: the server that gets the requests that are not refused.
         hosts: names in the Host header that are served; None serves all. A page of another site can make its own name
             point to this machine (DNS rebinding); its requests carry that name.
         max_bytes: the most bytes in a body.
