@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
-from .byte_dfa import ByteDfa, difference, intersection, utf8
+from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
 from .dominance import Repetition
 from .estimate import characters, expected_states
@@ -22,6 +22,7 @@ from .living_nfa import Nfa, Piece
 from .lru_bytes import ByteCache
 from .multiples_dfa import multiples_dfa
 from .piece_cache import CachedPiece, PieceCache
+from .products import difference, intersection, utf8
 from .subsets import determinize
 from .without_words import without_words
 

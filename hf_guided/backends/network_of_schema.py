@@ -1,7 +1,7 @@
 """Builds the network of a schema: the whole of it, or only what a text reaches.
 
 A component that is surely small is built when the first text reaches it: of a large schema a text uses little. What may
-be refused has to be refused before the first token, so all others are built at once, and no rule may be in doubt.
+be refused has to be refused before the first token, so all others are built at once, and those of doubtful rules.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.registers import DifferentItems
 from ..schema.to_network import LongString, RegisteredPositions, Track, names_of
+from ..schema.to_rtn import Inside
 
-_MOST = 100_000  # states and moves of all components that are built later: each takes 20 steps of work, or 100
-_BYTES = 100  # of memory for each of those
+_SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
+_BYTES = 50  # of memory for each
 
 
 def size_of(components: Iterable[Component]) -> int:
@@ -37,35 +38,45 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple
         meter: counts the work of what is built at once.
 
     Returns:
-        None where only the whole network shows that the schema has values, or it may be large.
+        None where arrays or objects without values have to be left out first.
 
     Raises:
         CompileLimitExceeded: a component that is built at once is too large.
     """
-    rtn, later, at_once = Rtn(positions.root, positions.build, meter.limits), 0, []
+    rtn: Rtn[Inside | Track | LongString] = Rtn(positions.root, positions.build, meter.limits)
+    later = 0
+    at_once: list[int] = []
+    in_doubt: list[int] = []
     for inside, content in positions.reached():
-        if not all(map(_has_enough, (*content.arrays, *content.objects))):
-            return None
         size = size_of_content(content)
-        if size is None:
-            at_once.append(rtn.number(positions.callee(*inside[:2])))
+        if size is None or size > _SMALL:
+            at_once.append(rtn.number(positions.callee(inside.position, inside.level)))
         else:
             later += size
-    if later > _MOST:
-        return None
+        for number, automaton in enumerate((*content.arrays, *content.objects)):
+            if not _has_enough(automaton):
+                in_doubt.append(rtn.number(positions.track_at(inside, number)))
     nbytes, states = _BYTES * later, 0
-    for number in at_once:  # grows meanwhile
+    todo = [*dict.fromkeys((*at_once, *in_doubt))]
+    for number in todo:  # grows meanwhile
         component = rtn.built(number, meter)
         states += component.dfa.states
         meter.check_states(states)
         nbytes += size_of([component])
-        at_once += [callee for callee, _ in component.calls if callee >= 0 and isinstance(rtn.name(callee), Track)]
+        # The inside of an array or an object, if it is a component of its own.
+        inside_of = [callee for callee, _ in component.calls if callee >= 0 and isinstance(rtn.name(callee), Track)]
+        todo += [callee for callee in inside_of if callee not in todo]
 
     def rule(number: int) -> Rule | None:
         callees = {callee for callee, _ in rtn[number].calls}
         return _rule(positions, rtn.name(number), lambda name: _one_of(callees, rtn.known_number(name)))
 
-    return Network(rtn, rule, ordered=positions.is_ordered), nbytes
+    network = Network(rtn, rule, ordered=positions.is_ordered)
+    for number in in_doubt:
+        network.reach(number)
+        if not network.rules[number].is_possible(network):
+            return None
+    return network, nbytes
 
 
 def whole_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple[Network, int]:

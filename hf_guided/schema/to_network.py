@@ -175,6 +175,10 @@ class RegisteredPositions(Positions):
         content = self._schema.contents[track.position]
         return [*content.arrays, *content.objects][track.number]
 
+    def track_at(self, inside: Inside, number: int) -> Track:
+        """The track of a position's content automaton, by its number among all of them."""
+        return Track(inside.position, None if inside.level is None else inside.level + 1, number)
+
     def track(self, inner: Inner) -> Track:
         """The track of a content automaton."""
         content = self._schema.contents[inner.slot.position]

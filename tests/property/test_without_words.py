@@ -8,9 +8,9 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.automaton.byte_dfa import difference
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.products import difference
 from hf_guided.automaton.without_words import without_words
 from hf_guided.regex import parse_fullmatch
 
