@@ -277,9 +277,8 @@ class _Values(BaseCumulativeTransformOutputParser[Any]):  # type: ignore[misc]
         if reason is None:  # it is being generated
             return self._begun(answer.text)
         if reason != "stop":
-            raise OutputParserException(
-                f"the answer did not finish: {reason}; raise max_tokens", llm_output=answer.text
-            )
+            why = "length; raise max_tokens" if reason == "length" else metadata.get("error", reason)
+            raise OutputParserException(f"the answer did not finish: {why}", llm_output=answer.text)
         try:
             return self.parse(answer.text)
         except ValueError as error:

@@ -151,6 +151,9 @@ def test_an_answer_without_a_value_is_an_error(chat: ChatHFGuided) -> None:
     assert told["parsed"] is None and "never good enough" in str(told["parsing_error"]) and told["raw"].text
     with pytest.raises(OutputParserException, match="did not finish: length; raise max_tokens"):
         chat.with_structured_output(re.compile("a{300}")).invoke("a", stop=["aaa"])
+    forbidden = {"suppress_tokens": list(range(3, 2048))}
+    with pytest.warns(UserWarning), pytest.raises(OutputParserException, match="did not finish: (?!.*max_tokens)"):
+        ChatHFGuided(**loaded(), generate_kwargs=forbidden).with_structured_output(["yes", "no"]).invoke("Yes?")
     with pytest.raises(OutputParserException, match="never good enough"):
         list(chat.with_structured_output(Never).stream("Yes?"))
     with pytest.raises(hg.BudgetTooSmall):

@@ -23,11 +23,16 @@ class ArrowTable(Table):
 
     Args:
         columns: those that ``fields`` holds, where they are there.
+
+    Raises:
+        ValueError: two columns have one name.
     """
 
     schema: pa.Schema
 
     def __init__(self, columns: Sequence[str]):
+        if len(set(self.schema.names)) != len(self.schema.names):
+            raise ValueError(f"a name stands for two columns: {', '.join(self.schema.names)}")
         self._read = [name for name in columns if name in self.schema.names]
 
     @abstractmethod
