@@ -379,7 +379,7 @@ def test_resuming_with_other_arguments_is_refused(tmp_path: Path) -> None:
     job.agree(tmp_path / "job.json")
     (tmp_path / "rows").write_text("y")
     other = replace(make_job(tmp_path / "rows"), temperature=0.7)
-    with pytest.raises(UsageError, match=r"input_digest was .*; temperature was None, is 0\.7"):
+    with pytest.raises(UsageError, match=r"the content of --input has changed; temperature was None, is 0\.7"):
         other.agree(tmp_path / "job.json")
 
 
