@@ -46,6 +46,17 @@ class Core:
         self.product_write = self._function("product_write", None, _A, _A, _A)
         self.product_end = self._function("product_end", None, _A)
         self.living = self._function("living", _N, _A, _N, _N, _A, _A)
+        self.machine_new = self._function("machine_new", _A, _A)
+        self.machine_end = self._function("machine_end", None, _A)
+        self.machine_bytes = self._function("machine_bytes", _N, _A)
+        self.machine_missing = self._function("machine_missing", _N, _A)
+        self.machine_component = self._function("machine_component", _N, _A, _N, _A)
+        self.machine_table = self._function("machine_table", _N, _A, _N, _N, _A)
+        self.machine_start = self._function("machine_start", _N, _A)
+        self.machine_read = self._function("machine_read", _N, _A, _N, ctypes.c_char_p, _N, _A)
+        self.machine_completed = self._function("machine_completed", _N, _A, _N)
+        self.machine_forced = self._function("machine_forced", _N, _A, _N)
+        self.machine_mask = self._function("machine_mask", _N, _A, _N, _A, _N, _A)
         self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A, _A, _A)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from typing_extensions import override
 
+from ..automaton import core
 from ..automaton.component_tables import ComponentTables
+from ..automaton.frame_machine import FrameMachine
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Frames, Network, Text
 from ..automaton.network_masks import NetworkMasks
@@ -29,7 +31,8 @@ from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
 from .adapter import Build, PortableAdapter
 from .base import CompiledConstraint, Engine
-from .network_of_schema import reachable_network, size_of, whole_network
+from .frame_engine import FrameEngine, FrameMasks
+from .network_of_schema import Built, reachable_network, size_of, whole_network
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,19 +85,25 @@ class NetworkBackend(PortableAdapter):
     def _built(self, positions: RegisteredPositions) -> tuple[Callable[[], Engine], int]:
         meter = WorkMeter(self._limits)
         built = None if self._lacks_bytes else reachable_network(positions, meter)
-        network, nbytes = whole_network(positions, meter) if built is None else built
-        self._check_bytes(network)
-        return self._made(network, nbytes)
+        built = whole_network(positions, meter) if built is None else built
+        self._check_bytes(built.network)
+        return self._made(built)
 
-    def _made(self, network: Network, nbytes: int) -> tuple[Callable[[], Engine], int]:
-        masks = NetworkMasks(network, self._tables, self.vocabulary.token_bytes)
-        new_engine = lambda: NetworkEngine(masks, network, self.vocabulary.token_bytes, [network.start], [0])  # noqa: E731
-        return new_engine, masks.nbytes + nbytes
+    def _made(self, built: Built) -> tuple[Callable[[], Engine], int]:
+        network, token_bytes = built.network, self.vocabulary.token_bytes
+        if core.CORE is not None and not built.has_registers:
+            masks = FrameMasks(FrameMachine(core.CORE, network.components, self._tables))
+            return lambda: FrameEngine.at_start(masks, network, token_bytes), masks.nbytes + built.nbytes
+        registered = NetworkMasks(network, self._tables, token_bytes)
+        return (
+            lambda: NetworkEngine(registered, network, token_bytes, [network.start], [0]),
+            registered.nbytes + built.nbytes,
+        )
 
     @override
     def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
         """Its automata and rules."""
-        network = cast(NetworkEngine, compiled.new_engine()).network
+        network = cast(NetworkEngine | FrameEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):
             network.reach(len(components))
@@ -104,7 +113,7 @@ class NetworkBackend(PortableAdapter):
     @override
     def _unpack(self, packed: PackedNetwork) -> tuple[Callable[[], Engine], int]:
         network = Network(packed.components, packed.rules.get, ordered=packed.ordered)
-        return self._made(network, size_of(packed.components))
+        return self._made(Built(network, size_of(packed.components), bool(packed.rules)))
 
     @cached_property
     def _lacks_bytes(self) -> bytes:

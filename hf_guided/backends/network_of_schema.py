@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
@@ -18,11 +18,25 @@ from ..errors import Loss, UnsupportedConstraint
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.registers import DifferentItems
-from ..schema.to_network import LongString, RegisteredPositions, Track, names_of
+from ..schema.to_network import LongString, RegisteredPositions, Track, long_string, names_of
 from ..schema.to_rtn import Inside
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
 _BYTES = 50  # of memory for each
+
+
+class Built(NamedTuple):
+    """A network.
+
+    Args:
+        network: the network.
+        nbytes: that all of it takes at most.
+        has_registers: whether some component has one.
+    """
+
+    network: Network
+    nbytes: int
+    has_registers: bool
 
 
 def size_of(components: Iterable[Component]) -> int:
@@ -30,8 +44,8 @@ def size_of(components: Iterable[Component]) -> int:
     return sum(6 * component.dfa.nbytes for component in components)
 
 
-def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple[Network, int] | None:
-    """A network of which most components are built later, and the bytes that all of it takes at most.
+def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built | None:
+    """A network of which most components are built later.
 
     Args:
         positions: of the schema.
@@ -44,7 +58,7 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple
         CompileLimitExceeded: a component that is built at once is too large.
     """
     rtn: Rtn[Inside | Track | LongString] = Rtn(positions.root, positions.build, meter.limits)
-    later = 0
+    later, has_registers = 0, False
     at_once: list[int] = []
     in_doubt: list[int] = []
     for inside, content in positions.reached():
@@ -53,7 +67,9 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple
             at_once.append(rtn.number(positions.callee(inside.position, inside.level)))
         else:
             later += size
+        has_registers |= any(map(long_string, content.scalars))
         for number, automaton in enumerate((*content.arrays, *content.objects)):
+            has_registers |= automaton.register is not None
             if not _has_enough(automaton):
                 in_doubt.append(rtn.number(positions.track_at(inside, number)))
     nbytes, states = _BYTES * later, 0
@@ -76,11 +92,11 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple
         network.reach(number)
         if not network.rules[number].is_possible(network):
             return None
-    return network, nbytes
+    return Built(network, nbytes, has_registers)
 
 
-def whole_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple[Network, int]:
-    """A network with all its components, and its bytes.
+def whole_network(positions: RegisteredPositions, meter: WorkMeter) -> Built:
+    """A network with all its components.
 
     Args:
         positions: of the schema; alternatives without any value are left out there.
@@ -107,7 +123,7 @@ def whole_network(positions: RegisteredPositions, meter: WorkMeter) -> tuple[Net
                 raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
             without_values.append(callee)
         if not without_values:
-            return network, size_of(components.values())
+            return Built(network, size_of(components.values()), any(rules.values()))
         positions.leave_out(without_values)
 
 

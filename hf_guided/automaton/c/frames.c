@@ -1,0 +1,605 @@
+/* Reads texts by a network without registers, and finds the tokens that may come: see frame_machine.py.
+ *
+ * A *frame* is a state of a component on top of the frames to return to, which are a *set*. A text may be read in
+ * several ways, so its state is a set too. Equal frames are one, and equal sets. Where a set leads by a byte is kept,
+ * so a text that looks like an earlier one is read by looking up.
+ *
+ * Components, and the tables of what tokens do in a state of one, come from Python: where one is missing, a function
+ * says which, and is called again when it is there.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hash.h"
+#include "public.h"
+
+enum { MOST_FRAMES = 1024, MOST_DEPTH = 10000 }; /* of one text, as in network.py; and of merged frames */
+
+/* What a function returns instead of a set, or of how many there are. */
+enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4 };
+
+typedef struct {
+    int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
+} Trie;
+
+typedef struct {
+    const int32_t *table;      /* (states, classes) */
+    const uint8_t *class_of;   /* (256) */
+    const uint8_t *accepting;  /* (states) */
+    const int64_t *call_begin; /* (states + 1) */
+    const int32_t *calls;      /* the callee, and the state after it */
+    int64_t classes, start;
+} Component;
+
+typedef struct {
+    const uint32_t *words;    /* the tokens that stay, or NULL where they are those of `nodes` */
+    const int32_t *nodes;
+    const int32_t *left;      /* nodes where others leave, those of one state after those of another */
+    const int64_t *left_begin; /* (leaving + 1) */
+    const int32_t *left_in;   /* (leaving) the state */
+    int64_t node_count, leaving;
+} Table;
+
+typedef struct {
+    int32_t component, state, below; /* `below` is a set, 0 for the root's frame */
+} Frame;
+
+typedef struct {
+    int64_t begin;
+    int32_t count, closed, beyond; /* sets: with all that calls and ends lead to; -1 where not known */
+    int8_t completed;
+} Set;
+
+typedef struct {
+    uint64_t key;
+    int32_t value;
+} Pair;
+
+/* From numbers other than 0 to numbers. */
+typedef struct {
+    Pair *pairs;
+    int64_t used, room;
+} Map;
+
+typedef struct {
+    const int64_t *child, *token_start, *token_ids;
+    const uint8_t *byte;
+    Component *components;
+    Table *tables;
+    Frame *frames;
+    Set *sets;
+    int32_t *members;  /* of the sets */
+    int32_t *reached, *todo;
+    int32_t *frame_buckets, *set_buckets;
+    int64_t component_count, component_room, table_count, table_room, frame_count, frame_room, set_count, set_room;
+    int64_t member_count, member_room, reached_room, todo_room, frame_bucket_room, set_bucket_room;
+    Map moves, table_of;
+    int64_t missing; /* a component, or component << 32 | state of a table */
+} Machine;
+
+static int has_room(void *data, int64_t *room, int64_t needed, size_t each)
+{
+    void **array = data, *moved;
+    int64_t larger = *room ? *room : 64;
+    if (needed <= *room)
+        return 1;
+    while (larger < needed)
+        larger *= 2;
+    if (!(moved = realloc(*array, (size_t)larger * each)))
+        return 0;
+    *array = moved;
+    *room = larger;
+    return 1;
+}
+
+static int32_t *map_find(const Map *map, uint64_t key)
+{
+    uint64_t at;
+    if (!map->room)
+        return NULL;
+    for (at = mixed(key) & (uint64_t)(map->room - 1); map->pairs[at].key; at = (at + 1) & (uint64_t)(map->room - 1))
+        if (map->pairs[at].key == key)
+            return &map->pairs[at].value;
+    return NULL;
+}
+
+static int map_put(Map *map, uint64_t key, int32_t value)
+{
+    uint64_t at;
+    if (2 * (map->used + 1) > map->room) {
+        Map larger = {NULL, 0, map->room ? 2 * map->room : 256};
+        if (!(larger.pairs = calloc((size_t)larger.room, sizeof *larger.pairs)))
+            return 0;
+        for (int64_t i = 0; i < map->room; i++)
+            if (map->pairs[i].key)
+                map_put(&larger, map->pairs[i].key, map->pairs[i].value);
+        free(map->pairs);
+        *map = larger;
+    }
+    for (at = mixed(key) & (uint64_t)(map->room - 1); map->pairs[at].key; at = (at + 1) & (uint64_t)(map->room - 1))
+        ;
+    map->pairs[at] = (Pair){key, value};
+    map->used++;
+    return 1;
+}
+
+static uint64_t frame_hash(const Frame *frame)
+{
+    return mixed(mixed((uint64_t)(uint32_t)frame->component << 32 | (uint32_t)frame->state) ^ (uint32_t)frame->below);
+}
+
+static uint64_t set_hash(const int32_t *items, int64_t count)
+{
+    uint64_t hash = (uint64_t)count;
+    for (int64_t i = 0; i < count; i++)
+        hash = mixed(hash ^ (uint32_t)items[i]);
+    return hash;
+}
+
+/* New buckets for `count` things, twice as many at least; NULL if there is no memory. */
+static int32_t *fresh_buckets(int64_t *room, int64_t count)
+{
+    int32_t *buckets;
+    int64_t larger = *room ? *room : 64;
+    while (larger < 4 * count)
+        larger *= 2;
+    if ((buckets = malloc((size_t)larger * sizeof *buckets))) {
+        memset(buckets, 0xff, (size_t)larger * sizeof *buckets);
+        *room = larger;
+    }
+    return buckets;
+}
+
+static int32_t frame_of(Machine *m, Frame frame)
+{
+    uint64_t at;
+    int32_t found;
+    if (2 * (m->frame_count + 1) > m->frame_bucket_room) {
+        int32_t *buckets = fresh_buckets(&m->frame_bucket_room, m->frame_count + 1);
+        if (!buckets)
+            return NO_MEMORY;
+        free(m->frame_buckets);
+        m->frame_buckets = buckets;
+        for (int32_t i = 0; i < m->frame_count; i++) {
+            at = frame_hash(m->frames + i) & (uint64_t)(m->frame_bucket_room - 1);
+            while (buckets[at] >= 0)
+                at = (at + 1) & (uint64_t)(m->frame_bucket_room - 1);
+            buckets[at] = i;
+        }
+    }
+    at = frame_hash(&frame) & (uint64_t)(m->frame_bucket_room - 1);
+    while ((found = m->frame_buckets[at]) >= 0) {
+        const Frame *other = m->frames + found;
+        if (other->component == frame.component && other->state == frame.state && other->below == frame.below)
+            return found;
+        at = (at + 1) & (uint64_t)(m->frame_bucket_room - 1);
+    }
+    if (!has_room(&m->frames, &m->frame_room, m->frame_count + 1, sizeof *m->frames))
+        return NO_MEMORY;
+    m->frames[m->frame_count] = frame;
+    return m->frame_buckets[at] = (int32_t)m->frame_count++;
+}
+
+/* The set of some frames, which are sorted here. */
+static int32_t set_of(Machine *m, int32_t *items, int64_t count)
+{
+    uint64_t at, hash;
+    int32_t found;
+    for (int64_t i = 1; i < count; i++) { /* few, and mostly sorted */
+        const int32_t item = items[i];
+        int64_t j = i;
+        for (; j && items[j - 1] > item; j--)
+            items[j] = items[j - 1];
+        items[j] = item;
+    }
+    if (2 * (m->set_count + 1) > m->set_bucket_room) {
+        int32_t *buckets = fresh_buckets(&m->set_bucket_room, m->set_count + 1);
+        if (!buckets)
+            return NO_MEMORY;
+        free(m->set_buckets);
+        m->set_buckets = buckets;
+        for (int32_t i = 0; i < m->set_count; i++) {
+            at = set_hash(m->members + m->sets[i].begin, m->sets[i].count) & (uint64_t)(m->set_bucket_room - 1);
+            while (buckets[at] >= 0)
+                at = (at + 1) & (uint64_t)(m->set_bucket_room - 1);
+            buckets[at] = i;
+        }
+    }
+    hash = set_hash(items, count);
+    at = hash & (uint64_t)(m->set_bucket_room - 1);
+    while ((found = m->set_buckets[at]) >= 0) {
+        const Set *other = m->sets + found;
+        if (other->count == count && !memcmp(m->members + other->begin, items, (size_t)count * sizeof *items))
+            return found;
+        at = (at + 1) & (uint64_t)(m->set_bucket_room - 1);
+    }
+    if (!has_room(&m->sets, &m->set_room, m->set_count + 1, sizeof *m->sets) ||
+        !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
+        return NO_MEMORY;
+    m->sets[m->set_count] = (Set){m->member_count, (int32_t)count, -1, -1, -1};
+    memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
+    m->member_count += count;
+    return m->set_buckets[at] = (int32_t)m->set_count++;
+}
+
+static int is_loaded(Machine *m, int64_t component)
+{
+    if (component < m->component_count && m->components[component].table)
+        return 1;
+    m->missing = component;
+    return 0;
+}
+
+/* The frame at the start of a component. */
+static int32_t entered(Machine *m, int32_t component, int32_t below)
+{
+    if (!is_loaded(m, component))
+        return NEEDS_COMPONENT;
+    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below});
+}
+
+/* The set of these frames and of those that calls and the ends of components lead to. */
+static int32_t closed(Machine *m, int32_t set)
+{
+    int64_t count = m->sets[set].count, done = 0;
+    int32_t found;
+    if (m->sets[set].closed >= 0)
+        return m->sets[set].closed;
+    if (!has_room(&m->reached, &m->reached_room, count + 1, sizeof *m->reached))
+        return NO_MEMORY;
+    memcpy(m->reached, m->members + m->sets[set].begin, (size_t)count * sizeof *m->reached);
+    for (; done < count; done++) {
+        const Frame frame = m->frames[m->reached[done]];
+        const Component component = m->components[frame.component];
+        const int64_t begin = component.call_begin[frame.state], end = component.call_begin[frame.state + 1];
+        const int64_t more = component.accepting[frame.state] ? m->sets[frame.below].count : 0;
+        for (int64_t i = 0; i < more + end - begin; i++) {
+            int64_t known = 0;
+            if (i < more) {
+                found = m->members[m->sets[frame.below].begin + i];
+            } else {
+                const int32_t *call = component.calls + 2 * (begin + i - more);
+                int32_t after = frame_of(m, (Frame){frame.component, call[1], frame.below});
+                int32_t below = after < 0 ? after : set_of(m, &after, 1);
+                found = below < 0 ? below : entered(m, call[0], below);
+            }
+            if (found < 0)
+                return found;
+            while (known < count && m->reached[known] != found)
+                known++;
+            if (known < count)
+                continue;
+            if (count >= MOST_FRAMES)
+                return TOO_MANY;
+            if (!has_room(&m->reached, &m->reached_room, count + 1, sizeof *m->reached))
+                return NO_MEMORY;
+            m->reached[count++] = found;
+        }
+    }
+    if ((found = set_of(m, m->reached, count)) >= 0) {
+        m->sets[set].closed = found;
+        m->sets[found].closed = found;
+    }
+    return found;
+}
+
+static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t depth);
+
+/* One frame instead of some that differ only in where they return to. */
+static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int32_t depth)
+{
+    const Frame frame = m->frames[items[0]];
+    int32_t *below = NULL, set;
+    int64_t total = 0, used = 0;
+    for (int64_t i = 0; i < count; i++)
+        total += m->sets[m->frames[items[i]].below].count;
+    if (!(below = malloc((size_t)total * sizeof *below)))
+        return NO_MEMORY;
+    for (int64_t i = 0; i < count; i++) {
+        const Set *under = m->sets + m->frames[items[i]].below;
+        for (int64_t j = 0; j < under->count; j++) {
+            const int32_t item = m->members[under->begin + j];
+            int64_t known = 0;
+            while (known < used && below[known] != item)
+                known++;
+            if (known == used)
+                below[used++] = item;
+        }
+    }
+    set = depth < MOST_DEPTH ? merged(m, below, used, depth + 1) : TOO_MANY;
+    free(below);
+    return set < 0 ? set : frame_of(m, (Frame){frame.component, frame.state, set});
+}
+
+/* The set of some frames, in which those that differ only in where they return to are one. */
+static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t depth)
+{
+    int32_t *left, *alike, *result, found = 0;
+    int64_t used = 0;
+    if (!(left = malloc((size_t)(3 * count + 1) * sizeof *left)))
+        return NO_MEMORY;
+    alike = left + count;
+    result = alike + count;
+    memcpy(left, items, (size_t)count * sizeof *left);
+    for (int64_t i = 0; i < count && found >= 0; i++) {
+        const Frame *frame;
+        int64_t same = 0, known = 0;
+        if (left[i] < 0)
+            continue;
+        frame = m->frames + left[i];
+        for (int64_t j = i; j < count; j++) {
+            const Frame *other = left[j] < 0 ? NULL : m->frames + left[j];
+            if (other && other->component == frame->component && other->state == frame->state &&
+                !other->below == !frame->below) {
+                alike[same++] = left[j];
+                left[j] = -1;
+            }
+        }
+        found = same == 1 ? alike[0] : merged_frame(m, alike, same, depth);
+        while (known < used && result[known] != found)
+            known++;
+        if (known == used)
+            result[used++] = found;
+    }
+    found = found < 0 ? found : set_of(m, result, used);
+    free(left);
+    return found;
+}
+
+/* The set after a byte; 0 if there is none. */
+static int32_t after(Machine *m, int32_t set, uint8_t byte)
+{
+    const uint64_t key = (uint64_t)set << 8 | byte;
+    const int32_t *known = map_find(&m->moves, key);
+    int32_t whole, found, count = 0;
+    if (known)
+        return *known;
+    if ((whole = closed(m, set)) < 0)
+        return whole;
+    if (!has_room(&m->todo, &m->todo_room, m->sets[whole].count, sizeof *m->todo))
+        return NO_MEMORY;
+    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+        const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
+        const Component *component = m->components + frame.component;
+        const int32_t state = component->table[component->classes * frame.state + component->class_of[byte]];
+        if (state) {
+            if ((found = frame_of(m, (Frame){frame.component, state, frame.below})) < 0)
+                return found;
+            m->todo[count++] = found;
+        }
+    }
+    found = count ? merged(m, m->todo, count, 0) : 0;
+    if (found >= 0 && !map_put(&m->moves, key, found))
+        return NO_MEMORY;
+    return found;
+}
+
+/* A machine without components.
+ *
+ * trie  of the vocabulary; its arrays have to live as long
+ *
+ * Returns NULL if there is no memory.
+ */
+PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
+{
+    Machine *m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->child = (const int64_t *)(intptr_t)trie->child;
+    m->byte = (const uint8_t *)(intptr_t)trie->byte;
+    m->token_start = (const int64_t *)(intptr_t)trie->token_start;
+    m->token_ids = (const int64_t *)(intptr_t)trie->token_ids;
+    if (set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
+        free(m);
+        return NULL;
+    }
+    return m;
+}
+
+PUBLIC void hf_guided_machine_end(Machine *m)
+{
+    void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
+                      m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+}
+
+/* Bytes that a machine holds. */
+PUBLIC int64_t hf_guided_machine_bytes(const Machine *m)
+{
+    return m->component_room * (int64_t)sizeof(Component) + m->table_room * (int64_t)sizeof(Table) +
+           m->frame_room * (int64_t)sizeof(Frame) + m->set_room * (int64_t)sizeof(Set) +
+           (m->member_room + m->frame_bucket_room + m->set_bucket_room) * 4 +
+           (m->moves.room + m->table_of.room) * (int64_t)sizeof(Pair);
+}
+
+/* What is missing, after a function has said so. */
+PUBLIC int64_t hf_guided_machine_missing(const Machine *m)
+{
+    return m->missing;
+}
+
+/* Adds a component, whose arrays have to live as long. Returns 0, or that there is no memory. */
+PUBLIC int64_t hf_guided_machine_component(Machine *m, int64_t number, const Component *component)
+{
+    const int64_t count = m->component_count;
+    if (!has_room(&m->components, &m->component_room, number + 1, sizeof *m->components))
+        return NO_MEMORY;
+    if (number >= count) {
+        memset(m->components + count, 0, (size_t)(number + 1 - count) * sizeof *m->components);
+        m->component_count = number + 1;
+    }
+    m->components[number] = *component;
+    return 0;
+}
+
+static uint64_t table_key(int64_t component, int64_t state)
+{
+    return ((uint64_t)component << 32 | (uint64_t)state) + 1;
+}
+
+/* Adds the table of a state, whose arrays have to live as long. Returns 0, or that there is no memory. */
+PUBLIC int64_t hf_guided_machine_table(Machine *m, int64_t component, int64_t state, const Table *table)
+{
+    if (!has_room(&m->tables, &m->table_room, m->table_count + 1, sizeof *m->tables) ||
+        !map_put(&m->table_of, table_key(component, state), (int32_t)m->table_count))
+        return NO_MEMORY;
+    m->tables[m->table_count++] = *table;
+    return 0;
+}
+
+/* The set of a text without a byte: the start of component 0. */
+PUBLIC int64_t hf_guided_machine_start(Machine *m)
+{
+    int32_t frame = entered(m, 0, 0);
+    return frame < 0 ? frame : set_of(m, &frame, 1);
+}
+
+/* Reads some bytes.
+ *
+ * set       before them
+ * progress  (2) written: how many were read before something was missing, or did not fit; and the set after those
+ *
+ * Returns that set; 0 if the next byte does not fit, or what is missing.
+ */
+PUBLIC int64_t hf_guided_machine_read(Machine *m, int64_t set, const uint8_t *bytes, int64_t count, int64_t *progress)
+{
+    progress[1] = set;
+    for (progress[0] = 0; progress[0] < count; progress[0]++) {
+        const int32_t next = after(m, (int32_t)progress[1], bytes[progress[0]]);
+        if (next <= 0)
+            return next;
+        progress[1] = next;
+    }
+    return progress[1];
+}
+
+/* Whether a text may end: 1, 0, or what is missing. */
+PUBLIC int64_t hf_guided_machine_completed(Machine *m, int64_t set)
+{
+    const int32_t whole = closed(m, (int32_t)set);
+    if (whole < 0)
+        return whole;
+    if (m->sets[whole].completed < 0) {
+        m->sets[whole].completed = 0;
+        for (int32_t i = 0; i < m->sets[whole].count; i++) {
+            const Frame *frame = m->frames + m->members[m->sets[whole].begin + i];
+            if (!frame->below && m->components[frame->component].accepting[frame->state])
+                m->sets[whole].completed = 1;
+        }
+    }
+    return m->sets[whole].completed;
+}
+
+/* The one byte that may come; 256 if there are several, or none, or what is missing. */
+PUBLIC int64_t hf_guided_machine_forced(Machine *m, int64_t set)
+{
+    const int32_t whole = closed(m, (int32_t)set);
+    int64_t only = 256;
+    if (whole < 0)
+        return whole;
+    for (int byte = 0; byte < 256; byte++)
+        for (int32_t i = 0; i < m->sets[whole].count; i++) {
+            const Frame *frame = m->frames + m->members[m->sets[whole].begin + i];
+            const Component *component = m->components + frame->component;
+            if (component->table[component->classes * frame->state + component->class_of[byte]]) {
+                if (only < 256)
+                    return 256;
+                only = byte;
+                break;
+            }
+        }
+    return only;
+}
+
+static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
+{
+    for (int64_t at = m->token_start[node]; at < m->token_start[node + 1]; at++)
+        words[m->token_ids[at] >> 5] |= (uint32_t)1 << (m->token_ids[at] & 31);
+}
+
+/* Adds the tokens below a node at which a text is in a set. Returns 0, or what is missing. */
+static int64_t follow(Machine *m, int32_t node, int32_t set, uint32_t *words, int32_t *stack)
+{
+    int64_t depth = 1;
+    stack[0] = node, stack[1] = set;
+    while (depth) {
+        depth--;
+        node = stack[2 * depth], set = stack[2 * depth + 1];
+        for (int64_t child = m->child[node]; child < m->child[node + 1]; child++) {
+            const int32_t next = after(m, set, m->byte[child]);
+            if (next < 0)
+                return next;
+            if (!next)
+                continue;
+            add_tokens(m, (int32_t)child, words);
+            if (m->child[child] < m->child[child + 1]) {
+                stack[2 * depth] = (int32_t)child, stack[2 * depth + 1] = next;
+                depth++;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The set of where a frame leads without a byte, itself aside. */
+static int32_t beyond(Machine *m, int32_t frame)
+{
+    int32_t set = set_of(m, &frame, 1), whole, count = 0;
+    if (set < 0 || m->sets[set].beyond >= 0)
+        return set < 0 ? set : m->sets[set].beyond;
+    if ((whole = closed(m, set)) < 0)
+        return whole;
+    if (!has_room(&m->todo, &m->todo_room, m->sets[whole].count, sizeof *m->todo))
+        return NO_MEMORY;
+    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+        const int32_t item = m->members[m->sets[whole].begin + i];
+        if (item != frame)
+            m->todo[count++] = item;
+    }
+    whole = set_of(m, m->todo, count);
+    if (whole >= 0)
+        m->sets[set].beyond = whole;
+    return whole;
+}
+
+/* Writes the mask of the tokens that may come after a text.
+ *
+ * words       (word_count) written; undefined where something is missing
+ * stack       (stack_room) scratch: two for each node that has an ancestor in common with another one on the way
+ *
+ * Returns 0, or what is missing.
+ */
+PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack)
+{
+    const int32_t whole = closed(m, (int32_t)set);
+    if (whole < 0)
+        return whole;
+    memset(words, 0, (size_t)word_count * sizeof *words);
+    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+        const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
+        const int32_t *number = map_find(&m->table_of, table_key(frame.component, frame.state));
+        const Table *table;
+        if (!number) {
+            m->missing = (int64_t)frame.component << 32 | frame.state;
+            return NEEDS_TABLE;
+        }
+        table = m->tables + *number;
+        for (int64_t j = 0; table->words && j < word_count; j++)
+            words[j] |= table->words[j];
+        for (int64_t j = 0; !table->words && j < table->node_count; j++)
+            add_tokens(m, table->nodes[j], words);
+        for (int64_t j = 0; j < table->leaving; j++) {
+            int32_t here = frame_of(m, (Frame){frame.component, table->left_in[j], frame.below}), onwards;
+            if (here < 0 || (onwards = beyond(m, here)) < 0)
+                return here < 0 ? here : onwards;
+            for (int64_t at = table->left_begin[j]; onwards && at < table->left_begin[j + 1]; at++) {
+                const int64_t status = follow(m, table->left[at], onwards, words, stack);
+                if (status)
+                    return status;
+            }
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,142 @@
+"""The engine of networks without registers, by compiled loops: see automaton/frame_machine.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..automaton.frame_machine import FrameMachine
+from ..automaton.lru_bytes import ByteCache
+from ..automaton.network import Network
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_MASK_BYTES = 2 * 2**20  # of the masks kept
+
+
+class _Mask(NamedTuple):
+    words: NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        return self.words.nbytes + 512
+
+
+class FrameMasks:
+    """A machine, and the masks of its sets that were used last; thread safe."""
+
+    def __init__(self, machine: FrameMachine):
+        self.machine = machine
+        self._masks: ByteCache[_Mask] = ByteCache(_MASK_BYTES)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held at most, the components aside."""
+        return self.machine.nbytes + _MASK_BYTES
+
+    def of(self, number: int) -> NDArray[np.int32]:
+        """(words,) int32: the tokens that may come; the machine's lock is held."""
+        key = self.machine.generation, number
+        known = self._masks.get(key)
+        if known is None:
+            known = _Mask(self.machine.mask(number))
+            self._masks.put(key, known)
+        return known.words
+
+
+class FrameEngine:
+    """One position.
+
+    Args:
+        masks: shared by all engines of the constraint.
+        network: what the machine reads.
+        token_bytes: of each token.
+        numbers: of the sets, one per prefix, the start first.
+        taken: the tokens so far, one less.
+        generation: of the machine, for which the numbers are valid.
+    """
+
+    def __init__(
+        self,
+        masks: FrameMasks,
+        network: Network,
+        token_bytes: Sequence[bytes | None],
+        numbers: list[int],
+        taken: list[int],
+        generation: int,
+    ):
+        self._masks, self._machine, self.network, self._token_bytes = masks, masks.machine, network, token_bytes
+        self._numbers, self._taken, self._generation = numbers, taken, generation
+
+    @classmethod
+    def at_start(cls, masks: FrameMasks, network: Network, token_bytes: Sequence[bytes | None]) -> FrameEngine:
+        """Before the first token."""
+        with masks.machine.lock:
+            return cls(masks, network, token_bytes, [masks.machine.start], [], masks.machine.generation)
+
+    def _here(self) -> int:
+        """The number of the set; the machine's lock is held."""
+        machine = self._machine
+        machine.refresh()
+        if machine.generation != self._generation:
+            numbers = [machine.start]
+            for token_id in self._taken:
+                numbers.append(machine.read(numbers[-1], self._token_bytes[token_id] or b""))
+            self._numbers, self._generation = numbers, machine.generation
+        return self._numbers[-1]
+
+    def accept(self, token_id: int) -> bool:
+        """See ``Engine.accept``."""
+        with self._machine.lock:
+            number = self._machine.read(self._here(), self._token_bytes[token_id] or b"")
+        if not number:
+            return False
+        self._numbers.append(number)
+        self._taken.append(token_id)
+        return True
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        """See ``Engine.validate``."""
+        with self._machine.lock:
+            number = self._here()
+            for count, token_id in enumerate(token_ids):
+                number = self._machine.read(number, self._token_bytes[token_id] or b"")
+                if not number:
+                    return count
+        return len(token_ids)
+
+    def rollback(self, num_tokens: int) -> None:
+        """See ``Engine.rollback``."""
+        if num_tokens:
+            del self._numbers[-num_tokens:], self._taken[-num_tokens:]
+
+    def fork(self) -> FrameEngine:
+        """See ``Engine.fork``."""
+        return FrameEngine(
+            self._masks, self.network, self._token_bytes, self._numbers.copy(), self._taken.copy(), self._generation
+        )
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        """See ``Engine.fill``."""
+        with self._machine.lock:
+            words = self._masks.of(self._here())
+        bitmask[row].numpy()[: len(words)] = words
+
+    def is_completed(self) -> bool:
+        """See ``Engine.is_completed``."""
+        with self._machine.lock:
+            return self._machine.is_completed(self._here())
+
+    def jump_forward_bytes(self) -> bytes:
+        """See ``Engine.jump_forward_bytes``."""
+        data = bytearray()
+        with self._machine.lock:
+            number = self._here()
+            while not self._machine.is_completed(number) and (byte := self._machine.forced_byte(number)) is not None:
+                data.append(byte)
+                number = self._machine.read(number, bytes((byte,)))
+        return bytes(data)
