@@ -119,6 +119,13 @@ class TokenTrie:
         return np.diff(self.trie.child) > 0
 
     @cached_property
+    def before_quote(self) -> NDArray[np.bool_]:
+        """(nodes,) whether a quote comes next in a token."""
+        before = np.zeros(len(self.trie.byte), np.bool_)
+        before[self.trie.parent[1:][self.trie.byte[1:] == ord('"')]] = True
+        return before
+
+    @cached_property
     def letters(self) -> bytes:
         """``trie.byte``, for one look at a time."""
         return self.trie.byte.tobytes()
