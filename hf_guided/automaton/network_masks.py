@@ -11,7 +11,7 @@ Where an item or a name may be one that is entered already, the tokens that coul
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,12 +270,14 @@ class NetworkMasks:
             if not rule.one_spelling:
                 reached = self._stay(frame)
         if reached is not None:
-            suspects.append(reached.nodes[self._tokens.json_escapes[reached.nodes] > 0])
+            suspects.append(self._tokens.after_escape)
         if not suspects:
             return _NONE
         nodes = np.unique(np.concatenate(suspects))
         if reached is not None:
-            return _part(reached, np.isin(reached.nodes, nodes))
+            places = np.searchsorted(reached.nodes, nodes)
+            places, nodes = places[places < len(reached.nodes)], nodes[places < len(reached.nodes)]
+            return _part(reached, places[reached.nodes[places] == nodes])
         states = self._tables.states_at(self._component(frame), frame.state, nodes)
         return _part(Stay(nodes, states), states != 0)
 
@@ -315,7 +317,7 @@ class NetworkMasks:
                     self._follow(self._tables.nodes.of(nodes), onwards, longer, mask, None)
 
 
-def _part(stay: Stay, kept: NDArray[np.bool_]) -> Stay:
+def _part(stay: Stay, kept: NDArray[Any]) -> Stay:
     return Stay(stay.nodes[kept], stay.states[kept])
 
 

@@ -91,12 +91,17 @@ class TokenTrie:
         return self.along(backslash)
 
     @cached_property
+    def after_escape(self) -> NDArray[np.int64]:
+        """(n,) the nodes with a backslash on the way to them, ascending."""
+        return np.flatnonzero(self.json_escapes)
+
+    @cached_property
     def json_characters(self) -> NDArray[np.int64]:
         """(nodes,) how many characters of a JSON string are on the way to each, one that has only begun counted."""
         first = np.ones(256, np.int64)
         first[0x80:0xC0] = 0
         count = self.along(first)
-        for node in np.flatnonzero(self.json_escapes).tolist():
+        for node in self.after_escape.tolist():
             count[node] = characters(self.path_to(node))
         return count
 
