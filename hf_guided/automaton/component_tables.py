@@ -1,6 +1,9 @@
 """What tokens do inside one component of a network: which stay in it, and where the others leave.
 
-Found once for all networks of a vocabulary: strings and numbers are the same component in all of them.
+Found once for all networks of a vocabulary: components with the same automaton share their tables. A walk through the
+whole vocabulary takes milliseconds, so few tables are made by one: the body of a string has the same table everywhere
+but for the state after it (string_tables.py), and the states along a declared name have nearly the table of the body
+(table_difference.py).
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ PUBLIC int64_t hf_guided_leave(const int64_t *child, const uint8_t *byte, const 
     return found;
 }
 
-/* The nodes of a trie that two states of an automaton lead to different states at, breadth first.
+/* The nodes of a trie at which two states of an automaton have led to different states, breadth first.
  *
  * nodes     (room) the first is given, where both begin
  * ours      (room) the state at each node, the first is given; 0 where this one does not lead there
