@@ -280,6 +280,8 @@ def next_tokens(random: Random, batch: Batch, row: int) -> list[int]:
         del tokens[random.randint(0, len(tokens)) :]
     if what < 0.1:
         return tokens
+    if tokens and what > 0.9:
+        tokens[random.randrange(len(tokens))] = 0  # what a buffer holds that nothing was written to
     if what < 0.25:
         others = [one.tokens for one in batch.rows if one.language == here.language]
         return list(random.choice(others))

@@ -90,7 +90,7 @@ def _counted(edges: list[Ints], accepting: NDArray[np.bool_]) -> Ints:
 def _along_shortest(walk: TokenWalk, single: NDArray[np.bool_], meter: WorkMeter) -> Ints:
     """The tokens along one shortest path to the end, for all states from which single bytes lead there."""
     dfa, trie = walk.dfa, walk.tokens.trie
-    wanted = single_byte_tokens(walk)
+    wanted = single_byte_tokens(walk.tokens)
     usable = classes_with(dfa, wanted)
     distance = distances(dfa, usable, meter)
     ahead = np.where(usable, np.where(dfa.table != 0, distance[dfa.table], -1), -1)

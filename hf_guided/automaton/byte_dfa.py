@@ -5,9 +5,8 @@ State 0 is dead: it leads to itself and never ends. A language that has no strin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,11 @@ from numpy.typing import NDArray
 
 from . import core
 from .compiled_minimal import compiled_minimal
+from .compiled_product import compiled_living
 from .limits import EDGES, SORTED, WorkMeter
 from .refine import refine
 
 _FEW_TWINS = 8  # states with the same row as another; where there are more, whole parts may be there twice
-_PAIRS_AT_ONCE = 1 << 18  # entries of a product's table made before they are counted
-
-# (bytes of the first, bytes of the second) -> (of the result); on the flags "accepts" of two states
-Combine = Callable[[NDArray[np.bool_], NDArray[np.bool_]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,90 +230,14 @@ def trimmed(
     table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
     """As ``finished``, but states that cannot reach the end may be among them."""
-    sources, classes = np.nonzero(table)
-    targets = table[sources, classes]
-    live = backwards(sources, targets, len(table), np.flatnonzero(accepting).tolist(), meter)
+    if core.CORE is not None:
+        live = compiled_living(core.CORE, table, accepting, meter)
+    else:
+        sources, classes = np.nonzero(table)
+        ends = np.flatnonzero(accepting).tolist()
+        live = backwards(sources, table[sources, classes], len(table), ends, meter)
     kept = np.concatenate(([0], np.flatnonzero(live)))
     number = np.zeros(len(table), np.int64)
     number[kept] = np.arange(len(kept))
     number[~live] = 0
     return finished(number[table[kept]], byte_class, accepting[kept], int(number[start]), meter)
-
-
-def product(first: ByteDfa, second: ByteDfa, combine: Combine, meter: WorkMeter) -> ByteDfa:
-    """The strings for which ``combine`` is true of "is in one" and "is in the other".
-
-    ``combine`` must be false where both are: otherwise the result would accept endless byte strings.
-    """
-    both = first.byte_class.astype(np.int64) * 256 + second.byte_class
-    codes, byte_class = np.unique(both, return_inverse=True)
-    ours, theirs = first.table.astype(np.int64), second.table.astype(np.int64)
-    ours_by, theirs_by = codes // 256, codes % 256
-    width = second.states
-    pairs = [np.zeros(1, np.int64), np.array([first.start * width + second.start])]
-    numbers: dict[int, int] = {0: 0}
-    numbers.setdefault(first.start * width + second.start, 1)
-    rows: list[NDArray[np.int64]] = [np.zeros((1, len(codes)), np.int64)]
-    step = max(1, _PAIRS_AT_ONCE // len(codes))
-    todo = pairs[1] if len(numbers) > 1 else pairs[1][:0]
-    reached_pairs: list[int] = todo.tolist()
-    done = 0
-    while done < len(reached_pairs):
-        part = np.array(reached_pairs[done : done + step])
-        done += len(part)
-        row = ours[part // width][:, ours_by] * width + theirs[part % width][:, theirs_by]
-        rows.append(row)
-        distinct = np.unique(row).tolist()
-        meter.spend_cells(SORTED * row.size)
-        meter.spend(len(distinct) // EDGES)
-        for pair in distinct:
-            if pair not in numbers:
-                numbers[pair] = len(numbers)
-                reached_pairs.append(pair)
-        meter.check_states(len(numbers))
-    keys = np.array(list(numbers))
-    order = np.argsort(keys)
-    reached = np.concatenate(rows)
-    table = order[np.searchsorted(keys[order], reached)]
-    accepting = combine(first.accepting[keys // width], second.accepting[keys % width])
-    return trimmed(table, byte_class.reshape(-1), accepting, numbers[first.start * width + second.start], meter)
-
-
-def intersection(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """What is in both."""
-    return product(first, second, np.logical_and, meter)
-
-
-def union(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """What is in one of them at least."""
-    return product(first, second, np.logical_or, meter)
-
-
-def difference(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """What is in the first, and not in the second."""
-    return product(first, second, lambda ours, theirs: ours & ~theirs, meter)
-
-
-def complement(first: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """Every valid UTF-8 text that is not in it."""
-    return difference(utf8(), first, meter)
-
-
-@lru_cache(maxsize=1)
-def utf8() -> ByteDfa:
-    """All valid UTF-8 texts; Unicode 15, table 3-7."""
-    text, tail_1, tail_2, tail_3, after_e0, after_ed, after_f0, after_f4 = range(1, 9)
-    steps = (
-        *((text, 0x00, 0x7F, text), (text, 0xC2, 0xDF, tail_1), (text, 0xE0, 0xE0, after_e0)),
-        *((text, 0xE1, 0xEF, tail_2), (text, 0xED, 0xED, after_ed), (text, 0xF0, 0xF0, after_f0)),
-        *((text, 0xF1, 0xF3, tail_3), (text, 0xF4, 0xF4, after_f4)),
-        *((tail_1, 0x80, 0xBF, text), (tail_2, 0x80, 0xBF, tail_1), (tail_3, 0x80, 0xBF, tail_2)),
-        *((after_e0, 0xA0, 0xBF, tail_1), (after_ed, 0x80, 0x9F, tail_1)),
-        *((after_f0, 0x90, 0xBF, tail_2), (after_f4, 0x80, 0x8F, tail_2)),
-    )
-    table = np.zeros((9, 256), np.int64)
-    for source, low, high, target in steps:  # 0xED after its neighbours
-        table[source, low : high + 1] = target
-    accepting = np.zeros(9, np.bool_)
-    accepting[text] = True
-    return finished(table, np.arange(256), accepting, text, WorkMeter())

@@ -15,7 +15,7 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 3  # as in public.h
+_VERSION = 5  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -44,6 +44,10 @@ class Core:
         self.subsets_write = self._function("subsets_write", None, _A, _A, _N, _N, _A, _A)
         self.subsets_end = self._function("subsets_end", None, _A)
         self.minimize = self._function("minimize", _N, _A, _N, _N, _A, _A, _A, LOOK)
+        self.product_begin = self._function("product_begin", _A, _A, _A)
+        self.product_write = self._function("product_write", None, _A, _A, _A)
+        self.product_end = self._function("product_end", None, _A)
+        self.living = self._function("living", _N, _A, _N, _N, _A, _A)
         self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A, _A, _A)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from functools import reduce
 from itertools import count
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from ..errors import CompileLimitExceeded
 from ..schema.registers import Mark
 from .network_graph import NetworkGraph
 from .registers import NOTHING_ENTERED, Entered, Rule
-from .rtn import Component
+from .rtn import Component, Components
 from .shortest_paths import UNREACHABLE
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
@@ -108,12 +108,16 @@ class _Moves(NamedTuple):
         classes: the length of a row.
         letters: the class of each byte.
         start: its first state.
+        calls: of each state that has some: the callee, or the mark, and the state after it.
+        accepting: of each state, whether the component may end.
     """
 
     table: memoryview[int]
     classes: int
     letters: bytes
     start: int
+    calls: dict[int, list[tuple[int, int]]]
+    accepting: list[bool]
 
     @classmethod
     def of(cls, component: Component) -> _Moves:
@@ -121,36 +125,51 @@ class _Moves(NamedTuple):
         dfa = component.dfa
         table = np.ascontiguousarray(dfa.table, np.int32)
         byte_class = dfa.byte_class.astype(np.uint8).tobytes()
-        return cls(table.data.cast("B").cast("i"), dfa.table.shape[1], byte_class, dfa.start)
+        calls: dict[int, list[tuple[int, int]]] = {}
+        for callee, after_call in component.calls:
+            for state in np.flatnonzero(after_call).tolist():
+                calls.setdefault(state, []).append((callee, int(after_call[state])))
+        return cls(
+            table.data.cast("B").cast("i"), dfa.table.shape[1], byte_class, dfa.start, calls, dfa.accepting.tolist()
+        )
 
 
 class Network:
     """A network; thread safe.
 
     Args:
-        components: the root first.
-        rules: of the components that have a register, by number.
+        components: the root first; only those that a text reaches are looked up, and may be built then.
+        rule: of the register of a component, by number; None if it has none.
         ordered: whether equal values have their members in the same order.
     """
 
-    def __init__(self, components: Sequence[Component], rules: Mapping[int, Rule], *, ordered: bool):
-        self.components, self.rules, self.ordered = components, rules, ordered
-        self.graph = NetworkGraph(components, {number for number, rule in rules.items() if rule.starts_open})
-        self.accepting = [component.dfa.accepting.tolist() for component in components]
-        self._calls: list[dict[int, list[tuple[int, int]]]] = []
-        for component in components:
-            calls: dict[int, list[tuple[int, int]]] = {}
-            for callee, after_call in component.calls:
-                for state in np.flatnonzero(after_call).tolist():
-                    calls.setdefault(state, []).append((callee, int(after_call[state])))
-            self._calls.append(calls)
-        self._moves = [_Moves.of(component) for component in components]
+    def __init__(self, components: Components, rule: Callable[[int], Rule | None], *, ordered: bool):
+        self.components, self._rule, self.ordered = components, rule, ordered
+        self.rules: dict[int, Rule] = {}  # of the components that were reached
+        self._moves: dict[int, _Moves] = {}
+        self.graph = NetworkGraph(components, self._starts_open)
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
         self._values: dict[int, _Values] = {}
         self._endings: dict[Hashable, bool] = {}
         self._lock = threading.RLock()
+        self._reach_lock = threading.Lock()  # taken last: the graph asks for rules too
         self.start: Frames = (self.enter(0, ()),)
+
+    def reach(self, component: int) -> None:
+        """Build a component, if it is not there yet, and its rule."""
+        with self._reach_lock:
+            if component not in self._moves:
+                moves = _Moves.of(self.components[component])
+                rule = self._rule(component)
+                if rule is not None:
+                    self.rules[component] = rule
+                self._moves[component] = moves  # last, for other threads look here
+
+    def _starts_open(self, component: int) -> bool:
+        self.reach(component)
+        rule = self.rules.get(component)
+        return rule is not None and rule.starts_open
 
     # -- frames
 
@@ -164,12 +183,15 @@ class Network:
 
     def enter(self, component: int, below: tuple[Frame, ...]) -> Frame:
         """The frame at the start of a component."""
+        if component not in self._moves:
+            self.reach(component)
         entered = NOTHING_ENTERED if component in self.rules else None
         return self.frame(component, self._moves[component].start, entered, below)
 
     def leaves(self, component: int, state: int) -> bool:
         """Whether anything but bytes may come in a state."""
-        return bool(self.accepting[component][state]) or state in self._calls[component]
+        moves = self._moves[component]
+        return moves.accepting[state] or state in moves.calls
 
     def everywhere(self, frames: Iterable[Frame], text: Text) -> list[Frame]:
         """These frames, and those that calls, marks and the ends of components lead to."""
@@ -178,10 +200,11 @@ class Network:
         while todo:
             frame = todo.pop()
             component, state, entered, below = frame.component, frame.state, frame.entered, frame.below
+            moves = self._moves[component]
             more: list[Frame] = []
-            if self.accepting[component][state]:
+            if moves.accepting[state]:
                 more += below
-            for callee, after in self._calls[component].get(state, ()):
+            for callee, after in moves.calls.get(state, ()):
                 if callee >= 0:
                     more.append(self.enter(callee, (self.frame(component, after, entered, below),)))
                 elif (then := self._asked(Mark(callee), frame, text)) is not None:
@@ -208,7 +231,8 @@ class Network:
     def is_completed(self, frames: Frames, text: Text) -> bool:
         """Whether the text may end."""
         return any(
-            not frame.below and self.accepting[frame.component][frame.state] for frame in self.everywhere(frames, text)
+            not frame.below and self._moves[frame.component].accepting[frame.state]
+            for frame in self.everywhere(frames, text)
         )
 
     # -- reading
@@ -231,8 +255,8 @@ class Network:
         """The frames after one byte, without a look at registers."""
         after: dict[Frame, None] = {}
         for frame in frames:
-            table, classes, letters, _ = self._moves[frame.component]
-            state = table[frame.state * classes + letters[byte]]
+            moves = self._moves[frame.component]
+            state = moves.table[frame.state * moves.classes + moves.letters[byte]]
             if state:
                 after[self.frame(frame.component, state, frame.entered, frame.below)] = None
         return self._together(after)
@@ -262,7 +286,7 @@ class Network:
         """Whether every item and name that has begun can become one that is not entered yet."""
         if not frame.is_watched:
             return True
-        is_unbounded = False  # whether what is above can end in any number of ways
+        above: list[Frame] = []  # those that leave a choice, where a component has one
         for owner in frame.stack():
             if not owner.is_watched:
                 break
@@ -271,12 +295,18 @@ class Network:
                 rule, written = self.rules[owner.component], text.since(owner.entered.begin)
                 if written is not None:  # else it is known to fit
                     fits = rule.fits(owner.entered, written)
-                    if fits is False or (fits is None and not is_unbounded and not self._can_end(frame, owner, text)):
+                    if fits is False or (fits is None and not self._can_end_anyhow(frame, owner, above, text)):
                         return False
                     leaves_choice = rule.leaves_choice(owner.entered, written)
-            if leaves_choice and not is_unbounded:
-                is_unbounded = self.graph.is_unbounded(owner.component, owner.state)
+            if leaves_choice:
+                above.append(owner)
         return True
+
+    def _can_end_anyhow(self, frame: Frame, owner: Frame, above: Iterable[Frame], text: Text) -> bool:
+        """Whether what has begun in a frame can end: certainly where there are ways without number above it."""
+        if any(self.graph.is_unbounded(place.component, place.state) for place in above):
+            return True
+        return self._can_end(frame, owner, text)
 
     def _can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
         """Whether the item or name that has begun in a frame can end as one that is not entered yet."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence, Set
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..schema.registers import Mark
-from .rtn import Component, callers
+from .rtn import Component, Components, callers
 from .shortest_paths import UNREACHABLE
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
@@ -21,15 +22,17 @@ _READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 class NetworkGraph:
     """Facts about the states of a network, computed when they are first needed; thread safe.
 
+    What is known of a component depends on those that it calls, and on those that these call: no others are built.
+
     Args:
         components: of the network.
-        open_starts: components where the register, as long as nothing is entered, lets anything begin.
+        starts_open: whether the register of a component, as long as nothing is entered, lets anything begin.
     """
 
-    def __init__(self, components: Sequence[Component], open_starts: Set[int]):
-        self._components, self._open_starts = components, open_starts
-        self._distances: list[list[int]] | None = None
-        self._unbounded: list[NDArray[np.bool_]] | None = None
+    def __init__(self, components: Components, starts_open: Callable[[int], bool]):
+        self._components, self._starts_open = components, starts_open
+        self._distances: dict[int, NDArray[np.int64]] = {}
+        self._unbounded: dict[int, NDArray[np.bool_]] = {}
         self._unbounded_begun: dict[int, NDArray[np.bool_]] = {}
         self._lock = threading.Lock()
         self._bytes_of: dict[int, list[list[int]]] = {}
@@ -37,22 +40,20 @@ class NetworkGraph:
 
     def distance(self, component: int, state: int) -> int:
         """Bytes to the end of the component at least; UNREACHABLE if there is no way."""
-        with self._lock:
-            if self._distances is None:
-                self._distances = self._all_distances()
-        return self._distances[component][state]
+        if component not in self._distances:
+            with self._lock:
+                self._find_distances(self._unknown(component, self._distances))
+        return int(self._distances[component][state])
 
     def is_unbounded(self, component: int, state: int) -> bool:
         """Whether there are ways to the end of the component that mean any number of different values."""
-        with self._lock:
-            if self._unbounded is None:
-                self._unbounded = self._all_unbounded()
-        return bool(self._unbounded[component][state])
+        return bool(self.unbounded(component)[state])
 
     def unbounded(self, component: int) -> NDArray[np.bool_]:
         """(states,) ``is_unbounded`` of each."""
-        self.is_unbounded(component, 0)
-        assert self._unbounded is not None
+        if component not in self._unbounded:
+            with self._lock:
+                self._find_unbounded(self._unknown(component, self._unbounded))
         return self._unbounded[component]
 
     def unbounded_begun(self, component: int) -> NDArray[np.bool_]:
@@ -77,20 +78,32 @@ class NetworkGraph:
             (byte, int(row[letter])) for letter in np.flatnonzero(row).tolist() for byte in by_class[letter][:width]
         ]
 
-    def _all_distances(self) -> list[list[int]]:
-        far = [np.full(component.dfa.states, UNREACHABLE, np.int64) for component in self._components]
-        self._settle(far, lambda number: self._relaxed(self._components[number], far[number], far))
-        return [distances.tolist() for distances in far]
+    def _unknown(self, component: int, known: Mapping[int, object]) -> list[int]:
+        """The component, and those that it leads to, as far as nothing is known of them."""
+        reached = {} if component in known else {component: None}
+        todo = list(reached)
+        while todo:
+            for callee, _ in self._components[todo.pop()].calls:
+                if callee >= 0 and callee not in known and callee not in reached:
+                    reached[callee] = None
+                    todo.append(callee)
+        return list(reached)
 
-    def _settle(self, known: list[NDArray[Any]], again: Callable[[int], NDArray[Any]]) -> None:
+    def _find_distances(self, numbers: list[int]) -> None:
+        far = {number: np.full(self._components[number].dfa.states, UNREACHABLE, np.int64) for number in numbers}
+        known = ChainMap(far, self._distances)
+        self._settle(far, lambda number: self._relaxed(self._components[number], known[number], known))
+        self._distances.update(far)
+
+    def _settle(self, known: dict[int, NDArray[Any]], again: Callable[[int], NDArray[Any]]) -> None:
         """Compute the facts of components again until those of no callee change.
 
         Args:
             known: of each component, written.
             again: computes those of one.
         """
-        called_by = callers(self._components)
-        todo = dict.fromkeys(range(len(known)))  # the last first: most callees come after their callers
+        called_by = callers({number: self._components[number] for number in known})
+        todo = dict.fromkeys(known)  # the last first: most callees come after their callers
         while todo:
             number, _ = todo.popitem()
             facts = again(number)
@@ -99,7 +112,7 @@ class NetworkGraph:
                 todo.update(dict.fromkeys((*called_by.get(number, ()), number)))
 
     def _relaxed(
-        self, component: Component, known: NDArray[np.int64], far: list[NDArray[np.int64]]
+        self, component: Component, known: NDArray[np.int64], far: Mapping[int, NDArray[np.int64]]
     ) -> NDArray[np.int64]:
         dfa = component.dfa
         steps = np.where(dfa.table != 0, 1, UNREACHABLE)
@@ -116,36 +129,39 @@ class NetworkGraph:
                 return shorter
             best = shorter
 
-    def _all_unbounded(self) -> list[NDArray[np.bool_]]:
-        recursive = self._recursive()
-        targets = [_certain_targets(component) for component in self._components]
-        unbounded = [
-            _reaching(after, _on_cycles(component, after))
-            for component, after in zip(self._components, targets, strict=True)
-        ]
+    def _find_unbounded(self, numbers: list[int]) -> None:
+        recursive = self._recursive(numbers)
+        targets = {number: _certain_targets(self._components[number]) for number in numbers}
+        unbounded = {
+            number: _reaching(after, _on_cycles(self._components[number], after)) for number, after in targets.items()
+        }
+        known = ChainMap(unbounded, self._unbounded)
 
         def again(number: int) -> NDArray[np.bool_]:
             component = self._components[number]
             seeds = unbounded[number].copy()
             for callee, after in component.calls:
-                if callee in recursive or (callee >= 0 and unbounded[callee][self._components[callee].dfa.start]):
+                if callee in recursive or (callee >= 0 and known[callee][self._components[callee].dfa.start]):
                     seeds |= after != 0
-                elif callee == Mark.BEGIN and number in self._open_starts:
+                elif callee == Mark.BEGIN and self._starts_open(number):
                     start = component.dfa.start
                     seeds[start] |= seeds[after[start]]
             return _reaching(targets[number], seeds)
 
         self._settle(unbounded, again)
-        return unbounded
+        self._unbounded.update(unbounded)
 
-    def _recursive(self) -> set[int]:
-        """The components that lead back to themselves."""
-        callees = [{callee for callee, _ in component.calls if callee >= 0} for component in self._components]
+    def _recursive(self, numbers: list[int]) -> set[int]:
+        """Those of some components that lead back to themselves."""
+        callees = {
+            number: {callee for callee, _ in self._components[number].calls if callee >= 0} for number in numbers
+        }
         recursive = set()
-        for number, direct in enumerate(callees):
+        for number, direct in callees.items():
             reached, todo = set(direct), list(direct)
             while todo and number not in reached:
-                for callee in callees[todo.pop()] - reached:
+                # Of others all is known already, so they do not lead here.
+                for callee in callees.get(todo.pop(), set()) - reached:
                     reached.add(callee)
                     todo.append(callee)
             if number in reached:

@@ -56,8 +56,8 @@ class NetworkMasks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held at most, the tables aside."""
-        return _MASK_BYTES + sum(6 * component.dfa.nbytes for component in self._network.components)
+        """Bytes of memory held at most, the tables and the network aside."""
+        return _MASK_BYTES
 
     def of(self, frames: Frames, text: bytes | bytearray) -> Words:
         """(words,) int32: the tokens that may come.

@@ -9,22 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from functools import partial
+from typing import NamedTuple
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
-from .byte_dfa import ByteDfa, complement, difference, intersection
+from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
 from .dominance import Repetition
 from .estimate import characters, expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .living_nfa import Nfa, Piece
+from .lru_bytes import ByteCache
 from .multiples_dfa import multiples_dfa
 from .piece_cache import CachedPiece, PieceCache
+from .products import difference, intersection, utf8
 from .subsets import determinize
+from .without_words import without_words
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
 _SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger
 _LARGE = 6_000  # where pieces are wanted
+_MANY_LETTERS = 256  # characters of a set that are words of one letter
+_KEPT_BYTES = 16 * 2**20  # of automata of whole languages; a string or a number has a few kilobytes
 
 
 class NfaBuilder:
@@ -242,19 +248,19 @@ class NfaBuilder:
             self._repetitions.append(Repetition(state, states, piece, pieces, len(copies)))
 
     def _combined(self, node: And | Not) -> ByteDfa:
-        if isinstance(node, Not):
-            return complement(self._apart(node.body), self._meter)
-        wanted = [self._apart(part) for part in node.parts if not isinstance(part, Not)]
-        excluded = [self._apart(part.body) for part in node.parts if isinstance(part, Not)]
-        whole = complement(excluded.pop(), self._meter) if not wanted else wanted.pop()
+        parts = node.parts if isinstance(node, And) else (node,)
+        wanted = [language_dfa(part, self._meter) for part in parts if not isinstance(part, Not)]
+        excluded = [part.body for part in parts if isinstance(part, Not)]
+        whole = wanted.pop() if wanted else utf8()
         for other in wanted:
             whole = intersection(whole, other, self._meter)
-        for other in excluded:
-            whole = difference(whole, other, self._meter)
+        for language in excluded:
+            words = _words(language)
+            if words and whole.start:
+                whole = without_words(whole, words, self._meter)
+            else:
+                whole = difference(whole, language_dfa(language, self._meter), self._meter)
         return whole
-
-    def _apart(self, node: Node) -> ByteDfa:
-        return regex_dfa(node, self._meter)
 
 
 def regex_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
@@ -263,6 +269,42 @@ def regex_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     start, end = builder.state(), builder.state()
     builder._take_apart(node, start, end)
     return builder.dfa(start, end)
+
+
+class _KeptDfa(NamedTuple):
+    """An automaton, and the steps that it took to make it."""
+
+    dfa: ByteDfa
+    work: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.dfa.nbytes + 1024
+
+
+_kept_dfas: ByteCache[_KeptDfa] = ByteCache(_KEPT_BYTES)
+
+
+def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
+    """As ``regex_dfa``, but kept for other constraints: the same values appear in every schema.
+
+    Args:
+        node: the language.
+        meter: counts the same work whether it was kept or not: earlier compiles must not decide what is served.
+
+    Returns:
+        The same object for as long as it is kept.
+
+    Raises:
+        CompileLimitExceeded: it is too large.
+    """
+    kept = _kept_dfas.get((node, meter.limits))
+    if kept is None:
+        part = meter.part()
+        kept = _KeptDfa(regex_dfa(node, part), part.work)
+        _kept_dfas.put((node, meter.limits), kept)
+    meter.spend(kept.work)
+    return kept.dfa
 
 
 _kept = PieceCache()
@@ -281,6 +323,19 @@ def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
         _kept.put(node, kept)
     meter.spend(kept.work)  # cached or not: earlier compiles must not decide what is served
     return kept.fragment
+
+
+def _words(node: Node) -> list[bytes]:
+    """The texts, if the language is a list of some; else none."""
+    words: list[bytes] = []
+    for branch in node.branches if isinstance(node, Alt) else (node,):
+        if isinstance(branch, Chars) and len(branch.charset) <= _MANY_LETTERS:
+            words += map(str.encode, branch.charset)
+        elif word := _word(branch):
+            words.append(word)
+        else:
+            return []
+    return words
 
 
 def _word(node: Node) -> bytes | None:

@@ -100,7 +100,7 @@ class Pushdown:
         self._vocabulary, self.tokens = vocabulary, tokens
         self._components = components
         self._walks = [TokenWalk(component.dfa, tokens) for component in components]
-        self._paths = ShortestPaths(components, vocabulary, single_byte_tokens(self._walks[0]), meter)
+        self._paths = ShortestPaths(components, vocabulary, single_byte_tokens(self._walks[0].tokens), meter)
         self._tokens = [np.array(paths.tokens) for paths in self._paths.of]  # out of its component, for each state
         self._accepting = [component.dfa.accepting.tolist() for component in components]
         # For each component the states from which calls start: the callee, and the state after the call.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa, backwards
 from .limits import EDGES, WorkMeter
+from .token_trie import TokenTrie
 from .token_walk import TokenWalk, level_steps
 
 
@@ -36,12 +37,12 @@ def classes_with(dfa: ByteDfa, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.bincount(dfa.byte_class, weights=wanted, minlength=dfa.table.shape[1]) > 0
 
 
-def single_byte_tokens(walk: TokenWalk) -> NDArray[np.bool_]:
+def single_byte_tokens(tokens: TokenTrie) -> NDArray[np.bool_]:
     """(256,) the bytes that are tokens."""
-    trie = walk.tokens.trie
+    trie = tokens.trie
     first = slice(trie.child[0], trie.child[1])
     single = np.zeros(256, np.bool_)
-    single[trie.byte[first][walk.tokens.has_token[first]]] = True
+    single[trie.byte[first][tokens.has_token[first]]] = True
     return single
 
 
@@ -53,7 +54,7 @@ def reach(walk: TokenWalk, meter: WorkMeter) -> Reach:
         meter: counts the work of the walks through the vocabulary.
     """
     dfa, trie = walk.dfa, walk.tokens.trie
-    if not (dfa.table[:, dfa.byte_class[~single_byte_tokens(walk)]] != 0).any():
+    if not (dfa.table[:, dfa.byte_class[~single_byte_tokens(walk.tokens)]] != 0).any():
         live = np.arange(dfa.states) > 0
         return Reach(live, live, np.empty((0, 2), np.int64))
     sources, classes, targets = dfa.edges()
@@ -63,7 +64,7 @@ def reach(walk: TokenWalk, meter: WorkMeter) -> Reach:
         kept = classes_with(dfa, wanted)[classes]
         return backwards(sources[kept], targets[kept], dfa.states, ends, meter)
 
-    single = by_bytes(single_byte_tokens(walk))
+    single = by_bytes(single_byte_tokens(walk.tokens))
     can_end = single.copy()
     held = np.zeros(256, np.bool_)
     held[trie.byte[1:]] = True

@@ -6,19 +6,20 @@ call is built as bytes that no UTF-8 text has, and is removed again once the aut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import threading
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..options import CompileLimits
 from ..regex import Node
 from ..schema.registers import Mark
 from .byte_dfa import ByteDfa
-from .language_cache import language_dfa
 from .limits import WorkMeter
-from .nfa import NfaBuilder
+from .nfa import NfaBuilder, language_dfa
 
 _FIRST = 0xF5  # bytes from here on are in no UTF-8 text
 _DIGITS = 256 - _FIRST
@@ -91,48 +92,108 @@ def _text_alone(dfa: ByteDfa) -> ByteDfa:
     return ByteDfa(table, classes.astype(np.uint8), dfa.accepting, dfa.start)
 
 
+class Components(Protocol):
+    """Components by number."""
+
+    def __getitem__(self, number: int) -> Component:
+        """The component; IndexError if there is none."""
+        ...
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+
+class Rtn(Generic[Name]):
+    """The components of an RTN by number, each built when it is first needed; thread safe.
+
+    Args:
+        root: the name of the component that has number 0. A component may also be called by a regular language, its
+            texts.
+        build: adds a component of a name to a builder, and returns its first and its last state.
+        limits: of each component alone, for those that are built later: outside of a compile nothing counts the total.
+    """
+
+    def __init__(
+        self,
+        root: Name | Node,
+        build: Callable[[Name, ComponentBuilder], tuple[int, int]],
+        limits: CompileLimits | None = None,
+    ):
+        self._build, self._limits = build, limits
+        self._numbers: dict[Name | Node, int] = {root: 0}
+        self._names = [root]
+        self._components: dict[int, Component] = {}
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        """How many components there are, as far as those that are built call others."""
+        return len(self._names)
+
+    def __getitem__(self, number: int) -> Component:
+        """The component; IndexError if there is none."""
+        component = self._components.get(number)
+        return self.built(number, WorkMeter(self._limits)) if component is None else component
+
+    def name(self, number: int) -> Name | Node:
+        """What it was called."""
+        return self._names[number]
+
+    def known_number(self, name: Name | Node) -> int | None:
+        """Of the component of a name; None if nothing that is built calls it."""
+        return self._numbers.get(name)
+
+    def number(self, name: Name | Node) -> int:
+        """Of the component of a name: a new one, if nothing has called it."""
+        with self._lock:
+            if name not in self._numbers:
+                self._numbers[name] = len(self._names)
+                self._names.append(name)
+            return self._numbers[name]
+
+    def built(self, number: int, meter: WorkMeter) -> Component:
+        """The component, built within limits if it is not there yet; its callees get numbers."""
+        with self._lock:
+            component = self._components.get(number)
+            if component is None:
+                component = self._components[number] = self._new(self._names[number], meter)
+            return component
+
+    def _new(self, name: Name | Node, meter: WorkMeter) -> Component:
+        if isinstance(name, Node):
+            return Component(language_dfa(name, meter))
+        builder = ComponentBuilder(meter)
+        start, end = self._build(name, builder)
+        return builder.component(start, end, self._callee)
+
+    def _callee(self, name: Any) -> int:  # what a builder has called
+        return int(name) if isinstance(name, Mark) else self.number(name)
+
+
 def build_rtn(
     root: Name | Node, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
 ) -> dict[Name | Node, Component]:
-    """Build the RTN of a root.
+    """All components of an RTN, by name, in the order of their numbers; the root's is 0.
 
     Args:
-        root: its name. A component may also be called by a regular language, its texts.
-        build: adds a component of a name to a builder, and returns its first and its last state.
+        root: see ``Rtn``.
+        build: see ``Rtn``.
         meter: limits for all components in total.
-
-    Returns:
-        All components that are called, by name, in the order of their numbers; the root's is 0.
     """
-    numbers: dict[Any, int] = {root: 0}
+    rtn, states = Rtn(root, build), 0
     components: dict[Name | Node, Component] = {}
-    states = 0
-    names = [root]
-
-    def number(name: Any) -> int:
-        if isinstance(name, Mark):
-            return int(name)
-        if name not in numbers:
-            numbers[name] = len(names)
-            names.append(name)
-        return numbers[name]
-
-    for name in names:  # grows meanwhile
-        if isinstance(name, Node):
-            components[name] = Component(language_dfa(name, meter))
-        else:
-            builder = ComponentBuilder(meter)
-            start, end = build(name, builder)
-            components[name] = builder.component(start, end, number)
-        states += components[name].dfa.states
+    while len(components) < len(rtn):
+        number = len(components)
+        components[rtn.name(number)] = component = rtn.built(number, meter)
+        states += component.dfa.states
         meter.check_states(states)
     return components
 
 
-def callers(components: Iterable[Component]) -> dict[int, set[int]]:
+def callers(components: Mapping[int, Component]) -> dict[int, set[int]]:
     """For each component the components that call it."""
     callers_of: dict[int, set[int]] = {}
-    for number, component in enumerate(components):
+    for number, component in components.items():
         for callee, _ in component.calls:
             callers_of.setdefault(callee, set()).add(number)
     return callers_of

@@ -152,7 +152,7 @@ class ShortestPaths:
 
     def _settle(self, improve: Callable[[ComponentPaths, list[int]], bool]) -> None:
         """Repeat until no component's start improves; after an improvement the callers are computed again."""
-        called_by = callers(self.components)
+        called_by = callers(dict(enumerate(self.components)))
         todo = dict.fromkeys(reversed(range(len(self.components))))  # callees mostly come after their callers
         while todo:
             number = next(iter(todo))

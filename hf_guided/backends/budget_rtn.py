@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..automaton.budget_masks import BUDGET_BYTES
-from ..automaton.language_cache import language_dfa
 from ..automaton.limits import WorkMeter
+from ..automaton.nfa import language_dfa
 from ..automaton.pushdown import Configurations, Pushdown
 from ..automaton.rtn import Component, build_rtn
 from ..automaton.token_trie import token_trie

@@ -6,8 +6,8 @@ than theirs, so "auto" takes it where the others would lose something.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -18,25 +18,25 @@ from ..automaton.limits import WorkMeter
 from ..automaton.network import Frames, Network, Text
 from ..automaton.network_masks import NetworkMasks
 from ..automaton.reach import single_byte_tokens
-from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
-from ..automaton.rtn import Component, build_rtn
+from ..automaton.registers import Rule
+from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
-from ..automaton.token_walk import TokenWalk
 from ..constraints.values import Constraint, JsonSchema
 from ..errors import Loss, UnsupportedConstraint
 from ..options import NETWORK, CompileLimits
 from ..schema.normalize import Normalizer
-from ..schema.registers import DifferentItems
-from ..schema.to_network import LongString, RegisteredPositions, Track
+from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
 from .adapter import Build, PortableAdapter
 from .base import CompiledConstraint, Engine
+from .network_of_schema import reachable_network, size_of, whole_network
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..vocabulary.tokens import Vocabulary
 
+_IN_UTF8 = frozenset(range(0xF5)) - {0xC0, 0xC1}
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 
 
@@ -80,85 +80,44 @@ class NetworkBackend(PortableAdapter):
         raise self._unsupported(constraint.kind, "the network takes JSON alone")
 
     def _built(self, positions: RegisteredPositions) -> tuple[Callable[[], Engine], int]:
-        network = network_of(positions, WorkMeter(self._limits))
+        meter = WorkMeter(self._limits)
+        built = None if self._lacks_bytes else reachable_network(positions, meter)
+        network, nbytes = whole_network(positions, meter) if built is None else built
         self._check_bytes(network)
-        return self._made(network)
+        return self._made(network, nbytes)
 
-    def _made(self, network: Network) -> tuple[Callable[[], Engine], int]:
+    def _made(self, network: Network, nbytes: int) -> tuple[Callable[[], Engine], int]:
         masks = NetworkMasks(network, self._tables, self.vocabulary.token_bytes)
-        return lambda: NetworkEngine(masks, network, self.vocabulary.token_bytes, [network.start], [0]), masks.nbytes
+        new_engine = lambda: NetworkEngine(masks, network, self.vocabulary.token_bytes, [network.start], [0])  # noqa: E731
+        return new_engine, masks.nbytes + nbytes
 
     @override
     def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
         """Its automata and rules."""
         network = cast(NetworkEngine, compiled.new_engine()).network
-        return PackedNetwork(network.components, network.rules, network.ordered)
+        components: list[Component] = []
+        while len(components) < len(network.components):
+            network.reach(len(components))
+            components.append(network.components[len(components)])
+        return PackedNetwork(components, network.rules, network.ordered)
 
     @override
     def _unpack(self, packed: PackedNetwork) -> tuple[Callable[[], Engine], int]:
-        return self._made(Network(packed.components, packed.rules, ordered=packed.ordered))
+        network = Network(packed.components, packed.rules.get, ordered=packed.ordered)
+        return self._made(network, size_of(packed.components))
+
+    @cached_property
+    def _lacks_bytes(self) -> bytes:
+        """The bytes of UTF-8 that no token of the vocabulary is alone."""
+        lacks = np.flatnonzero(~single_byte_tokens(self._tables.tokens)).tolist()
+        return bytes(byte for byte in lacks if byte in _IN_UTF8)
 
     def _check_bytes(self, network: Network) -> None:
         """Refuse a network that needs bytes of which the vocabulary has no token: it counts on every byte."""
-        lacks = ~single_byte_tokens(TokenWalk(network.components[0].dfa, self._tables.tokens))
-        for component in network.components:
-            dfa = component.dfa
-            if (dfa.table[:, dfa.byte_class[np.flatnonzero(lacks)]] != 0).any():
+        for number in range(len(network.components)) if self._lacks_bytes else ():
+            dfa = network.components[number].dfa
+            if (dfa.table[:, dfa.byte_class[[*self._lacks_bytes]]] != 0).any():
                 raise self._unsupported("json_schema", "the vocabulary has no token for some single bytes")
-
-
-def network_of(positions: RegisteredPositions, meter: WorkMeter) -> Network:
-    """The network of a schema.
-
-    Args:
-        positions: of the schema; alternatives without any value are left out there.
-        meter: counts the work.
-
-    Raises:
-        InvalidConstraint: no value satisfies it: there are fewer different items, or names, than there have to be.
-        UnsupportedConstraint: it is not known whether there are enough.
-        CompileLimitExceeded: it is too large.
-    """
-    while True:
-        components = build_rtn(positions.root, positions.build, meter)
-        numbers = {callee: number for number, callee in enumerate(components)}
-        rules: dict[int, Rule] = {}
-        for callee, number in numbers.items():
-            if isinstance(callee, Track):
-                rules[number] = _rule(positions, callee, numbers)
-            elif isinstance(callee, LongString):
-                rules[number] = LengthRule(*callee, one_spelling=positions.is_canonical)
-        network = Network(list(components.values()), rules, ordered=positions.is_ordered)
-        without_values: list[Track] = []
-        for callee, number in numbers.items():
-            if isinstance(callee, Track) and not (possible := rules[number].is_possible(network)):
-                if possible is None:
-                    loss = Loss(
-                        *positions.register(callee).origin, "it is not known whether enough different ones are left"
-                    )
-                    raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
-                without_values.append(callee)
-        if not without_values:
-            return network
-        positions.leave_out(without_values)
-
-
-def _rule(positions: RegisteredPositions, track: Track, numbers: Mapping[Hashable, int]) -> Rule:
-    register = positions.register(track)
-    if isinstance(register, DifferentItems):
-        callees = positions.item_callees(track, register)
-        # One that may not come after all the others is in no component.
-        items = tuple(None if callee is None else numbers.get(callee) for callee in callees)
-        return ItemRule(items, register.low, positions.is_ordered, positions.is_canonical)
-    names, languages = positions.names(track)
-    return NameRule(
-        frozenset(json.dumps(name, ensure_ascii=False).encode() for name in register.required),
-        register.low,
-        register.high,
-        len(names),
-        tuple(numbers[language] for language in languages),
-        register.any_order,
-    )
 
 
 class NetworkEngine:

@@ -131,8 +131,8 @@ class Model:
     def _check_single(self, prompt: Any, constraint: Any) -> None:
         with reading("Model"):
             check_order(prompt, constraint)
-            if len(as_prompts(prompt)) != 1:
-                raise InvalidArgument("expected one prompt, got a list of several; use Model.batch, or hg.generate")
+            if (count := len(as_prompts(prompt))) != 1:
+                raise InvalidArgument(f"expected one prompt, got a list of {count}; use Model.batch, or hg.generate")
 
     def _bound(self, prompts: Any, constraint: Any) -> tuple[Any, Any, Any, Any]:
         return self._model, self._tokenizer, prompts, constraint

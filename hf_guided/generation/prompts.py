@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..constraints.json_text import shorten
 from ..constraints.values import Constraint
-from ..errors import BatchSizeError, InvalidArgument, VocabularySizeError, shown
+from ..errors import BatchSizeError, InvalidArgument, PromptError, VocabularySizeError, shown
 from ..hf.compat import input_device
 from ..vocabulary.tokens import Vocabulary
 from .chat_prompts import Prompt, applied
@@ -109,11 +109,12 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     """The tokens of a prompt, followed by the beginning of its answer.
 
     Raises:
-        PromptError: the chat template refuses the chat.
+        PromptError: the chat template refuses the chat, or the prompt has a character that is none.
         InvalidArgument: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
     if prompt.tokens is None and prompt.text is not None:
+        _check_text(prompt.text)
         ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
             raise InvalidArgument(
@@ -130,6 +131,17 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     own = list(tokenizer.encode(prefix, add_special_tokens=False))
     # A tokenizer that adds a space before every text would not write the prefix unchanged.
     return ids + (own if vocabulary.decode_bytes(own) == prefix.encode() else vocabulary.encode_bytes(prefix.encode()))
+
+
+def _check_text(text: str) -> None:
+    """Raise PromptError for half of a surrogate pair, for which tokenizers raise TypeError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"expected a prompt that UTF-8 can hold, got {text[error.start]!r} at position {error.start}, half of a "
+            "surrogate pair; replace it: text.encode('utf-8', 'replace').decode()"
+        ) from error
 
 
 def check_embedded(token_ids: Sequence[int], tokenizer: Any, model: Any) -> None:

@@ -67,6 +67,30 @@ class RowSettings:
 Outcome = GuidedResult[Any] | Exception
 
 
+def without_missing(prompt: Any) -> Any:
+    """A chat from a typed column, without the keys that other rows have and its own messages do not.
+
+    Arrow gives every message the keys of all messages, with null where there was no key. A chat template that tests
+    ``'tool_calls' in message`` would take them for real.
+
+    Args:
+        prompt: a chat; anything else is returned unchanged.
+    """
+    if not isinstance(prompt, list):
+        return prompt
+    return [_message_of(message) if isinstance(message, dict) else message for message in prompt]
+
+
+def _message_of(message: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if value is not None or key == "content"}
+    if isinstance(parts := kept.get("content"), list):
+        kept["content"] = [
+            {key: value for key, value in part.items() if value is not None} if isinstance(part, dict) else part
+            for part in parts
+        ]
+    return kept
+
+
 class _Ready(NamedTuple):
     """A row that can be answered.
 

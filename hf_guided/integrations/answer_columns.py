@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..constraints.coerce import coerce
 from ..constraints.json_text import is_json
 from ..constraints.values import JsonObject, JsonSchema
 from ..errors import HFGuidedError, InvalidArgument, PromptError, cause, shown
-from ..generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings
+from ..generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings, without_missing
 
 ANSWER = ("text", "value", "finish_reason", "tokens", "error")
 
@@ -51,7 +52,7 @@ class AnswerColumns:
             )
         self._constraint = coerce(constraint)
         self._answers = RowAnswers(model, tokenizer, self._constraint, settings)
-        self._batch_size = settings.batch_size
+        self._batch_size, self._samples = settings.batch_size, settings.temperature is not None
         self._prompt_column, self._constraint_column = prompt_column, constraint_column
         self._row_column, self._chat = row_column, chat
 
@@ -62,44 +63,84 @@ class AnswerColumns:
             batch: columns of equal length.
 
         Returns:
-            The columns ``ANSWER``: "value" is JSON; "error" says why a row has no answer, and is None where it has one.
+            As ``answers``.
 
         Raises:
             InvalidArgument: a column is not there.
         """
         prompts = self._column(batch, self._prompt_column)
-        numbers = range(len(prompts)) if self._row_column is None else self._column(batch, self._row_column)
-        own = [None] * len(prompts) if self._constraint_column is None else self._column(batch, self._constraint_column)
+        numbers = None if self._row_column is None else self._column(batch, self._row_column)
+        own = None if self._constraint_column is None else self._column(batch, self._constraint_column)
+        return self.answers(prompts, numbers, own)
+
+    def answers(
+        self, prompts: Sequence[Any], numbers: Sequence[Any] | None = None, own: Sequence[Any] | None = None
+    ) -> dict[str, list[Any]]:
+        """The columns of the answers.
+
+        Args:
+            prompts: of the rows.
+            numbers: of the rows; greedy answers need none.
+            own: the rows' own constraints; None in the place of one that has none.
+
+        Returns:
+            The columns ``ANSWER``: "value" is JSON; "error" says why a row has no answer, and is None where it has one.
+        """
+        if numbers is None or not self._samples:
+            numbers = range(len(prompts))
+        own = [None] * len(prompts) if own is None else own
         lines: list[dict[str, Any]] = []
         for first in range(0, len(prompts), self._batch_size):
             part = slice(first, first + self._batch_size)
-            lines += self._lines(list(map(int, numbers[part])), prompts[part], own[part])
+            lines += self._lines(numbers[part], prompts[part], own[part])
         return {name: [line.get(name) for line in lines] for name in ANSWER}
 
-    def _lines(self, numbers: Sequence[int], prompts: Sequence[Any], own: Sequence[Any]) -> list[dict[str, Any]]:
+    def _lines(self, numbers: Sequence[Any], prompts: Sequence[Any], own: Sequence[Any]) -> list[dict[str, Any]]:
         outcomes: dict[int, Outcome] = {}
         requests: dict[int, RowRequest] = {}
-        for place, (prompt, constraint) in enumerate(zip(prompts, own, strict=True)):
+        rows: list[int] = []
+        for place, (number, prompt, constraint) in enumerate(zip(numbers, prompts, own, strict=True)):
             try:
-                requests[place] = self._request(prompt, constraint)
+                row, requests[place] = self._row(number), self._request(prompt, constraint)
+                rows.append(row)
             except HFGuidedError as error:
                 outcomes[place] = error
-        answers = self._answers.answer(list(requests.values()), [numbers[place] for place in requests])
+        answers = self._answers.answer(list(requests.values()), rows)
         outcomes |= dict(zip(requests, answers, strict=True))
         return [_line(outcomes[place], requests.get(place)) for place in range(len(prompts))]
 
+    def _row(self, number: Any) -> int:
+        # A column of integers in which one is missing comes as floats.
+        if type(number) is int or (isinstance(number, float) and number.is_integer()):
+            return int(number)
+        raise InvalidArgument(f"expected a whole number as {self._row_column!r}, the row's seed, got {shown(number)}")
+
     def _request(self, prompt: Any, constraint: Any) -> RowRequest:
+        prompt = without_missing(_plain(prompt))
         if not isinstance(prompt, (str, list)) or not prompt:
             raise PromptError(f"expected a text or a list of messages as {self._prompt_column!r}, got {shown(prompt)}")
         if self._chat and isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
-        return RowRequest(prompt, coerce(constraint) if constraint else self._constraint)
+        constraint = _plain(constraint)
+        is_given = constraint is not None and constraint != ""
+        return RowRequest(prompt, coerce(constraint) if is_given else self._constraint)
 
     def _column(self, batch: Mapping[str, Sequence[Any]], name: str) -> list[Any]:
         if name not in batch:
             raise InvalidArgument(f"{name}: no such column; the columns are {', '.join(batch) or 'none'}")
         values = batch[name]
         return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _plain(value: Any) -> Any:
+    """A cell without numpy: Ray gives lists as arrays, and NaN in the place of null where a batch has only nulls."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _line(outcome: Outcome, request: RowRequest | None) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class ChatCall:
     Args:
         settings: of the chat model.
         prompt: a text, or a chat of dicts.
-        stop: texts that end a free answer.
+        stop: texts that end a free answer, or one text.
         kwargs: of the call: "response_format" or "tools", "tool_choice" and "parallel_tool_calls"; "temperature",
             "max_tokens", "describe", and other arguments of ``hg.generate``.
 
@@ -78,6 +78,7 @@ class ChatCall:
 
     def __init__(self, settings: ChatSettings, prompt: Any, stop: Sequence[str] | None, kwargs: dict[str, Any]):
         kwargs = dict(kwargs)
+        kwargs.pop("stream", None)  # the method that is called decides; LangChain's invoke(stream=True) passes it on
         constraint = _constraint_of(kwargs, settings.tool_format)
         describe = kwargs.pop("describe", settings.describe)
         options = TemplateOptions(settings.chat_template_kwargs, None, show_tools=True, describe=describe)
@@ -92,10 +93,10 @@ class ChatCall:
         }
         temperature = kwargs.pop("temperature", settings.temperature)
         self.arguments |= {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-        if stop:
-            self.arguments["stop_strings"] = list(stop)
+        self._stop = [stop] if isinstance(stop, str) else list(stop or ())
+        if self._stop:
+            self.arguments["stop_strings"] = self._stop
         self.arguments |= {**settings.generate_kwargs, **kwargs}
-        self._stop = stop or ()
         self._calls_tools = isinstance(constraint, ToolCalls)
         self._text_length, self._num_calls = 0, 0
 

@@ -14,10 +14,17 @@ from typing import Any
 import datasets
 
 from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, shown
 
 _LARGEST = 2**63
+_EXACT = 2**53
 _VALUES = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
+_PYTHON: dict[str, Any] = {"string": str, "int64": (int, float), "float64": (int, float), "bool": bool}  # of values
+# What may add members to those of "properties", or change their types.
+_COMPOSES = frozenset(
+    "$ref $dynamicRef $recursiveRef allOf anyOf oneOf if then else dependentSchemas dependencies properties "
+    "patternProperties items prefixItems".split()
+)
 
 
 class Column(ABC):
@@ -67,10 +74,18 @@ class Scalar(Column):
 
     def cell(self, value: Any) -> Any:
         """See ``Column.cell``."""
+        if not isinstance(value, _PYTHON[self._dtype]) or (isinstance(value, bool) and self._dtype != "bool"):
+            raise InvalidArgument(f"expected a value for a column of {self._dtype}, got {shown(value)}")
         if self._dtype == "int64":
             value = int(value)
             if not -_LARGEST <= value < _LARGEST:
                 raise InvalidArgument(f"expected an integer of 64 bits, got {value}; bound it in the schema")
+        if self._dtype == "float64" and isinstance(value, int):
+            if not -_EXACT <= value <= _EXACT:  # Arrow takes no integer that a float may round
+                raise InvalidArgument(
+                    f"expected a number that 64 bits hold, got {shown(value)}; bound it in the schema"
+                )
+            value = float(value)
         return value
 
 
@@ -131,6 +146,8 @@ class Struct(Column):
 
     def cell(self, value: Any) -> dict[str, Any]:
         """See ``Column.cell``: a member that is missing is null."""
+        if more := [name for name in value if name not in self._members]:
+            raise InvalidArgument(f"expected the members {', '.join(self._members)}, got also {shown(more)}")
         return {
             name: None if value.get(name) is None else member.cell(value[name])
             for name, member in self._members.items()
@@ -171,13 +188,15 @@ class _Reader:
         """
         if not isinstance(schema, dict):
             return JsonText()
+        composes = _COMPOSES & schema.keys()
         if "$ref" in schema:
-            target = self._target(schema["$ref"])
-            return JsonText() if schema["$ref"] in inside else self._column(target, (*inside, schema["$ref"]))
+            if composes != {"$ref"} or schema["$ref"] in inside:
+                return JsonText()
+            return self._column(self._target(schema["$ref"]), (*inside, schema["$ref"]))
         branches = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
         if branches is not None:
             branches = [branch for branch in branches if not _is_null(branch)]
-            return self._column(branches[0], inside) if len(branches) == 1 else JsonText()
+            return self._column(branches[0], inside) if len(branches) == len(composes) == 1 else JsonText()
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if values is not None:
             return self._listed([value for value in values if value is not None])
@@ -196,9 +215,11 @@ class _Reader:
 
     def _object(self, schema: dict[str, Any], inside: tuple[str, ...]) -> Column:
         is_closed = schema.get("additionalProperties", not self._is_closed) is False
-        if not schema.get("properties") or not is_closed or "patternProperties" in schema:
+        members = schema.get("properties")
+        is_closed &= _COMPOSES & schema.keys() <= {"properties"}
+        if not members or not is_closed or any(name not in members for name in schema.get("required", ())):
             return JsonText()
-        return Struct({name: self._column(member, inside) for name, member in schema["properties"].items()})
+        return Struct({name: self._column(member, inside) for name, member in members.items()})
 
     def _listed(self, values: list[Any]) -> Column:
         kinds = {type(value) for value in values}
@@ -211,7 +232,7 @@ class _Reader:
 
     def _target(self, reference: str) -> Any:
         """What a reference within the schema leads to; None for other references, of which nothing is known."""
-        if not reference.startswith("#"):
+        if reference != "#" and not reference.startswith("#/"):
             return None
         found = self._root
         for part in reference.removeprefix("#").split("/")[1:]:

@@ -43,7 +43,7 @@ class extract:  # noqa: N801 - called as a function
 
     Raises:
         InvalidConstraint: the constraint is none.
-        InvalidArgument: a model without a tokenizer, or a prompt without a place for the text.
+        InvalidArgument: a model without a tokenizer, a prompt without a place for the text, or two columns of one name.
     """
 
     def __init__(
@@ -66,6 +66,8 @@ class extract:  # noqa: N801 - called as a function
             raise InvalidArgument("tokenizer: expected one beside a model, and none beside the name of a model")
         if "{}" not in prompt:
             raise InvalidArgument(f"prompt: expected a text with {{}} in the place of the row's text, got {prompt!r}")
+        if into == errors:
+            raise InvalidArgument(f"into, errors: expected two columns, got {into!r} for both")
         self._model, self._tokenizer, self._constraint = model, tokenizer, constraint
         self._column, self._prompt, self._into, self._errors = column, prompt, into, errors
         self._row_column, self._class_labels, self._chat = row_column, class_labels, chat
@@ -78,7 +80,11 @@ class extract:  # noqa: N801 - called as a function
 
         Args:
             rows: before it.
+
+        Raises:
+            InvalidArgument: they do not have the columns that are read, or have one of those that are written.
         """
+        self._check_columns(list(rows.features))
         return datasets.Features(
             {**rows.features, self._into: self._values.feature, self._errors: datasets.Value("string")}
         )
@@ -89,7 +95,11 @@ class extract:  # noqa: N801 - called as a function
         Args:
             batch: columns of the data set.
             indices: the numbers of the rows, from ``with_indices=True``.
+
+        Raises:
+            InvalidArgument: a column is not there, or would be replaced; or samples have no numbers.
         """
+        self._check_columns(list(batch))
         prompts = [self._prompted(text) for text in batch[self._column]]
         if self._row_column is not None:
             indices = batch[self._row_column]
@@ -97,12 +107,23 @@ class extract:  # noqa: N801 - called as a function
             raise InvalidArgument(
                 "temperature: samples need the numbers of rows; call map(..., with_indices=True), or pass row_column"
             )
-        answers = self._answers({"prompt": prompts, "row": indices or range(len(prompts))})
+        answers = self._answers.answers(prompts, indices)
         cells = [
             (None, error) if error is not None else self._cell(value if self._is_json else text)
             for text, value, error in zip(answers["text"], answers["value"], answers["error"], strict=True)
         ]
         return {self._into: [cell for cell, _ in cells], self._errors: [error for _, error in cells]}
+
+    def _check_columns(self, names: list[str]) -> None:
+        for argument, name in (("column", self._column), ("row_column", self._row_column)):
+            if name is not None and name not in names:
+                raise InvalidArgument(f"{argument}: no column {name!r}; the columns are {', '.join(names)}")
+        for argument, name in (("into", self._into), ("errors", self._errors)):
+            if name in names:
+                raise InvalidArgument(
+                    f"{argument}: expected the name of a new column, got {name!r}, which the rows have; the answers "
+                    "would replace it"
+                )
 
     def _prompted(self, text: Any) -> Any:
         return self._prompt.replace("{}", text) if isinstance(text, str) and text else text
@@ -132,8 +153,8 @@ class extract:  # noqa: N801 - called as a function
             tokenizer,
             self._constraint,
             self._settings,
-            prompt_column="prompt",
-            row_column="row",
+            prompt_column=self._column,
+            row_column=self._row_column or "indices",
             chat=self._chat,
         )
 

@@ -127,13 +127,15 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         """The model with answers in a format; what it returns is the value.
 
         Args:
-            schema: in any form that ``hg.generate`` takes, or OpenAI's dict of a function.
+            schema: in any form that ``hg.generate`` takes, or OpenAI's dict of a function or a tool.
             include_raw: return a dict with the message ("raw"), the value ("parsed"; None if there is none) and the
                 error ("parsing_error").
             **kwargs: ``method`` and ``strict`` of other models are read, and change nothing: the schema is enforced.
         """
         if unknown := set(kwargs) - {"method", "strict"}:
             raise InvalidArgument(f"with_structured_output: no such argument: {', '.join(sorted(unknown))}")
+        if isinstance(schema, dict) and schema.get("type") == "function" and isinstance(schema.get("function"), dict):
+            schema = schema["function"]
         if isinstance(schema, dict) and "parameters" in schema and "name" in schema:
             schema = schema["parameters"]
         constraint = coerce(schema)
@@ -143,7 +145,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
             response_format=constraint,
             ls_structured_output_format={"kwargs": {"method": "json_schema"}, "schema": schema},
         )
-        parser = _Values(constraint=constraint, of_type=isinstance(schema, type))
+        parser = _Values(constraint=constraint)
         if not include_raw:
             return answers | parser
         parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
@@ -261,11 +263,9 @@ class _Values(BaseCumulativeTransformOutputParser[Any]):  # type: ignore[misc]
 
     Args:
         constraint: of the answer.
-        of_type: whether the value is that of a Python type, which has no part.
     """
 
     constraint: Any
-    of_type: bool
 
     def parse(self, text: str) -> Any:
         return self.constraint.parse(text)
@@ -277,16 +277,16 @@ class _Values(BaseCumulativeTransformOutputParser[Any]):  # type: ignore[misc]
         if reason is None:  # it is being generated
             return self._begun(answer.text)
         if reason != "stop":
-            raise OutputParserException(
-                f"the answer did not finish: {reason}; raise max_tokens", llm_output=answer.text
-            )
+            why = "length; raise max_tokens" if reason == "length" else metadata.get("error", reason)
+            raise OutputParserException(f"the answer did not finish: {why}", llm_output=answer.text)
         try:
             return self.parse(answer.text)
         except ValueError as error:
             raise OutputParserException(cause(error), llm_output=answer.text) from error
 
     def _begun(self, text: str) -> Any:
-        if self.of_type or not isinstance(self.constraint, (JsonSchema, JsonObject)):
+        is_schema = isinstance(self.constraint, JsonSchema) and self.constraint.python_type is None
+        if not (is_schema or isinstance(self.constraint, JsonObject)):  # the value of a Python type has no part
             return None
         try:
             return parse_partial_json(text)

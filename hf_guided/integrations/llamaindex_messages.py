@@ -17,7 +17,7 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.program.utils import create_flexible_model
 from pydantic import BaseModel
 
-from ..errors import PromptError
+from ..errors import PromptError, shown
 from ..generation.model import value_of
 from ..generation.partial import Partial
 from ..session.result import GuidedResult
@@ -77,11 +77,19 @@ class GrowingValue:
         if response.raw["result"] is not None:
             yield value_of_response(response)
             return
-        value = response.raw["partial"].value
-        members = value.model_dump(exclude_unset=True) if isinstance(value, BaseModel) else value
+        members = _members(response.raw["partial"].value)
         if members is not None and members != self._last:
             self._last = members
             yield self._flexible.model_validate(members)
+
+
+def _members(value: Any) -> Any:
+    """The members that are certain; ``model_dump`` would run serializers of the class on a part of its instance."""
+    if isinstance(value, BaseModel):
+        return {name: _members(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, list):
+        return [_members(item) for item in value]
+    return {name: _members(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def value_of_response(response: ChatResponse | CompletionResponse) -> Any:
@@ -103,7 +111,13 @@ def _message(index: int, message: ChatMessage) -> dict[str, Any]:
     calls = []
     for block in message.blocks:
         if isinstance(block, ToolCallBlock):
-            calls.append(_openai_call(block))
+            try:
+                calls.append(_openai_call(block))
+            except ValueError as error:
+                raise PromptError(
+                    f"message {index}: expected the arguments of the call of {block.tool_name!r} as a dict or as JSON, "
+                    f"got {shown(block.tool_kwargs)}: {error}"
+                ) from error
         elif not isinstance(block, TextBlock):
             raise PromptError(
                 f"message {index}: expected text or calls of tools, got {type(block).__name__}, which the model would "

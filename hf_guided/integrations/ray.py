@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..checkpoints.load import ModelSource
+from ..errors import InvalidArgument
 from ..generation.row_answers import RowSettings
-from .answer_columns import AnswerColumns
+from .answer_columns import ANSWER, AnswerColumns
 
 
 class GuidedPredictor:
@@ -69,6 +70,14 @@ class GuidedPredictor:
 
         Returns:
             The same columns, and "text", "value" (JSON), "finish_reason", "tokens" and "error"; see ``AnswerColumns``.
+
+        Raises:
+            InvalidArgument: a column is not there, or has the name of an answer's column.
         """
+        if taken := [name for name in ANSWER if name in batch]:
+            raise InvalidArgument(
+                f"columns {', '.join(taken)}: answers have columns of that name, which would replace the rows' own; "
+                f"rename them before: rows.rename_columns({dict.fromkeys(taken, '...')!r})"
+            )
         answers = self._columns(batch)
         return batch | {name: np.array(values, dtype=object) for name, values in answers.items()}

@@ -93,6 +93,12 @@ class GuidedSampler:
         self._trainer, self._settings = trainer, settings
         self._guide = guide_for(trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model))
         self._kwargs = {name: value for name, value in trainer.generation_kwargs.items() if value is not None}
+        if self._kwargs.get("num_return_sequences", 1) != 1:
+            raise InvalidArgument(
+                "generation_kwargs: expected no num_return_sequences, because each prompt comes num_generations times, "
+                f"got {self._kwargs['num_return_sequences']}; leave it out",
+                name="generation_kwargs",
+            )
 
     @property
     def vocab_size(self) -> int:

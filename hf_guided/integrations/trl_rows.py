@@ -41,7 +41,7 @@ class RowConstraints:
             return self.of_prompt(row["prompt"])
         self.check_column(row)
         own = row[self._column]
-        if not own:
+        if own is None or own == "":
             return self.of_prompt(row["prompt"])
         try:
             return coerce(own)

@@ -6,7 +6,7 @@ is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Mark, Register
 from .scalars import constant_language, language_of, quoted
 from .shapes import ANY, Clause, Position, StringClause
-from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
+from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders, children
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions
 
 _FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
@@ -101,6 +101,21 @@ class RegisteredPositions(Positions):
         """See ``Positions.callee``."""
         return super().callee(position, level if position in self._known else None)
 
+    def reached(self) -> Iterator[tuple[Inside, Content]]:
+        """All positions that values have, each once for each level that it has, and their contents."""
+        root = Inside(self._schema.root, 0 if self._schema.root in self._known else None)
+        seen, todo = {root}, [root]
+        while todo:
+            inside = todo.pop()
+            content = self._schema.contents[inside.position]
+            yield inside, content
+            level = None if inside.level is None else inside.level + 1
+            for position in children(content):
+                child = Inside(position, level if position in self._known else None)
+                if child not in seen:
+                    seen.add(child)
+                    todo.append(child)
+
     @cached_property
     def is_ordered(self) -> bool:
         """Whether equal values always have their members in the same order."""
@@ -115,11 +130,8 @@ class RegisteredPositions(Positions):
 
     def names(self, track: Track) -> tuple[list[str], list[Node]]:
         """The names that are listed, and the languages of the texts of the others."""
-        edges = (edge for leaving in self.automaton(track).edges for edge in leaving)
-        names = dict.fromkeys(entry.name for edge in edges for entry in edge.entries)
-        return [name for name in names if isinstance(name, str)], [
-            name_text(name) for name in names if isinstance(name, Node)
-        ]
+        listed, languages = names_of(self.automaton(track))
+        return listed, [*map(name_text, languages)]
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values; None where digits do not decide, and where a register counts."""
@@ -163,6 +175,10 @@ class RegisteredPositions(Positions):
         content = self._schema.contents[track.position]
         return [*content.arrays, *content.objects][track.number]
 
+    def track_at(self, inside: Inside, number: int) -> Track:
+        """The track of a position's content automaton, by its number among all of them."""
+        return Track(inside.position, None if inside.level is None else inside.level + 1, number)
+
     def track(self, inner: Inner) -> Track:
         """The track of a content automaton."""
         content = self._schema.contents[inner.slot.position]
@@ -172,6 +188,13 @@ class RegisteredPositions(Positions):
 
     def _writer(self, schema: Regular, builder: Caller) -> NfaWriter:
         return _Writer(self, schema, builder, self._style, self._marks)
+
+
+def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
+    """The names of members that are listed, and the languages of the others."""
+    edges = (edge for leaving in automaton.edges for edge in leaving)
+    names = dict.fromkeys(entry.name for edge in edges for entry in edge.entries)
+    return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
 
 
 def name_text(name: str | Node) -> Node:

@@ -169,7 +169,7 @@ def check_finite(root: Position, contents_of: Mapping[Position, Content]) -> Non
         content = contents_of[position]
         if content.any_array or content.any_object:
             raise NotRegular(pointer_of(position), "", "anything is allowed in it")
-        under_way[position] = iter(dict.fromkeys(_children(content)))
+        under_way[position] = iter(dict.fromkeys(children(content)))
 
     enter(root)
     while under_way:
@@ -186,7 +186,8 @@ def check_finite(root: Position, contents_of: Mapping[Position, Content]) -> Non
             enter(child)
 
 
-def _children(content: Content) -> Iterator[Position]:
+def children(content: Content) -> Iterator[Position]:
+    """The positions of items and of members' values."""
     for automaton in (*content.arrays, *content.objects):
         for edges in automaton.edges:
             for edge in edges:

@@ -14,11 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from random import Random
 from typing import Any
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.constraints.tool_formats import objects_in
 from hf_guided.constraints.values import Constraint, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from tests.property import strategies as draw
@@ -67,9 +67,34 @@ def works_on(engine: str, text: str) -> bool:
 
 def is_never_written(engine: str, schema: Any, text: str) -> bool:
     """Whether an engine is known to refuse this valid text: beside declared names one writes no others."""
-    declared = {name for sub in objects_in(schema) for name in sub.get("properties", ())}
-    others = {name for value in objects_in(json.loads(text)) for name in value} - declared
-    return engine == "lm_format_enforcer" and bool(declared and others)
+    return engine == "lm_format_enforcer" and has_others(schema, json.loads(text), schema)
+
+
+def has_others(schema: Any, value: Any, root: Any, depth: int = 0) -> bool:
+    """Whether a value has a name that is not declared, in an object with names that are.
+
+    Args:
+        schema: what the value has to satisfy.
+        value: JSON.
+        root: the whole schema.
+        depth: of the calls; where references lead in a circle, the answer is yes.
+    """
+    if not isinstance(schema, dict):
+        return False
+    schemas = [branch for keyword in ("anyOf", "oneOf", "allOf") for branch in schema.get(keyword, ())]
+    if "$ref" in schema:
+        schemas = [reduce(lambda inside, name: inside[name], schema["$ref"].split("/")[1:], root)]
+    if depth > 50 or any(has_others(branch, value, root, depth + 1) for branch in schemas):
+        return True
+    if isinstance(value, list):
+        items = schema.get("items", True)
+        return any(has_others(items, item, root, depth + 1) for item in value)
+    if not isinstance(value, dict):
+        return False
+    declared, other = schema.get("properties", {}), schema.get("additionalProperties", True)
+    if declared and value.keys() - declared.keys():
+        return True
+    return any(has_others(declared.get(name, other), inner, root, depth + 1) for name, inner in value.items())
 
 
 def engines(

@@ -240,6 +240,12 @@ def test_prompts_that_are_tokens_already(kind: str) -> None:
         hg.generate(model(), vocabularies.demo(), prompts, CHOICE, guide=guide())
 
 
+def test_a_prompt_that_utf_8_cannot_hold() -> None:
+    for call in (hg.generate, hg.score):
+        with pytest.raises(hg.PromptError, match=r"got '\\ud83d' at position 2"):
+            call(model(), vocabularies.demo(), "Hi\ud83d", CHOICE, guide=guide())
+
+
 def test_a_message_outside_of_its_list() -> None:
     with pytest.raises(TypeError, match=r"a chat is a list of messages"):
         hg.generate(model(), vocabularies.demo(), {"role": "user", "content": "Hi"}, CHOICE, guide=guide())

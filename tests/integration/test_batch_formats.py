@@ -198,6 +198,7 @@ def test_csv_is_read_as_python_reads_it(tmp_path: Path) -> None:
         (["--input", "{folder}/binary.csv"], "cannot read .*binary.csv as csv: .*utf-8"),
         (["--input", "{folder}/empty.csv"], "expected a header"),
         (["--input", "{folder}/twice.csv"], "has a name twice"),
+        (["--input", "{folder}/twice.parquet"], "a name stands for two columns: prompt, prompt"),
         (["--input", "{folder}"], "cannot read .* as datasets: .*neither"),
         (["--input", "{folder}/splits"], "has the splits train, test; give the folder of one"),
         (["--prompt-column", "question"], "--prompt-column question: no such column; the columns are prompt, number"),
@@ -222,6 +223,7 @@ def test_mistakes_are_found_before_a_model_is_loaded(
     (tmp_path / "binary.csv").write_bytes(b"prompt\n\xff\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "twice.csv").write_text("prompt,a,a\nx,1,2\n")
+    pq.write_table(pa.table([["a"], ["b"]], names=["prompt", "prompt"]), tmp_path / "twice.parquet")
     typed = {"prompt": ["x"], "when": [datetime.datetime(2024, 1, 1)], "nested": [{"type": "null"}]}
     pq.write_table(pa.table(typed), tmp_path / "typed.parquet")
     split = datasets.Dataset.from_dict({"prompt": ["x"]})

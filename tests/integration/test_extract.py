@@ -173,6 +173,62 @@ def test_recursion_ends_in_json_and_lists_may_hold_null() -> None:
     assert lists.feature == datasets.List(datasets.Value("int64")) and lists.cell([1, None]) == [1, None]
 
 
+B = {"type": "object", "properties": {"b": {"type": "integer"}}}
+A = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        A | {"allOf": [B]},
+        A | {"anyOf": [B, {"type": "null"}]},
+        {"$defs": {"b": B}, "$ref": "#/$defs/b"} | A,
+        A | {"if": {"required": ["a"]}, "then": B},
+        A | {"dependentSchemas": {"a": B}},
+        A | {"required": ["b"]},
+    ],
+)
+def test_no_member_is_lost_where_a_schema_is_composed(schema: Any) -> None:
+    assert column_of(hg.JsonSchema(schema)).cell({"a": 1, "b": 2}) == '{"a": 1, "b": 2}'
+
+
+def test_a_value_that_its_column_cannot_hold_is_an_error() -> None:
+    anchored = {"$defs": {"x": {"$anchor": "b"} | B}, "type": "object", "properties": {"a": {"$ref": "#b"}}}
+    assert column_of(hg.JsonSchema(anchored)).cell({"a": {"b": 1}}) == {"a": '{"b": 1}'}
+    for schema, value in (
+        (A, {"a": 1, "b": 2}),
+        ({"type": "number"}, 2**53 + 1),
+        ({"type": "number"}, True),
+        ({"type": "string"}, 1),
+        ({"type": "boolean"}, 1),
+        ({"type": "integer"}, "1"),
+    ):
+        with pytest.raises(hg.InvalidArgument):
+            column_of(hg.JsonSchema(schema)).cell(value)
+    large = {"type": "number", "minimum": 2**53 + 1, "maximum": 2**53 + 1}
+    [found] = mapped(extract("demo", constraint=large, column="text", loading=LOADING), rows(1))
+    assert found["value"] is None and "expected a number that 64 bits hold" in found["error"]
+
+
+def test_columns_are_checked_before_a_model_runs() -> None:
+    table = rows(1)
+    for names, why in (
+        ({"column": "mail"}, "column: no column 'mail'; the columns are text"),
+        ({"column": "text", "row_column": "number"}, "row_column: no column 'number'"),
+        ({"column": "text", "into": "text"}, "into: expected the name of a new column"),
+        ({"column": "text", "errors": "text"}, "errors: expected the name of a new column"),
+    ):
+        step = extract("no such model", constraint=["a"], temperature=1.0, **names)
+        for use in (lambda step=step: step.features(table), lambda step=step: step(table[:])):
+            with pytest.raises(hg.InvalidArgument, match=why):
+                use()
+    with pytest.raises(hg.InvalidArgument, match="into, errors: expected two columns"):
+        extract("demo", column="text", into="a", errors="a")
+    numbers = datasets.Dataset.from_dict({"text": [3]})
+    [found] = mapped(extract("demo", constraint=["a"], column="text", loading=LOADING), numbers)
+    assert "expected a text or a list of messages as 'text', got 3" in found["error"]
+
+
 def test_what_does_not_fit_is_said() -> None:
     table = rows(1)
     step = extract("demo", constraint={"const": 2**70}, column="text", loading=LOADING)

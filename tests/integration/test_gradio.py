@@ -193,8 +193,14 @@ def test_other_kinds_of_formats(kind: str, name: str, text: str, answer: tuple[s
 
 def test_patterns_are_not_matched_by_python() -> None:
     """``re`` needs twice the time for each further letter of this answer, and stops all threads meanwhile."""
-    constraint = Form(**{**DEFAULTS, "kind": PATTERN, "pattern": "(?:a|a)*c|a{20}"}).constraint({}, LIMITS)
-    assert constraint is not None and constraint.parse("a" * 20) == "a" * 20
+    pattern = "(?:a|a)*c|a{20}"
+    for fields in (
+        {"kind": PATTERN, "pattern": pattern},
+        {"schema": json.dumps({"regex": pattern})},
+        {"schema": json.dumps({"type": "regex", "pattern": pattern})},
+    ):
+        constraint = Form(**{**DEFAULTS, **fields}).constraint({}, LIMITS)
+        assert constraint is not None and constraint.parse("a" * 20) == "a" * 20
 
 
 def test_errors_are_shown_as_text_with_pointers(opened: Tab) -> None:
@@ -406,9 +412,26 @@ def test_the_server_takes_no_files_no_large_bodies_and_no_other_host(shown: tupl
     assert requested(url, "GET", "/config", headers={"Host": "localhost:1"})[0] == 200
     assert requested(url, "GET", "/config", headers={"Host": "rebound.example"})[0] == 400
     assert requested(url, "POST", "/gradio_api/upload", b"x")[0] == 403
+    recording = b'--b\r\nContent-Disposition: form-data; name="video"; filename="a.mp4"\r\n\r\nx\r\n--b--\r\n'
+    headers = {"Content-Type": "Multipart/form-data; boundary=b"}
+    assert requested(url, "POST", "/gradio_api/process_recording", recording, headers)[0] == 403
     join, large = "/gradio_api/queue/join", b" " * 60_000
     assert requested(url, "POST", join, large)[0] == 413
     assert requested(url, "POST", join, iter([large[:30_000], large[:30_000]]))[0] == 413  # without a length
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "::1"])
+def test_every_address_of_this_machine_is_served_by_its_own_name(host: str) -> None:
+    page = ui(*demo.load())
+    try:
+        url = page.start(host)
+    except OSError:
+        pytest.skip(f"this machine has no {host}")
+    try:
+        assert requested(url, "GET", "/config")[0] == 200
+        assert requested(url, "GET", "/config", headers={"Host": "rebound.example"})[0] == 400
+    finally:
+        page.close()
 
 
 def test_a_failure_inside_shows_no_traceback(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

@@ -130,6 +130,18 @@ def test_structured_values_are_those_of_generate(chat: ChatHFGuided) -> None:
     [result] = hg.generate(chat.model, chat.tokenizer, question, Person, do_sample=False, max_new_tokens=400)
     assert last == json.loads(result.text)
     assert list(chat.with_structured_output(Person).stream("Who is it?")) == [result.value]
+    for kind in (Person | None, list[Person]):  # no classes, but Python types: no dicts before the value
+        [value] = chat.with_structured_output(kind).stream("Who is it?")
+        assert not isinstance(value, dict)
+    function = {"name": "person", "parameters": Person.model_json_schema()}
+    for schema in (function, {"type": "function", "function": function}):
+        assert chat.with_structured_output(schema).invoke("Who is it?") == last
+
+
+def test_a_call_may_be_streamed_by_an_argument(chat: ChatHFGuided) -> None:
+    plain = chat.invoke("Hello", max_tokens=5)
+    for stream in (True, False):
+        assert chat.invoke("Hello", max_tokens=5, stream=stream).text == plain.text
 
 
 def test_an_answer_without_a_value_is_an_error(chat: ChatHFGuided) -> None:
@@ -139,6 +151,9 @@ def test_an_answer_without_a_value_is_an_error(chat: ChatHFGuided) -> None:
     assert told["parsed"] is None and "never good enough" in str(told["parsing_error"]) and told["raw"].text
     with pytest.raises(OutputParserException, match="did not finish: length; raise max_tokens"):
         chat.with_structured_output(re.compile("a{300}")).invoke("a", stop=["aaa"])
+    forbidden = {"suppress_tokens": list(range(3, 2048))}
+    with pytest.warns(UserWarning), pytest.raises(OutputParserException, match="did not finish: (?!.*max_tokens)"):
+        ChatHFGuided(**loaded(), generate_kwargs=forbidden).with_structured_output(["yes", "no"]).invoke("Yes?")
     with pytest.raises(OutputParserException, match="never good enough"):
         list(chat.with_structured_output(Never).stream("Yes?"))
     with pytest.raises(hg.BudgetTooSmall):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import jsonschema
 import pydantic
 from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, ToolCallBlock
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.program import FunctionCallingProgram
 from llama_index.core.prompts import ChatPromptTemplate, PromptTemplate
@@ -132,6 +132,29 @@ def test_structured_answers_are_values_of_generate(llm: HFGuidedLLM) -> None:
     assert llm.structured_predict(Person, PROMPT, {"describe": True}, **who) != value
 
 
+class Serialized(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=12)
+    age: int = pydantic.Field(ge=18, le=99)
+
+    @pydantic.model_serializer
+    def whole(self) -> str:
+        return self.name + str(self.age)  # fails while the age is missing
+
+    @pydantic.computed_field
+    @property
+    def initial(self) -> str:
+        return self.name[:1]  # fails while the name is missing
+
+
+def test_code_of_a_class_does_not_run_on_a_part_of_an_answer(llm: HFGuidedLLM) -> None:
+    *growing, last = llm.stream_structured_predict(Serialized, PROMPT, who="it")
+    assert last == expected(llm, Serialized).value
+    assert [(partial.name, partial.age) for partial in growing][-1] == (last.name, None)
+    root = pydantic.RootModel[tuple[Literal["a"], Literal["b"]]]
+    *growing, last = llm.stream_structured_predict(root, PROMPT, who="it")
+    assert growing[0].root == [] and last == root(("a", "b"))
+
+
 def test_a_tokenizer_without_a_chat_template_answers_texts() -> None:
     plain = loaded()
     plain.tokenizer.chat_template = None
@@ -230,6 +253,9 @@ def test_an_answer_without_a_value_is_an_error(llm: HFGuidedLLM) -> None:
         llm.chat(CHAT, max_new_token=3)
     with pytest.raises(hg.PromptError, match="message 1: expected text or calls of tools, got ImageBlock"):
         llm.chat([*CHAT, ChatMessage([ImageBlock(url="https://example.org/a.png")])])
+    broken = ChatMessage([ToolCallBlock(tool_name="get_weather", tool_kwargs="{city")], role="assistant")
+    with pytest.raises(hg.PromptError, match="message 1: expected the arguments of the call of 'get_weather'"):
+        llm.chat([*CHAT, broken])
 
 
 def test_options_of_the_llm_and_of_a_call(llm: HFGuidedLLM) -> None:
@@ -237,7 +263,9 @@ def test_options_of_the_llm_and_of_a_call(llm: HFGuidedLLM) -> None:
     assert llm.metadata.num_output == 300 and loaded(context_window=64).metadata.context_window == 64
     whole = llm.complete(QUESTION, max_tokens=30).text
     stop = whole[4:6]
-    assert llm.complete(QUESTION, max_tokens=30, stop=[stop]).text == whole[: whole.index(stop)]
+    for given in (stop, [stop]):  # as OpenAI's: a text is one, not its letters
+        assert llm.complete(QUESTION, max_tokens=30, stop=given).text == whole[: whole.index(stop)]
+    assert llm.complete(QUESTION, max_tokens=30, stop=f"{stop}never").text == whole
     assert llm.complete(QUESTION, formatted=True, max_tokens=5).raw["usage"]["prompt_tokens"] == len(
         llm.tokenizer(QUESTION)["input_ids"]
     )

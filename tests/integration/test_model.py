@@ -104,8 +104,8 @@ def test_no_value_is_an_error_with_the_result(pair: tuple[Any, Any]) -> None:
 @pytest.mark.parametrize(
     ("prompt", "arguments", "says"),
     [
-        (["a", "b"], {}, "expected one prompt"),
-        ([], {}, "expected one prompt"),
+        (["a", "b"], {}, "expected one prompt, got a list of 2"),
+        ([], {}, "expected one prompt, got a list of 0"),
         ("a", {"num_return_sequences": 2, "do_sample": True}, "expected one answer, got 2"),
         ("a", {"stream": True}, "stream"),
     ],

@@ -28,6 +28,7 @@ from hf_guided.integrations.trl import GuidedGRPOTrainer, RolloutSettings, guide
 from hf_guided.integrations.trl_correction import importance_ratio
 from hf_guided.integrations.trl_masks import MaskTable, masked_logprobs
 from hf_guided.integrations.trl_rollout import Completions
+from hf_guided.integrations.trl_rows import RowConstraints
 from hf_guided.session.logprobs import TokenLogprob
 from hf_guided.session.result import GuidedResult
 
@@ -504,6 +505,8 @@ def test_other_ways_to_sample_are_refused_with_what_to_do(tmp_path: Path) -> Non
         guided(tmp_path, processing_class=LlavaProcessor.__new__(LlavaProcessor))
     with pytest.raises(hg.InvalidArgument, match="policy: expected 'masked' or 'free', got 'mask'"):
         guided(tmp_path, policy="mask")
+    with pytest.raises(hg.InvalidArgument, match="generation_kwargs: expected no num_return_sequences"):
+        guided(tmp_path, given={"generation_kwargs": {"num_return_sequences": 2}})
     with pytest.raises(hg.InvalidArgument, match="vespo.*use policy='masked'"):
         guided(tmp_path, policy="free", given={"loss_type": "vespo"})
 
@@ -527,6 +530,16 @@ def test_wrong_columns_and_constraints_are_refused(tmp_path: Path) -> None:
         guided(tmp_path, constraint_column="form")._rows.of_row({"prompt": "A", "form": "{'type': 1}"})
     with pytest.raises(hg.InvalidConstraint):
         guided_rollout({"type": "objekt"})
+    rows = RowConstraints(["yes", "no"], "form")
+    for own, constraint in (
+        (None, rows.default),
+        ("", rows.default),
+        ({}, hg.JsonSchema({})),
+        ("{}", hg.JsonSchema({})),
+    ):
+        assert rows.of_row({"prompt": "A", "form": own}) == constraint
+    with pytest.raises(hg.InvalidConstraint, match="column 'form': "):
+        rows.of_row({"prompt": "A", "form": []})
 
 
 def test_a_completion_that_leaves_its_constraint_ends_the_training(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import regex as partial
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import byte_dfa
+from hf_guided.automaton import byte_dfa, products
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter
@@ -105,10 +105,10 @@ def test_look_around_and_complements_are_compiled_through_automata(pattern, nega
 def test_products_equal_set_operations(first, second):
     a, b = automaton(first), automaton(second)
     first_re, second_re = re.compile(first), re.compile(second)
-    both = byte_dfa.intersection(a, b, WorkMeter())
-    either = byte_dfa.union(a, b, WorkMeter())
-    without = byte_dfa.difference(a, b, WorkMeter())
-    neither = byte_dfa.complement(either, WorkMeter())
+    both = products.intersection(a, b, WorkMeter())
+    either = products.union(a, b, WorkMeter())
+    without = products.difference(a, b, WorkMeter())
+    neither = products.complement(either, WorkMeter())
     for text in TEXTS:
         data, x, y = text.encode(), bool(first_re.fullmatch(text)), bool(second_re.fullmatch(text))
         accepted = both.accepts(data), either.accepts(data), without.accepts(data), neither.accepts(data)
@@ -217,7 +217,7 @@ def test_language_size_equals_brute_force(pattern):
     """Over few letters and short texts, so that brute force can try all."""
     pattern = re.sub(r"\{2,\}|[*+]\??", "{0,2}", pattern)
     compiled = re.compile(f"(?s:(?=[ab]{{0,8}}\\Z)(?:{pattern}))")
-    within = byte_dfa.intersection(automaton(pattern), automaton("[ab]{0,8}"), WorkMeter())
+    within = products.intersection(automaton(pattern), automaton("[ab]{0,8}"), WorkMeter())
     texts = ("".join(letters) for length in range(9) for letters in product("ab", repeat=length))
     assert within.language_size() == sum(bool(compiled.fullmatch(text)) for text in texts)
 

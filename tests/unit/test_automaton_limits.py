@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hf_guided.automaton import byte_dfa, nfa
+from hf_guided.automaton import nfa, products
 from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter, limited
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
@@ -248,9 +248,9 @@ def test_state_limit():
         for _ in range(600):
             builder.state()
     even, third = (regex_dfa(parse_fullmatch(p), WorkMeter()) for p in ("(a{16})*", "(a{17})*"))
-    assert byte_dfa.intersection(even, third, WorkMeter()).states == 16 * 17 + 1
+    assert products.intersection(even, third, WorkMeter()).states == 16 * 17 + 1
     with pytest.raises(CompileLimitExceeded, match="grew past 200 states"):
-        byte_dfa.intersection(even, third, WorkMeter(CompileLimits(max_states=200)))
+        products.intersection(even, third, WorkMeter(CompileLimits(max_states=200)))
 
 
 @pytest.mark.parametrize(
@@ -295,6 +295,6 @@ def test_builder_combines_parts_of_an_automaton():
 def test_empty_language():
     dfa = regex_dfa(parse_fullmatch("(?!a)a"), WorkMeter())
     assert (dfa.states, dfa.start, dfa.language_size(), dfa.accepts(b"")) == (1, 0, 0, False)
-    everything = byte_dfa.complement(dfa, WorkMeter())
+    everything = products.complement(dfa, WorkMeter())
     assert everything.accepts("é".encode()) and not everything.accepts(b"\xe9")
-    assert byte_dfa.union(dfa, everything, WorkMeter()).states == everything.states == byte_dfa.utf8().states
+    assert products.union(dfa, everything, WorkMeter()).states == everything.states == products.utf8().states

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -213,6 +214,38 @@ def test_answers_for_another_machine_are_kept_here_until_all_are_there(tmp_path:
         parts.check_apart(place_of(f"memory://{tmp_path.name}/out.jsonl"))
 
 
+def test_what_is_in_the_way_of_answers_on_another_machine(tmp_path: Path) -> None:
+    files, name = MemoryFileSystem(), tmp_path.name
+    failures = Parts(place_of(f"memory://{name}/out/"), tmp_path).failures
+    assert str(failures) == f"memory://{name}/out.failures"
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("out.jsonl", "")
+    with pytest.raises(UsageError, match="ends with the name"):
+        Parts(place_of(f"zip://out.jsonl::{tmp_path / 'a.zip'}"), tmp_path)
+    files.pipe(f"/{name}/mine/notes.txt", b"dear")
+    for output in (f"memory://{name}/mine", f"memory://{name}"):  # --overwrite would delete all of it
+        with pytest.raises(UsageError, match="expected a name for the answers, got the folder"):
+            Parts(place_of(output), tmp_path)
+    for saved in ("state.json", "dataset_info.json", "data-00000-of-00001.arrow"):
+        files.pipe(f"/{name}/saved/{saved}", b"{}")
+    parts = Parts(place_of(f"memory://{name}/saved"), tmp_path)
+    begin(parts, overwrite=True)
+    assert not files.exists(f"/{name}/saved") and files.exists(f"/{name}/mine/notes.txt")
+    parts.end()
+    with pytest.raises(UsageError, match="is the input"):
+        Parts(place_of(f"memory://{name}/a.jsonl"), tmp_path).check_apart(place_of(f"memory:///{name}/a.jsonl"))
+
+
+def test_a_url_of_this_machine_is_a_path(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}")
+    place = place_of(rows.as_uri())
+    assert isinstance(place, LocalPlace) and place.path == rows
+    with pytest.raises(UsageError, match="is the input"):
+        Parts(place).check_apart(place_of(str(rows)))
+    assert Parts(place).folder.parent == tmp_path
+
+
 def test_a_storage_that_fails_at_the_end_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(place_of(f"memory://{tmp_path.name}/out.jsonl"), tmp_path)
     begin(parts)
@@ -346,7 +379,7 @@ def test_resuming_with_other_arguments_is_refused(tmp_path: Path) -> None:
     job.agree(tmp_path / "job.json")
     (tmp_path / "rows").write_text("y")
     other = replace(make_job(tmp_path / "rows"), temperature=0.7)
-    with pytest.raises(UsageError, match=r"input_digest was .*; temperature was None, is 0\.7"):
+    with pytest.raises(UsageError, match=r"the content of --input has changed; temperature was None, is 0\.7"):
         other.agree(tmp_path / "job.json")
 
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
 #include "public.h"
 
 /* States of one block that lead to the same blocks. */
@@ -28,15 +29,6 @@ typedef struct {
     uint8_t *is_dirty;
     Group *groups;
 } Blocks;
-
-static uint64_t mixed(uint64_t x)
-{
-    x ^= x >> 31;
-    x *= UINT64_C(0x7fb5d329728ea185);
-    x ^= x >> 27;
-    x *= UINT64_C(0x81dadef4bc2dd44d);
-    return x ^ (x >> 33);
-}
 
 static uint64_t with_next(uint64_t hash, int32_t number)
 {

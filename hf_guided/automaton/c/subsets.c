@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
 #include "public.h"
 
 enum { EXIT = 1, FIRST = 2 };                                      /* fragments.py */
@@ -184,15 +185,6 @@ static void *zeroed(Subsets *s, int64_t count, size_t each)
     if (!data)
         end_with(s, NO_MEMORY);
     return data;
-}
-
-static uint64_t mixed(uint64_t x)
-{
-    x ^= x >> 31;
-    x *= UINT64_C(0x7fb5d329728ea185);
-    x ^= x >> 27;
-    x *= UINT64_C(0x81dadef4bc2dd44d);
-    return x ^ (x >> 33);
 }
 
 /* The place of a key's value, which is `fresh` if the key is new. Valid until the next key. */

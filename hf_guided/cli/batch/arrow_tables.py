@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ...constraints.json_text import is_json
 from ...errors import UsageError
+from ...generation.row_answers import without_missing
 from .tables import BadRow, Table
 
 
@@ -22,11 +23,16 @@ class ArrowTable(Table):
 
     Args:
         columns: those that ``fields`` holds, where they are there.
+
+    Raises:
+        ValueError: two columns have one name.
     """
 
     schema: pa.Schema
 
     def __init__(self, columns: Sequence[str]):
+        if len(set(self.schema.names)) != len(self.schema.names):
+            raise ValueError(f"a name stands for two columns: {', '.join(self.schema.names)}")
         self._read = [name for name in columns if name in self.schema.names]
 
     @abstractmethod
@@ -39,7 +45,7 @@ class ArrowTable(Table):
             [fields] = self.take([row], self._read).to_pylist()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise BadRow(f"cannot be read: {error}") from error
-        return {name: _messages(value) for name, value in fields.items()}
+        return {name: without_missing(value) for name, value in fields.items()}
 
     def carried(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """See ``Table``."""
@@ -153,18 +159,6 @@ class DatasetsTable(ArrowTable):
             return pa.table({name: pa.array([], self.schema.field(name).type) for name in columns})
         taken = self._rows.select_columns(list(columns))[list(rows)]
         return pa.table({name: taken[name] for name in columns})
-
-
-def _messages(value: Any) -> Any:
-    """A chat without the keys that Arrow gives to messages which do not have them."""
-    if not isinstance(value, list):
-        return value
-    return [
-        {key: part for key, part in message.items() if part is not None or key == "content"}
-        if isinstance(message, dict)
-        else message
-        for message in value
-    ]
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -89,7 +89,9 @@ class Job:
             return
         begun = read_state(file)
         others = [
-            f"{name} was {begun.get(name)!r}, is {settings[name]!r}"
+            "the content of --input has changed"
+            if name == "input_digest"
+            else f"{name} was {begun.get(name)!r}, is {settings[name]!r}"
             for name in settings
             if begun.get(name) != settings[name]
         ]

@@ -22,7 +22,7 @@ from ...errors import InternalError, UsageError
 from .arguments import Shard
 from .folder_lock import FolderLock
 from .lines import Answer, answer_in, as_line
-from .places import LocalPlace, Place, RemotePlace, remove
+from .places import Place, RemotePlace, remove
 
 _OF_DATASETS = re.compile(r"state\.json|dataset_info\.json|(?:data|cache)-.*\.arrow")
 
@@ -58,7 +58,7 @@ class Parts:
         else:
             self.folder = Path(f"{output}.parts")
         for target in self.output, self.failures:  # both are replaced as a whole
-            if isinstance(target, LocalPlace) and target.path.is_dir() and not is_dataset(target.path):
+            if (names := target.names()) is not None and not is_dataset(names):
                 raise UsageError(
                     f"--output: expected a name for the answers, got the folder {target}; give another name"
                 )
@@ -229,8 +229,7 @@ def _answers(locations: Iterable[AnswerLocation]) -> Generator[Answer, None, Non
             stream.close()
 
 
-def is_dataset(folder: Path) -> bool:
-    """Whether a folder holds a saved data set of the package datasets, and nothing else."""
-    names = [file.name for file in folder.iterdir()]
+def is_dataset(names: Sequence[str]) -> bool:
+    """Whether a folder with these files holds a saved data set of the package datasets, and nothing else."""
     ours = all(_OF_DATASETS.fullmatch(name) for name in names)
     return ours and {"state.json", "dataset_info.json"} <= set(names)

@@ -36,6 +36,10 @@ class Place(ABC):
         """Whether something is there."""
 
     @abstractmethod
+    def names(self) -> list[str] | None:
+        """What is in the folder that is there; None if it is none."""
+
+    @abstractmethod
     def is_same(self, other: Place) -> bool:
         """Whether both are the same file or folder, which is there."""
 
@@ -85,6 +89,10 @@ class LocalPlace(Place):
         """See ``Place.exists``."""
         return self.path.exists()
 
+    def names(self) -> list[str] | None:
+        """See ``Place.names``."""
+        return [file.name for file in self.path.iterdir()] if self.path.is_dir() else None
+
     def is_same(self, other: Place) -> bool:
         """See ``Place.is_same``."""
         if not (isinstance(other, LocalPlace) and self.exists() and other.exists()):
@@ -132,13 +140,23 @@ class RemotePlace(Place):
         return PurePosixPath(self._path)
 
     @property
+    def on_this_machine(self) -> LocalPlace | None:
+        """The same place by its path, for a URL such as ``file:///folder/rows.jsonl``."""
+        from fsspec.implementations.local import LocalFileSystem
+
+        return LocalPlace(Path(self._path)) if isinstance(self._files, LocalFileSystem) else None
+
+    @property
     def local_name(self) -> str:
         """A name that no other URL has, for what belongs to this one on this machine's disks."""
         return f"{self.name}.{hashlib.blake2b(self.url.encode(), digest_size=4).hexdigest()}"
 
     def with_name(self, name: str) -> RemotePlace:
         """See ``Place.with_name``."""
-        return RemotePlace(self.url[: len(self.url) - len(self.name)] + name)
+        url = self.url.rstrip("/")
+        if not url.endswith(self.name):
+            raise UsageError(f"{self.url}: expected a URL that ends with the name of the answers; give another")
+        return RemotePlace(url.removesuffix(self.name) + name)
 
     def exists(self) -> bool:
         """See ``Place.exists``."""
@@ -146,9 +164,17 @@ class RemotePlace(Place):
             self._files.invalidate_cache()  # another machine may have written it
             return bool(self._files.exists(self._path))
 
+    def names(self) -> list[str] | None:
+        """See ``Place.names``."""
+        with _reaching(self.url):
+            self._files.invalidate_cache()
+            if not self._files.isdir(self._path):
+                return None
+            return [PurePosixPath(path).name for path in self._files.ls(self._path, detail=False)]
+
     def is_same(self, other: Place) -> bool:
         """See ``Place.is_same``."""
-        return isinstance(other, RemotePlace) and other.url == self.url
+        return isinstance(other, RemotePlace) and (other._files, other._path) == (self._files, self._path)
 
     def fetch(self, folder: Path) -> Path:
         """See ``Place.fetch``."""
@@ -180,7 +206,10 @@ def place_of(text: str) -> Place:
     Raises:
         UsageError: nothing that is installed reads such URLs.
     """
-    return RemotePlace(text) if _SCHEME in text else LocalPlace(Path(text))
+    if _SCHEME not in text:
+        return LocalPlace(Path(text))
+    place = RemotePlace(text)
+    return place.on_this_machine or place
 
 
 def remove(path: Path) -> None:

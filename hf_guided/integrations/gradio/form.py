@@ -9,7 +9,7 @@ from typing import Any
 
 from ...constraints import json_text
 from ...constraints.coerce import coerce
-from ...constraints.values import Choice, Constraint, Regex
+from ...constraints.values import Choice, Constraint, JsonSchema, Regex
 from ...errors import InvalidArgument, InvalidConstraint, shown
 
 SCHEMA, PATTERN, CHOICE, TYPE, FREE = "JSON Schema", "Regex", "Choice", "Python type", "Free text"
@@ -132,7 +132,9 @@ class Form:
         """
         if self.kind == SCHEMA:
             value = json_text.loads(_text("schema", self.schema, limits.max_format_chars), "JSON Schema")
-            return coerce(value if isinstance(value, dict) else {"json": value})
+            constraint = coerce(value) if isinstance(value, dict) else JsonSchema(value)
+            # A response_format may hold a pattern.
+            return _PagePattern(constraint.pattern) if isinstance(constraint, Regex) else constraint
         if self.kind == PATTERN:
             return _PagePattern(_text("regex", self.pattern, limits.max_format_chars))
         if self.kind == CHOICE:

@@ -36,7 +36,10 @@ class Guard:
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         if self._hosts is not None and _host(headers.get(b"host", "")) not in self._hosts:
             return await _refuse(send, 400, "this host name is not served here")
-        if scope["path"].rstrip("/").endswith("/upload"):
+        if scope["path"].rstrip("/").endswith("/upload") or any(
+            name.lower() == b"content-type" and value.strip().lower().startswith(b"multipart/")
+            for name, value in scope["headers"]
+        ):  # Gradio also keeps files that come to other paths, as recordings
             return await _refuse(send, 403, "this page takes no files")
         length = headers.get(b"content-length")
         if length is not None and not (length.isdecimal() and int(length) <= self._max_bytes):

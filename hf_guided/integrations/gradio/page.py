@@ -97,11 +97,11 @@ class Page:
         """
         if type(port) is not int or not 0 <= port < 2**16:
             raise InvalidArgument(f"port: expected a number from 0 to 65535, got {shown(port)}", name="port")
-        guard = Middleware(
-            Guard, hosts=LOOPBACK if is_loopback(host) else None, max_bytes=self._limits.max_request_bytes
-        )
+        name = f"[{host}]" if ":" in host else host  # as in a URL
+        hosts = (*LOOPBACK, name.lower()) if is_loopback(host) else None
+        guard = Middleware(Guard, hosts=hosts, max_bytes=self._limits.max_request_bytes)
         _, url, _ = self.blocks.launch(
-            server_name=host,
+            server_name=name,
             server_port=_free_port(host, port),
             share=False,
             inbrowser=False,

@@ -1,0 +1,123 @@
+"""A network that is built as far as texts reach is the network that is built at once."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_guided.automaton.component_tables import ComponentTables
+from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.network import Network, Text
+from hf_guided.automaton.network_masks import NetworkMasks
+from hf_guided.automaton.rtn import build_rtn
+from hf_guided.automaton.token_trie import token_trie
+from hf_guided.backends.network import NetworkBackend
+from hf_guided.backends.network_of_schema import reachable_network, whole_network
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.errors import CompileLimitExceeded, ConstraintError
+from hf_guided.options import NETWORK, CompileLimits
+from hf_guided.schema.component_size import size_of_content
+from hf_guided.schema.normalize import Normalizer
+from hf_guided.schema.to_network import RegisteredPositions
+from hf_guided.schema.to_nfa import NotRegular
+from tests.effort import repeats
+from tests.property.schema_examples import DRAFTS, Writer
+from tests.toy import all_bytes
+
+BYTES = all_bytes()
+TABLES = ComponentTables(token_trie(BYTES))
+STYLES: list[dict[str, Any]] = [{}, {"spelling": "any", "key_order": "any"}, {"whitespace": "compact"}]
+STEPS_OF_A_STATE = 500  # many times what real schemas take
+OF_ANY_SCHEMA = 500  # states of a number in its one spelling, which all schemas share
+
+
+def positions(schema: Any, **options: Any) -> RegisteredPositions | None:
+    """Of a schema, or None if it has no value, or something is lost."""
+    constraint = JsonSchema(schema, extra="allow", **options)
+    n = Normalizer.of(constraint)
+    try:
+        read = RegisteredPositions(n, constraint.style, closed=False, key_order=constraint.key_order)
+    except (ConstraintError, CompileLimitExceeded, NotRegular):
+        return None
+    return None if n.losses else read
+
+
+@settings(max_examples=repeats(20, 400))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(STYLES))
+def test_both_read_the_same_texts(random: Random, draft: int, options: dict[str, Any]) -> None:
+    schema = Writer(random, draft).document()
+    read = positions(schema, **options)
+    later = None if read is None else reachable_network(read, WorkMeter(NETWORK))
+    if later is None:
+        return
+    again = positions(schema, **options)
+    assert again is not None
+    at_once, _ = whole_network(again, WorkMeter(NETWORK))
+    for _ in range(3):
+        check_same_walk(later[0], at_once, random)
+
+
+def check_same_walk(first: Network, second: Network, random: Random) -> None:
+    """Walk at random, and compare the bytes that may come."""
+    networks = first, second
+    masks = [NetworkMasks(network, TABLES, BYTES.token_bytes) for network in networks]
+    frames, written = [network.start for network in networks], bytearray()
+    for _ in range(60):
+        here = Text(written, len(written))
+        ours, theirs = (mask.of(frame, written) for mask, frame in zip(masks, frames, strict=True))
+        assert (ours == theirs).all(), bytes(written)
+        ends = {network.is_completed(frame, here) for network, frame in zip(networks, frames, strict=True)}
+        assert len(ends) == 1, bytes(written)
+        data = BYTES.token_bytes
+        allowed = [token_id for token_id in range(len(data)) if ours[token_id >> 5] >> (token_id & 31) & 1]
+        if not allowed:
+            break
+        byte = data[random.choice(allowed)]
+        assert byte is not None
+        frames = [network.read(frame, byte, here) for network, frame in zip(networks, frames, strict=True)]
+        written += byte
+
+
+@settings(max_examples=repeats(20, 400))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(STYLES))
+def test_what_is_built_later_is_as_small_as_it_looks(random: Random, draft: int, options: dict[str, Any]) -> None:
+    """Or a limit would be reached in the middle of a text."""
+    read = positions(Writer(random, draft).document(), **options)
+    sizes = [None] if read is None else [size_of_content(content) for _, content in read.reached()]
+    if read is None or None in sizes:
+        return
+    most = OF_ANY_SCHEMA + sum(size for size in sizes if size is not None)
+    build_rtn(read.root, read.build, WorkMeter(CompileLimits(20 * most, STEPS_OF_A_STATE * most)))
+
+
+@pytest.mark.parametrize("options", STYLES)
+def test_a_text_builds_what_it_reaches(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    build = RegisteredPositions.build
+
+    def noted(self: RegisteredPositions, callee: Any, builder: Any) -> tuple[int, int]:
+        built.append(callee)
+        return build(self, callee, builder)
+
+    monkeypatch.setattr(RegisteredPositions, "build", noted)
+    record = {"type": "object", "properties": {f"field {i}": {"type": "integer"} for i in range(5)}}
+    schema = {
+        "type": "object",
+        "properties": {f"record {i}": {**record, "required": [f"field {i}"]} for i in range(5)},
+        "required": ["record 0"],
+    }
+    backend = NetworkBackend(BYTES)
+    compiled = backend.compile(JsonSchema(schema, extra="allow", **options))
+    assert len(built) == 1
+    engine = compiled.new_engine()
+    assert all(engine.accept(BYTES.token_bytes.index(bytes([byte]))) for byte in b'{"record 0": {"field 0": 1}}')
+    assert engine.is_completed()
+    reached = len(built)
+    assert reached > 1
+    packed = backend.packed(compiled)
+    assert len(built) >= reached + 4  # the other records
+    assert len(packed.components) > len(built)  # white space and numbers are no positions
