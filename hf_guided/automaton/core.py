@@ -15,7 +15,7 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 4  # as in public.h
+_VERSION = 5  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -35,6 +35,8 @@ class Core:
         if version != _VERSION:
             raise OSError(f"its functions are of version {version}, expected {_VERSION}")
         self.descend = self._function("descend", _N, _A, _A, _A, _A, _N, _N, _N, _A, _A)
+        self.leave = self._function("leave", _N, _A, _A, _A, _A, _N, _A, _N, _N, _N, _A, _A, _A, _A)
+        self.differ = self._function("differ", _N, _A, _A, _A, _A, _N, _N, _A, _A, _A)
         self.add_tokens = self._function("add_tokens", None, _A, _A, _A, _N, _A)
         self.subsets_begin = self._function("subsets_begin", _A, _A)
         self.subsets_run = self._function("subsets_run", _N, _A, _A)

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..regex import ANYTHING, json_spelling, json_spellings
 from .byte_dfa import ByteDfa
-from .limits import WorkMeter
-from .nfa import regex_dfa
+from .string_dfas import stand, string_dfas
 from .token_trie import TokenTrie, packed, trie_of
 from .token_walk import Ints, TokenWalk
 
@@ -33,8 +30,6 @@ class _StringForm:
 
     Args:
         dfa: any number of characters; its start is where each of them ends.
-        first: a move to each of its other states, and to ``dfa.states`` for the end of a character: from where, by
-            which byte, to which; those they begin at come before.
         inside: masks of what can be typed into room for 0, 1 ... ``most`` characters; last, into any room.
         inner: the nodes at which 0, 1 ... ``most`` characters end.
         exits: the ends of tokens from the byte on that leaves the string.
@@ -42,7 +37,6 @@ class _StringForm:
     """
 
     dfa: ByteDfa
-    first: tuple[tuple[int, int, int], ...]
     inside: tuple[NDArray[np.int32], ...]
     inner: tuple[Ints, ...]
     exits: TokenTrie
@@ -51,12 +45,6 @@ class _StringForm:
     @property
     def most(self) -> int:
         return len(self.inner) - 1
-
-
-@lru_cache(maxsize=1)
-def _string_dfas() -> tuple[ByteDfa, ...]:
-    """Strings with all spellings of each character, and with the one that ``json.dumps`` writes."""
-    return tuple(regex_dfa(spell(ANYTHING), WorkMeter()) for spell in (json_spellings, json_spelling))
 
 
 _forms: WeakKeyDictionary[TokenTrie, tuple[_StringForm, ...]] = WeakKeyDictionary()
@@ -68,7 +56,7 @@ def string_forms(tokens: TokenTrie) -> tuple[_StringForm, ...]:
     with _lock:
         forms = _forms.get(tokens)
         if forms is None:
-            forms = _forms[tokens] = tuple(_walked(dfa, tokens) for dfa in _string_dfas())
+            forms = _forms[tokens] = tuple(_walked(dfa, tokens) for dfa in string_dfas())
         return forms
 
 
@@ -100,20 +88,7 @@ def _walked(dfa: ByteDfa, tokens: TokenTrie) -> _StringForm:
     before[tokens.token_ids[leaving]] = np.minimum(taken[trie.parent[exit_of[node_of[leaving]]]], most + 1)
     ends = [_spelled(trie.parent, trie.byte, int(node), int(exit_of[node])) for node in node_of[leaving]]
     exits = trie_of(ends, tokens.token_ids[leaving], tokens.size)
-    return _StringForm(dfa, _first_moves(dfa), tuple(masks), inner, exits, before)
-
-
-def _first_moves(dfa: ByteDfa) -> tuple[tuple[int, int, int], ...]:
-    targets = dfa.table[:, dfa.byte_class].astype(np.int64)  # (states, bytes)
-    targets[targets == dfa.start] = dfa.states
-    moves, todo = {}, [dfa.start]
-    for source in todo:
-        for target, byte in zip(*np.unique(targets[source], return_index=True), strict=True):
-            if target and target not in moves:
-                moves[target] = source, int(byte), int(target)
-                if target != dfa.states:
-                    todo.append(int(target))
-    return tuple(moves.values())
+    return _StringForm(dfa, tuple(masks), inner, exits, before)
 
 
 def _by_number(numbers: Ints, count: int) -> tuple[Ints, ...]:
@@ -178,7 +153,6 @@ class _FormInAutomaton:
         targets[targets == start] = states
         self._sources, indices = np.nonzero(targets)
         self._classes, self._targets = classes[indices], targets[self._sources, indices]
-        self._first = [(source, int(walk.dfa.byte_class[byte]), target) for source, byte, target in form.first]
         self._inner = np.array([state for state in range(1, states) if state != start])
         live, dead = np.zeros((2, states, walk.dfa.table.shape[1]), np.bool_)
         live[self._sources, self._classes] = True
@@ -202,7 +176,7 @@ class _FormInAutomaton:
             there = after.get(here)
             if there is None:
                 unknown.append(here)
-                there = self._stand(here)[-1]
+                there = stand(self._form.dfa, self._walk, here)[-1]
             if there in (0, here):
                 break
             here = there
@@ -215,17 +189,9 @@ class _FormInAutomaton:
                 break
         return chain
 
-    def _stand(self, state: int) -> list[int]:
-        """The state of the automaton for each state of the form."""
-        stand = [0] * (self._form.dfa.states + 1)
-        stand[self._form.dfa.start] = state
-        for source, letter, target in self._first:
-            stand[target] = self._walk.moved(stand[source], letter)
-        return stand
-
     def _follow(self, states: list[int]) -> None:
         """Find out which states are like a string, and the state after the next character."""
-        stands = np.array([self._stand(state) for state in states])  # (states, body's states + 1)
+        stands = np.array([stand(self._form.dfa, self._walk, state) for state in states])  # (states, body's states + 1)
         likes = (stands[:, self._targets] != 0).all(1) & (not self._never)
         likes &= (self._table[stands[:, self._sources], self._classes] == stands[:, self._targets]).all(1)
         likes &= (np.count_nonzero(self._table[stands[:, self._inner]], axis=2) == self._live).all(1)

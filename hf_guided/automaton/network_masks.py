@@ -11,18 +11,22 @@ Where an item or a name may be one that is entered already, the tokens that coul
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .component_tables import ComponentTables, Ints, Leaving, Nodes, Stay, Words
+from .component_tables import ComponentTables
+from .component_walk import Leaving, Stay, Table, Words
 from .lru_bytes import ByteCache
+from .mask_builder import MaskBuilder
 from .network import Frame, Frames, Network, Text
 from .registers import UNKNOWN, Different, LengthRule
 from .rtn import Component
+from .token_nodes import Ints, Nodes
 from .written_values import characters
 
-_NONE: Ints = np.empty(0, np.int64)
+_NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 _MASK_BYTES = 2 * 2**20  # of the masks kept
 
 
@@ -66,35 +70,40 @@ class NetworkMasks:
         key = tuple(self._network.place(frame, at, self._reach) if frame.has_begun else frame for frame in frames)
         known = self._masks.get(key)
         if known is None:
-            words = np.zeros(self._tokens.size // 32, np.int32)
+            mask = MaskBuilder(self._tokens)
             for frame in self._network.everywhere(frames, at):
-                words |= self._from(frame, at)
-            words.flags.writeable = False
-            known = _Mask(words)
+                self._from(frame, at, mask)
+            known = _Mask(mask.words())
             self._masks.put(key, known)
         return known.words
 
-    def _from(self, frame: Frame, text: Text) -> Words:
-        """The tokens that begin with a byte in this frame's component."""
+    def _from(self, frame: Frame, text: Text, mask: MaskBuilder) -> None:
+        """Add the tokens that begin with a byte in this frame's component."""
         table = self._tables.table(self._component(frame), frame.state)
         leaving = table.leaving
-        suspects = self._suspects(frame, text) if frame.is_watched else _NONE
         bounds = self._bounds(frame, text)
-        if bounds is None:
-            words = table.mask(self._tokens)
+        if bounds is not None:
+            leaving = self._leaving_within(leaving, bounds)
+        suspects = self._suspects(frame, text) if frame.is_watched else _NONE
+        if len(suspects.nodes) or (bounds is not None and bounds[1] is not None):
+            inside = self._inside(frame, table, bounds) & ~self._tokens.mask_of(suspects.nodes)
+            mask.add_words(inside)
+            leaving = tuple((state, self._but(suspects.nodes, left)) for state, left in leaving)
+            self._read_suspects(frame, text, suspects, mask)
         else:
-            fitting, leaving = self._within(self._stay(frame).nodes, leaving, bounds)
-            words = self._tokens.mask_of(fitting)
-        words = words & ~self._tokens.mask_of(suspects)
-        if len(suspects):
-            leaving = tuple((state, self._but(suspects, left)) for state, left in leaving)
-            self._read_suspects(frame, text, suspects, words)
+            table.add_to(mask)
         doubtful: list[Ints] = []
         for left, onwards, beyond in self._beyond(frame, leaving, text):
-            self._follow(left, onwards, beyond, words, doubtful)
+            self._follow(left, onwards, beyond, mask, doubtful)
         for token_ids in doubtful:
-            self._read_each(token_ids, frame, text, words)
-        return words
+            self._read_each(token_ids, frame, text, mask)
+
+    def _inside(self, frame: Frame, table: Table, bounds: tuple[int, int | None] | None) -> Words:
+        """The tokens that stay in the frame's component."""
+        high = None if bounds is None else bounds[1]
+        if high is None:
+            return table.mask(self._tokens)
+        return self._tables.mask_at_most(self._component(frame), frame.state, high)
 
     def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
         """Where tokens go on that leave the frame's component.
@@ -120,7 +129,7 @@ class NetworkMasks:
         places = np.searchsorted(left.nodes, suspects)
         places = places[places < len(left.nodes)]
         dropped = places[np.isin(left.nodes[places], suspects)]
-        return Nodes(self._tokens, np.delete(left.nodes, dropped)) if len(dropped) else left
+        return self._tables.nodes.of(np.delete(left.nodes, dropped)) if len(dropped) else left
 
     def _component(self, frame: Frame) -> Component:
         return self._network.components[frame.component]
@@ -139,66 +148,62 @@ class NetworkMasks:
 
     def _left(self, rule: LengthRule, count: int) -> tuple[int, int | None] | None:
         """As ``_bounds``, for a string of ``count`` characters."""
-        high = None if rule.high is None else rule.high - count
+        high = None if rule.high is None or rule.high - count >= self._reach else rule.high - count
         low = max(0, rule.low - count)
-        return None if not low and (high is None or high >= self._reach) else (low, high)
+        return None if not low and high is None else (low, high)
 
-    def _within(
-        self, nodes: Ints, leaving: Leaving, bounds: tuple[int, int | None], already: int = 0
-    ) -> tuple[Ints, Leaving]:
-        """The part of a table where strings go on for some characters; the lower bound holds only where they end.
+    def _leaving_within(self, leaving: Leaving, bounds: tuple[int, int | None], already: int = 0) -> Leaving:
+        """The part of a table where strings end after some characters.
 
         Args:
-            nodes: of the table.
             leaving: see ``Table``.
             bounds: how many characters at least and at most.
             already: how many there are on the way down the trie before the string goes on.
         """
         low, high = bounds
         count = self._tokens.json_characters
-        fitting = nodes if high is None else nodes[count[nodes] <= high + already]
         within = []
         for state, left in leaving:
-            kept = left.nodes[count[left.nodes] >= low + already]
+            nodes = left.before_quote.nodes  # nothing else ends a string
+            kept = nodes[count[nodes] >= low + already]
             kept = kept if high is None else kept[count[kept] <= high + already]
             if len(kept):
-                within.append((state, left if len(kept) == len(left.nodes) else Nodes(self._tokens, kept)))
-        return fitting, tuple(within)
+                within.append((state, self._tables.nodes.of(kept)))
+        return tuple(within)
 
-    def _follow(self, begun: Nodes, frames: Frames, text: Text, words: Words, doubtful: list[Ints] | None) -> None:
+    def _follow(self, begun: Nodes, frames: Frames, text: Text, mask: MaskBuilder, doubtful: list[Ints] | None) -> None:
         """Add the tokens below some nodes of the trie.
 
         Args:
             begun: the nodes.
-            frames: there.
+            frames: there, and those that calls, marks and the ends of components lead to.
             text: up to there.
-            words: the mask.
+            mask: to add them to.
             doubtful: takes those that have to be read one by one; None where the whole text is at hand.
         """
         todo = [(begun, frames, text)]
         while todo:
             begun, frames, text = todo.pop()
-            places = self._network.everywhere(frames, text)
-            if doubtful is not None and any(_is_doubtful(place) for place in places):
+            if doubtful is not None and any(place.has_begun and _is_doubtful(place) for place in frames):
                 doubtful.append(begun.longer_token_ids)
                 continue
             busy = []
-            for place in places:
+            for place in frames:
                 if (string := self._string_begun(place, text)) is not None:
-                    todo += self._follow_string(begun, place, string, text, words)
+                    todo += self._follow_string(begun, place, string, text, mask)
                 elif place.has_begun:
                     busy.append(place)
                 else:
                     table = self._tables.table(self._component(place), place.state, begun)
-                    table.add_to(words, self._tokens)
+                    table.add_to(mask)
                     todo += self._beyond(place, table.leaving, text)
             for byte, below in begun.children if busy else ():
                 longer = text.plus(bytes((byte,)))
                 after = self._network.moved(busy, byte)
                 after = tuple(frame for frame in after if self._network.is_alive(frame, longer))
                 if after:
-                    self._tokens.add_to(words, below.nodes)
-                    todo.append((below, after, longer))
+                    mask.add_nodes(below.nodes)
+                    todo.append((below, tuple(self._network.everywhere(after, longer)), longer))
 
     def _string_begun(self, frame: Frame, text: Text) -> LengthRule | None:
         """The rule of a string of which nothing but the quote is written, if nothing else has begun."""
@@ -208,7 +213,7 @@ class NetworkMasks:
         return None if any(under.has_begun for under in frame.below) else rule
 
     def _follow_string(
-        self, begun: Nodes, frame: Frame, rule: LengthRule, text: Text, words: Words
+        self, begun: Nodes, frame: Frame, rule: LengthRule, text: Text, mask: MaskBuilder
     ) -> Iterator[tuple[Nodes, Frames, Text]]:
         """Add the tokens of a string that begins at some nodes; how many characters are before them is known for each.
 
@@ -218,26 +223,27 @@ class NetworkMasks:
         component, bounds = self._component(frame), self._left(rule, 0)
         if bounds is None:
             table = self._tables.table(component, frame.state, begun)
-            table.add_to(words, self._tokens)
+            table.add_to(mask)
             yield from self._beyond(frame, table.leaving, text)
             return
         for already, nodes in begun.by_characters:
             inside = self._tables.below(component, frame.state, nodes).nodes[len(nodes.nodes) :]
+            if bounds[1] is not None:
+                inside = inside[self._tokens.json_characters[inside] <= bounds[1] + already]
+            mask.add_nodes(inside)
             leaving = self._tables.table(component, frame.state, nodes).leaving
-            fitting, leaving = self._within(inside, leaving, bounds, already)
-            self._tokens.add_to(words, fitting)
-            yield from self._beyond(frame, leaving, text)
+            yield from self._beyond(frame, self._leaving_within(leaving, bounds, already), text)
 
-    def _read_each(self, token_ids: Ints, frame: Frame, text: Text, words: Words) -> None:
+    def _read_each(self, token_ids: Ints, frame: Frame, text: Text, mask: MaskBuilder) -> None:
         """Add those of some tokens that may come, read one by one."""
         for token_id in token_ids.tolist():
             if self._network.read((frame,), self._token_bytes[token_id] or b"", text):
-                words.view(np.uint32)[token_id >> 5] |= np.uint32(1 << (token_id & 31))
+                mask.add_token(token_id)
 
-    def _suspects(self, frame: Frame, text: Text) -> Ints:
+    def _suspects(self, frame: Frame, text: Text) -> Stay:
         """The nodes where something that has begun may be equal to what is entered already, ascending."""
         suspects: list[Ints] = []
-        reached = self._stay(frame).nodes
+        reached: Stay | None = None
         for owner in frame.stack():
             if not owner.is_watched:
                 break
@@ -248,9 +254,9 @@ class NetworkMasks:
             assert written is not None
             if isinstance(rule, LengthRule):
                 if self._bounds(frame, text) is not None and _is_inside_character(written):
-                    return reached
+                    return self._stay(frame)
                 if self._bounds(frame, text) is not None and not rule.one_spelling:
-                    suspects.append(reached[self._tokens.json_escapes[reached] > 0])
+                    reached = self._stay(frame)
                 continue
             assert isinstance(rule, Different)
             begun = rule.begun(written)
@@ -262,22 +268,27 @@ class NetworkMasks:
             for key in similar:
                 suspects.append(self._along(key[len(begun.key) :]))
             if not rule.one_spelling:
-                suspects.append(reached[self._tokens.json_escapes[reached] > 0])
+                reached = self._stay(frame)
+        if reached is not None:
+            suspects.append(self._tokens.after_escape)
         if not suspects:
             return _NONE
-        together = np.unique(np.concatenate(suspects))
-        places = np.searchsorted(reached, together)
-        places = places[places < len(reached)]
-        return together[np.isin(together, reached[places])]
+        nodes = np.unique(np.concatenate(suspects))
+        if reached is not None:
+            places = np.searchsorted(reached.nodes, nodes)
+            places, nodes = places[places < len(reached.nodes)], nodes[places < len(reached.nodes)]
+            return _part(reached, places[reached.nodes[places] == nodes])
+        states = self._tables.states_at(self._component(frame), frame.state, nodes)
+        return _part(Stay(nodes, states), states != 0)
 
-    def _bounded(self, frame: Frame, owner: Frame) -> Ints:
+    def _bounded(self, frame: Frame, owner: Frame) -> Stay:
         """The nodes from which what has begun has not ways without number to its end, or that leave the component."""
         nodes, states = self._stay(frame)
         graph = self._network.graph
         unbounded = graph.unbounded_begun if owner is frame else graph.unbounded
         suspect = ~unbounded(frame.component)[states]
         suspect |= self._tables.leaves(self._component(frame))[states]
-        return nodes[suspect]
+        return _part(Stay(nodes, states), suspect)
 
     def _along(self, path: bytes) -> Ints:
         """The nodes on a way down the trie, the root first."""
@@ -290,22 +301,24 @@ class NetworkMasks:
             nodes.append(at)
         return np.array(nodes)
 
-    def _read_suspects(self, frame: Frame, text: Text, suspects: Ints, words: Words) -> None:
+    def _read_suspects(self, frame: Frame, text: Text, suspects: Stay, mask: MaskBuilder) -> None:
         """Add the tokens that end in these nodes, and those that leave the component there."""
         network = self._network
-        reached, states = self._stay(frame)
-        states = states[np.searchsorted(reached, suspects)]
-        for node, state in zip(suspects.tolist(), states.tolist(), strict=True):
+        for node, state in zip(suspects.nodes.tolist(), suspects.states.tolist(), strict=True):
             here = network.frame(frame.component, state, frame.entered, frame.below)
             longer = text.plus(self._tokens.path_to(node))
             if not node or not network.is_alive(here, longer):
                 continue
             nodes = np.array([node])
-            self._tokens.add_to(words, nodes)
+            mask.add_nodes(nodes)
             if network.leaves(frame.component, state):
                 onwards = tuple(place for place in network.everywhere([here], longer) if place is not here)
                 if onwards:
-                    self._follow(Nodes(self._tokens, nodes), onwards, longer, words, None)
+                    self._follow(self._tables.nodes.of(nodes), onwards, longer, mask, None)
+
+
+def _part(stay: Stay, kept: NDArray[Any]) -> Stay:
+    return Stay(stay.nodes[kept], stay.states[kept])
 
 
 def _is_inside_character(written: bytes) -> bool:

@@ -91,12 +91,17 @@ class TokenTrie:
         return self.along(backslash)
 
     @cached_property
+    def after_escape(self) -> NDArray[np.int64]:
+        """(n,) the nodes with a backslash on the way to them, ascending."""
+        return np.flatnonzero(self.json_escapes)
+
+    @cached_property
     def json_characters(self) -> NDArray[np.int64]:
         """(nodes,) how many characters of a JSON string are on the way to each, one that has only begun counted."""
         first = np.ones(256, np.int64)
         first[0x80:0xC0] = 0
         count = self.along(first)
-        for node in np.flatnonzero(self.json_escapes).tolist():
+        for node in self.after_escape.tolist():
             count[node] = characters(self.path_to(node))
         return count
 
@@ -117,6 +122,13 @@ class TokenTrie:
     def has_longer(self) -> NDArray[np.bool_]:
         """(nodes,) whether longer tokens begin with the text of a node."""
         return np.diff(self.trie.child) > 0
+
+    @cached_property
+    def before_quote(self) -> NDArray[np.bool_]:
+        """(nodes,) whether a quote comes next in a token."""
+        before = np.zeros(len(self.trie.byte), np.bool_)
+        before[self.trie.parent[1:][self.trie.byte[1:] == ord('"')]] = True
+        return before
 
     @cached_property
     def letters(self) -> bytes:

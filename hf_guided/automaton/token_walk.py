@@ -35,12 +35,13 @@ def level_steps(nodes: int) -> int:
 _of_thread = threading.local()
 
 
-def _scratch(room: int) -> NDArray[np.int32]:
-    """(2, room or more) int32, for one call: making so much anew would take longer than most walks."""
-    scratch: NDArray[np.int32] | None = getattr(_of_thread, "scratch", None)
-    if scratch is None or scratch.shape[1] < room:
-        scratch = _of_thread.scratch = np.empty((2, room), np.int32)
-    return scratch
+def scratch_of_thread(numbers: int) -> tuple[NDArray[np.int32], int]:
+    """(numbers or more,) int32 for one call, and its address: to allocate it each time would take longer than walks."""
+    kept: tuple[NDArray[np.int32], int] | None = getattr(_of_thread, "scratch", None)
+    if kept is None or len(kept[0]) < numbers:
+        scratch = np.empty(numbers, np.int32)
+        kept = _of_thread.scratch = scratch, scratch.ctypes.data
+    return kept
 
 
 class TokenWalk:
@@ -88,6 +89,10 @@ class TokenWalk:
             state = following[state * classes + letter]
         return state
 
+    def after(self, state: int, byte: int) -> int:
+        """The state after one byte."""
+        return self._next[state * self._classes + self._letters[byte]]
+
     def moved(self, state: int, letter: int) -> int:
         """The state after one class of bytes."""
         return self._next[state * self._classes + letter]
@@ -133,12 +138,11 @@ class TokenWalk:
         """As ``below``, in compiled code; None without that, or if there is no room for the result."""
         if core.CORE is None:
             return None
-        scratch = _scratch(room)
+        scratch, address = scratch_of_thread(2 * room)
         begun = len(nodes)
-        scratch[0, :begun], scratch[1, :begun] = nodes, states
-        address = scratch.ctypes.data
-        count = core.CORE.descend(*self._addresses, self._classes, begun, room, address, address + scratch.strides[0])
-        return None if count < 0 else (scratch[0, :count].copy(), scratch[1, :count].copy())
+        scratch[:begun], scratch[room : room + begun] = nodes, states
+        count = core.CORE.descend(*self._addresses, self._classes, begun, room, address, address + 4 * room)
+        return None if count < 0 else (scratch[:count].copy(), scratch[room : room + count].copy())
 
     def _ends(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
         """Those in which tokens end."""

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_guided.automaton import component_walk
 from hf_guided.automaton.network import Text
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
@@ -225,12 +226,17 @@ def test_masks_equal_reading_every_token(name: str, options: dict[str, Any], ran
     random=st.randoms(use_true_random=False),
     draft=st.sampled_from(sorted(DRAFTS)),
     options=st.sampled_from([{}, {"key_order": "any"}, {"spelling": "any", "key_order": "any"}]),
+    few=st.sampled_from([0, component_walk.FEW]),
 )
-def test_masks_of_random_schemas_equal_reading_every_token(random: Random, draft: int, options: dict[str, Any]) -> None:
+def test_masks_of_random_schemas_equal_reading_every_token(
+    random: Random, draft: int, options: dict[str, Any], few: int
+) -> None:
     schema = Writer(random, draft).document()
     compiled = compiled_or_none(NetworkBackend(pieces()), schema, extra="allow", **options)
     if compiled is not None:
-        check_masks(compiled.matcher(), random, steps=15)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(component_walk, "FEW", few)  # tables as of a large vocabulary
+            check_masks(compiled.matcher(), random, steps=15)
 
 
 # Tokens in which strings begin, and end, about as long as bounds allow.

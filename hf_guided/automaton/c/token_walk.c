@@ -4,6 +4,7 @@
  * it, core.py calls it. Indices come from the arrays of a TokenTrie and a ByteDfa and are not checked again.
  */
 #include <stdint.h>
+#include <string.h>
 
 #include "public.h"
 
@@ -39,6 +40,72 @@ PUBLIC int64_t hf_guided_descend(const int64_t *child, const uint8_t *byte, cons
                     return -1;
                 nodes[found] = (int32_t)node;
                 states[found++] = after;
+            }
+        }
+    }
+    return found;
+}
+
+/* As hf_guided_descend; and where the nodes that it writes leave the automaton, ordered by the state there.
+ *
+ * leaves      (state_count) whether anything but bytes may come
+ * left        (room) nodes in such states that have children, those of the lowest state first
+ * groups      (1 + 3 * state_count) how many such states there are; then of each its number, and where its nodes end
+ *             in `left`. The last third is used meanwhile.
+ */
+PUBLIC int64_t hf_guided_leave(const int64_t *child, const uint8_t *byte, const uint8_t *class_of,
+                               const int32_t *table, int64_t classes, const uint8_t *leaves, int64_t state_count,
+                               int64_t begun, int64_t room, int32_t *nodes, int32_t *states, int32_t *left,
+                               int32_t *groups)
+{
+    const int64_t found = hf_guided_descend(child, byte, class_of, table, classes, begun, room, nodes, states);
+    if (found < 0)
+        return found;
+    int32_t *places = groups + 1 + 2 * state_count;
+    memset(places, 0, sizeof(int32_t) * (size_t)state_count);
+    for (int64_t i = begun; i < found; i++)
+        if (leaves[states[i]] && child[nodes[i]] < child[nodes[i] + 1])
+            places[states[i]]++;
+    int32_t number = 0, end = 0;
+    for (int64_t state = 0; state < state_count; state++) {
+        const int32_t count = places[state];
+        places[state] = end;
+        if (count) {
+            groups[1 + 2 * number] = (int32_t)state;
+            groups[2 + 2 * number++] = end += count;
+        }
+    }
+    groups[0] = number;
+    for (int64_t i = begun; i < found; i++)
+        if (leaves[states[i]] && child[nodes[i]] < child[nodes[i] + 1])
+            left[places[states[i]]++] = nodes[i];
+    return found;
+}
+
+/* The nodes of a trie at which two states of an automaton have led to different states, breadth first.
+ *
+ * nodes     (room) the first is given, where both begin
+ * ours      (room) the state at each node, the first is given; 0 where this one does not lead there
+ * theirs    (room) likewise of the other one
+ *
+ * Returns how many there are, the given one too; -1 if there is no room for them.
+ */
+PUBLIC int64_t hf_guided_differ(const int64_t *child, const uint8_t *byte, const uint8_t *class_of,
+                                const int32_t *table, int64_t classes, int64_t room, int32_t *nodes, int32_t *ours,
+                                int32_t *theirs)
+{
+    int64_t found = 1;
+    for (int64_t done = 0; done < found; done++) {
+        const int64_t end = child[nodes[done] + 1];
+        const int32_t *our_row = table + classes * ours[done], *their_row = table + classes * theirs[done];
+        for (int64_t node = child[nodes[done]]; node < end; node++) {
+            const int32_t our = our_row[class_of[byte[node]]], their = their_row[class_of[byte[node]]];
+            if (our != their) {
+                if (found == room)
+                    return -1;
+                nodes[found] = (int32_t)node;
+                ours[found] = our;
+                theirs[found++] = their;
             }
         }
     }

@@ -1,0 +1,84 @@
+"""Sets of nodes of the trie of a vocabulary, from which tokens are followed together."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .refine import ranges
+from .token_trie import TokenTrie
+
+Ints = NDArray[np.integer[Any]]
+
+
+class NodeSets:
+    """The sets of a vocabulary that are in use, each once: what is known of one is known wherever it is reached.
+
+    Args:
+        tokens: the vocabulary.
+    """
+
+    def __init__(self, tokens: TokenTrie):
+        self.tokens = tokens
+        self._known: WeakValueDictionary[bytes, Nodes] = WeakValueDictionary()
+
+    def of(self, nodes: Ints) -> Nodes:
+        """The set of these nodes (n,); as a rule the same object for equal ones."""
+        nodes_int32: NDArray[np.int32] = nodes.astype(np.int32, copy=False)
+        key = nodes_int32.tobytes()
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Nodes(self, nodes_int32)
+        return known
+
+
+class Nodes:
+    """Nodes of the trie from which tokens are followed together; only ``NodeSets.of`` creates it.
+
+    Args:
+        sets: of the vocabulary.
+        nodes: (n,) int32 of the trie, ascending.
+    """
+
+    def __init__(self, sets: NodeSets, nodes: NDArray[np.int32]):
+        self._sets, self.nodes = sets, nodes
+
+    @cached_property
+    def children(self) -> list[tuple[int, Nodes]]:
+        """The nodes after each byte."""
+        trie = self._sets.tokens.trie
+        starts = trie.child[self.nodes]
+        below = ranges(starts, trie.child[self.nodes + 1] - starts)
+        order = np.argsort(trie.byte[below], kind="stable")
+        counts = np.bincount(trie.byte[below], minlength=256)
+        letters = np.flatnonzero(counts)
+        parts = np.split(below[order], np.cumsum(counts[letters])[:-1])
+        return [(letter, self._sets.of(nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)]
+
+    @cached_property
+    def by_characters(self) -> list[tuple[int, Nodes]]:
+        """Those with equally many characters of a JSON string on the way to them, and how many."""
+        counts = self._sets.tokens.json_characters[self.nodes]
+        different = np.unique(counts).tolist()
+        if len(different) == 1:
+            return [(different[0], self)]
+        return [(count, self._sets.of(self.nodes[counts == count])) for count in different]
+
+    @cached_property
+    def before_quote(self) -> Nodes:
+        """Those after which a quote comes in a token."""
+        return self._sets.of(self.nodes[self._sets.tokens.before_quote[self.nodes]])
+
+    @property
+    def longer_token_ids(self) -> Ints:
+        """The tokens that end below them."""
+        found, todo = [], [self]
+        while todo:
+            for _, below in todo.pop().children:
+                found.append(self._sets.tokens.tokens_at(below.nodes)[0])
+                todo.append(below)
+        return np.concatenate(found) if found else np.empty(0, np.int64)

@@ -1,0 +1,398 @@
+"""Tables of components are what following every token byte by byte finds, however they were made.
+
+The oracle knows neither tries nor sets of nodes: it moves along the automaton by the bytes of one token at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hf_guided.automaton import component_walk, core, table_difference
+from hf_guided.automaton.component_tables import ComponentTables
+from hf_guided.automaton.component_walk import ComponentWalk, Table
+from hf_guided.automaton.core import Core
+from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.rtn import Component
+from hf_guided.automaton.token_nodes import NodeSets
+from hf_guided.automaton.token_trie import TokenTrie, trie_of
+from hf_guided.regex import ANYTHING, json_spelling, json_spellings
+from hf_guided.regex.ast import EMPTY, Node, alt, both, complement, concat, repeat, text
+from tests import compiled_core
+from tests.effort import repeats
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> Core:
+    return compiled_core.core(tmp_path_factory.mktemp("core"))
+
+
+# -- components: the names of an open object, the declared ones and any others
+
+SPELLINGS = (json_spellings, json_spelling)
+NAMES = ["a", "ab", "abc", "ba", "aé", "aè", "é", "日", "日本", 'a"', "a\\", "\n", "a\n", "😀", ""]
+QUOTE = text('"')
+ANY = {spell: concat(QUOTE, spell(ANYTHING), QUOTE) for spell in SPELLINGS}
+
+
+def tails(spell) -> list[Node]:
+    """What may come after a name."""
+    return [
+        EMPTY,
+        text(":"),
+        alt(text(": 1"), text(":"), EMPTY),
+        concat(text(": "), ANY[spell]),
+        repeat(concat(text(","), ANY[spell])),
+        concat(repeat(text(" ")), text(":")),
+        repeat(ANY[spell]),
+    ]
+
+
+@st.composite
+def components(draw) -> Component:
+    spell = draw(st.sampled_from(SPELLINGS))
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
+    tail = st.sampled_from(tails(spell))
+    others = both(ANYTHING, complement(alt(*map(text, names)))) if names else ANYTHING
+    members = [concat(QUOTE, spell(name), QUOTE, draw(tail)) for name in (*map(text, names), others)]
+    dfa = regex_dfa(concat(draw(st.sampled_from([EMPTY, text("{")])), alt(*members)), WorkMeter())
+    after = np.zeros(dfa.states, np.int64)
+    state = st.integers(1, dfa.states - 1)
+    quoted = np.flatnonzero(dfa.table[:, dfa.byte_class[ord('"')]])
+    for calling in draw(st.lists(st.one_of(st.sampled_from(quoted.tolist()), state), max_size=3)):
+        after[int(dfa.table[calling, dfa.byte_class[ord('"')]])] = draw(state)
+    if draw(st.integers(0, 9)) == 0:
+        after[draw(state)] = draw(state)
+    after[0] = 0
+    return Component(dfa, ((1, after),) if after.any() else ())
+
+
+# -- vocabularies
+
+PIECES = [
+    *(
+        '"',
+        '":',
+        '": ',
+        '": 1',
+        '",',
+        '", "',
+        '","',
+        '""',
+        '"""',
+        '"a',
+        '"a"',
+        '"a":',
+        '{"',
+        '{"a',
+        ":",
+        ": ",
+        " ",
+        "  ",
+    ),
+    *(
+        "a",
+        "b",
+        "ab",
+        "abc",
+        "abcd",
+        'a"',
+        'ab"',
+        'abc":',
+        'abd"',
+        'ba":',
+        "é",
+        "éa",
+        'aé"',
+        'é":',
+        "日",
+        "日本",
+        '本"',
+    ),
+    *(
+        "\\",
+        "\\u",
+        "\\u0",
+        "\\u00",
+        "00",
+        "0061",
+        "e9",
+        "\\u00e9",
+        '\\u00e9"',
+        "\\n",
+        '\\n"',
+        '\\"',
+        "\\\\",
+        '\\\\"',
+        "n",
+    ),
+    *(
+        "\\ud83d",
+        "\\ude00",
+        "\\ud83d\\ude00",
+        '\\ude00"',
+        "ud83d",
+        '": "',
+        '": "a',
+        '": "a"',
+        '","a","',
+        "é\\",
+        "1",
+        "x",
+    ),
+]
+DATA = [
+    *(piece.encode() for piece in PIECES),
+    *(
+        b"\xc3",
+        b"\xa9",
+        b'\xa9"',
+        b"\xa9a",
+        b"\xe6",
+        b"\xe6\x97",
+        b"\x97\xa5",
+        b'\x97\xa5"',
+        b"\xa5",
+        b'\xa5":',
+        b"a\xc3",
+    ),
+    *(b"\xf0\x9f", b"\x98\x80", b'\x98\x80"', b"\xff", b"\x00", b"\x80", b"a\x1f"),
+]
+vocabularies = st.one_of(
+    st.just(DATA),
+    st.lists(st.one_of(st.sampled_from(DATA), st.lists(st.sampled_from(DATA), max_size=4).map(b"".join)), max_size=60),
+).map(lambda texts: [*filter(None, texts), b'a"b'])
+
+
+def trie_for(texts: Sequence[bytes]) -> TokenTrie:
+    return trie_of(texts, range(len(texts)), 32 * (len(texts) // 32 + 1))
+
+
+# -- what tables say, as sets of tokens and of texts
+
+
+class Plain(NamedTuple):
+    """Token ids that stay, and states with the texts of the nodes that leave there."""
+
+    token_ids: frozenset[int]
+    leaving: frozenset[tuple[int, bytes]]
+
+
+def plain(table: Table, tokens: TokenTrie) -> Plain:
+    bits = np.unpackbits(table.mask(tokens).view(np.uint8), bitorder="little")
+    assert [state for state, _ in table.leaving] == sorted({state for state, _ in table.leaving})
+    leaving = []
+    for state, left in table.leaving:
+        assert left.nodes.tolist() == sorted(left.nodes.tolist()) != []
+        leaving += [(state, tokens.path_to(node)) for node in left.nodes.tolist()]
+    return Plain(frozenset(np.flatnonzero(bits).tolist()), frozenset(leaving))
+
+
+def followed(component: Component, state: int, texts: Sequence[bytes], begun: frozenset[bytes]) -> Plain:
+    """Each token byte by byte, from the ends of the beginnings that it has."""
+    table = component.dfa.table[:, component.dfa.byte_class].tolist()
+    leaves = component.dfa.accepting.copy()
+    for _, after in component.calls:
+        leaves |= after != 0
+    token_ids, leaving = set(), set()
+    for token_id, data in enumerate(texts):
+        for start in range(len(data)):
+            if data[:start] not in begun:
+                continue
+            here = state
+            for end in range(start, len(data)):
+                here = table[here][data[end]]
+                if here and end + 1 == len(data):
+                    token_ids.add(token_id)
+                elif here and leaves[here]:
+                    leaving.add((here, data[: end + 1]))
+    return Plain(frozenset(token_ids), frozenset(leaving))
+
+
+@contextmanager
+def settings_of(loops: Core | None, few: int, different: int) -> Iterator[None]:
+    """With the compiled loops or without; from how many nodes on there are masks; and how many nodes may differ."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "CORE", loops)
+        patch.setattr(component_walk, "FEW", few)
+        patch.setattr(table_difference, "MOST_DIFFERENT", different)
+        yield
+
+
+@settings(max_examples=repeats(60, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(components(), vocabularies, st.data())
+def test_tables_are_what_following_every_token_finds(compiled, component, texts, data):
+    tokens = trie_for(texts)
+    tables = {loops: ComponentTables(tokens) for loops in (None, compiled)}
+    few, different = data.draw(st.sampled_from([(0, 10_000), (3, 10_000), (0, 4), (10_000, 10_000)]))
+    prefixes = sorted({data[:end] for data in texts for end in range(len(data))})
+    begun = frozenset(data.draw(st.lists(st.sampled_from(prefixes), max_size=6)))
+    at = np.array(sorted(node for node in range(len(tokens.trie.byte)) if tokens.path_to(node) in begun), np.int32)
+    for state in data.draw(st.permutations(range(1, component.dfa.states))):
+        expected = followed(component, state, texts, frozenset([b""]))
+        expected_below = followed(component, state, texts, begun)
+        for loops, made in tables.items():
+            with settings_of(loops, few, different):
+                assert plain(made.table(component, state), tokens) == expected
+                assert plain(made.table(component, state, made.nodes.of(at)), tokens) == expected_below
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_nodes_found_from_several_levels_are_ascending(compiled, loops):
+    texts = [b"xabab", b"yyab"]
+    tokens = trie_for(texts)
+    tables = ComponentTables(tokens)
+    component = Component(regex_dfa(repeat(alt(text("a"), text("b"))), WorkMeter()))
+    begun = [node for node in range(len(tokens.trie.byte)) if tokens.path_to(node) in (b"x", b"yy")]
+    with settings_of(compiled if loops else None, 10_000, 10_000):
+        table = tables.table(component, component.dfa.start, tables.nodes.of(np.array(begun)))
+        expected = followed(component, component.dfa.start, texts, frozenset([b"x", b"yy"]))
+        assert plain(table, tokens) == expected and len(expected.leaving) == 4
+
+
+@settings(max_examples=repeats(30, 500), deadline=None)
+@given(components(), vocabularies, st.data())
+def test_the_compiled_loops_find_the_same_in_the_same_order(compiled, component, texts, data):
+    tokens = trie_for(texts)
+    walk = ComponentWalk(component, NodeSets(tokens))
+    state = st.integers(0, component.dfa.states - 1)
+    ours, theirs, most = data.draw(state), data.draw(state), data.draw(st.sampled_from([0, 1, 5, 10_000]))
+    begun = np.array(data.draw(st.lists(st.integers(0, len(tokens.trie.byte) - 1), max_size=6)), np.int32)
+    found = []
+    for loops in (None, compiled):
+        with settings_of(loops, 10_000, 10_000):
+            differences = walk.differences(ours, theirs, most)
+            nodes, left = walk._left(ours, begun)
+            for array in (nodes, *(nodes for _, nodes in left), *(differences or ())):
+                assert array.dtype == np.int32
+            listed = differences and [part.tolist() for part in differences]
+            found.append((listed, nodes.tolist(), [(to, nodes.tolist()) for to, nodes in left]))
+    assert found[0] == found[1]
+
+
+# -- that little is walked, and much is shared
+
+
+def object_names(*names: str, tail: str = ":") -> Component:
+    """The names of an object with some declared members."""
+    others = both(ANYTHING, complement(alt(*map(text, names))))
+    declared = [concat(QUOTE, json_spelling(text(name)), QUOTE, text(f"{tail}{i}")) for i, name in enumerate(names)]
+    node = alt(*declared, concat(QUOTE, json_spelling(others), QUOTE, text(tail)))
+    return Component(regex_dfa(node, WorkMeter()))
+
+
+@pytest.fixture
+def walked(monkeypatch) -> list[tuple[Component, int]]:
+    """The states from which the whole vocabulary was walked, where it is large."""
+    found = []
+
+    def table(self, state, begun):
+        made = whole(self, state, begun)
+        if made.words is not None and begun.tolist() == [0]:
+            found.append((self.dfa, state))
+        return made
+
+    whole = ComponentWalk.table
+    monkeypatch.setattr(component_walk, "FEW", 8)
+    monkeypatch.setattr(ComponentWalk, "table", table)
+    return found
+
+
+def test_names_of_all_objects_share_one_walk(walked):
+    tables = ComponentTables(trie_for(DATA))
+    for component in (object_names("abc", "abd"), object_names("ba", "é", tail=": "), object_names("日本")):
+        state = component.dfa.advance(component.dfa.start, b'"')
+        for byte in b"abd":
+            tables.table(component, state)
+            state = component.dfa.advance(state, bytes([byte]))
+    assert len(walked) == 1  # the string alone
+
+
+def test_sets_of_nodes_that_are_equal_are_one(walked):
+    tables = ComponentTables(trie_for(DATA))
+    sets = {}
+    for component in (object_names("abc", "abd"), object_names("ba", "é", tail=": ")):
+        for state in range(1, component.dfa.states):
+            for _, left in tables.table(component, state).leaving:
+                assert sets.setdefault(left.nodes.tobytes(), left) is left
+                for _, below in left.children:
+                    assert sets.setdefault(below.nodes.tobytes(), below) is below
+    assert len(sets) > 5
+
+
+def test_components_that_call_others_share_tables():
+    tables = ComponentTables(trie_for(DATA))
+    one, other = object_names("abc"), object_names("abc")
+    after = np.arange(one.dfa.states)
+    one, other = Component(one.dfa, ((1, after),)), Component(other.dfa, ((2, after[::-1].copy()),))
+    assert (after[::-1] != 0).tolist() != (after != 0).tolist()
+    assert tables.table(one, 2) is not tables.table(other, 2)  # they are left in other states
+    assert tables.table(one, 2) is tables.table(Component(one.dfa, ((7, after),)), 2)
+
+
+_UNDER_SANITIZERS = """
+import ctypes, json, sys
+import numpy as np
+library = ctypes.CDLL(sys.argv[1])
+case = json.loads(sys.argv[2])
+arrays = {name: np.array(values, dtype) for name, (values, dtype) in case["arrays"].items()}
+number, libc = ctypes.c_int64, ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+at = lambda name: ctypes.c_void_p(arrays[name].ctypes.data)
+dfa = [at(name) for name in ("child", "byte", "class_of", "table")]
+states, classes = case["states"], case["classes"]
+
+
+def room_for(count, *first):
+    # Of malloc, so that the sanitizer knows where it ends.
+    address = libc.malloc(ctypes.c_size_t(4 * max(count, 1)))
+    row = (ctypes.c_int32 * count).from_address(address)
+    row[: len(first)] = first
+    return row
+
+
+for function in (library.hf_guided_leave, library.hf_guided_differ):
+    function.restype = number
+for state in range(states):
+    for room in range(1, case["nodes"] + 3):
+        nodes, there, left = room_for(room, 0), room_for(room, state), room_for(room)
+        groups = room_for(1 + 3 * states)
+        rows = [ctypes.byref(row) for row in (nodes, there, left, groups)]
+        found = library.hf_guided_leave(*dfa, number(classes), at("leaves"), number(states), number(1),
+                                        number(room), *rows)
+        assert found == (-1 if case["counts"][state] > room else case["counts"][state]), (state, room, found)
+        for other in range(states):
+            rows = [room_for(room, 0), room_for(room, state), room_for(room, other)]
+            differ = library.hf_guided_differ(*dfa, number(classes), number(room), *map(ctypes.byref, rows))
+            assert differ <= room and (state != other or differ == 1)
+print("clean")
+"""
+
+
+def test_the_loops_stay_within_their_arrays(tmp_path):
+    component, tokens = object_names("ab", "é"), trie_for([b'"ab":', b'b"', b"\xc3\xa9", b'\xa9":', b"a\\n", b"xyz"])
+    walk = ComponentWalk(component, NodeSets(tokens))
+    dfa, trie = component.dfa, tokens.trie
+    arrays = {
+        "child": (trie.child, "int64"),
+        "byte": (trie.byte, "uint8"),
+        "class_of": (dfa.byte_class, "uint8"),
+        "table": (dfa.table.ravel(), "int32"),
+        "leaves": (np.arange(dfa.states) % 2, "uint8"),
+    }
+    case = {
+        "arrays": {name: (values.tolist(), dtype) for name, (values, dtype) in arrays.items()},
+        "states": dfa.states,
+        "classes": dfa.table.shape[1],
+        "nodes": len(trie.byte),
+        "counts": [len(walk.below(np.zeros(1, np.int32), np.array([state]))[0]) for state in range(dfa.states)],
+    }
+    assert compiled_core.run_under_sanitizers(tmp_path, _UNDER_SANITIZERS, json.dumps(case)) == "clean\n"
