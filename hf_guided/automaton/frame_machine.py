@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError, CompileLimitExceeded
-from .component_tables import ComponentTables, Words
+from .component_tables import ComponentTables
+from .component_walk import Words
 from .core import Core
 from .network import MAX_FRAMES
 from .rtn import Component, Components
