@@ -93,6 +93,7 @@ class FrameMachine:
         self._end = weakref.finalize(self, self._core.machine_end, self._handle)
         self._in_use: list[_Given] = []  # tables
         self._table_bytes = 0
+        self._completed: dict[int, bool] = {}
         for number, given in self._given.items():
             self._give(number, given)
         self.start = self._found(lambda: self._core.machine_start(self._handle))
@@ -117,7 +118,11 @@ class FrameMachine:
 
     def is_completed(self, number: int) -> bool:
         """Whether the text may end."""
-        return bool(self._found(lambda: self._core.machine_completed(self._handle, number)))
+        known = self._completed.get(number)
+        if known is None:
+            found = self._found(lambda: self._core.machine_completed(self._handle, number))
+            known = self._completed[number] = bool(found)
+        return known
 
     def forced_byte(self, number: int) -> int | None:
         """The one byte that may come, if there is one."""

@@ -57,6 +57,7 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
             new_engine=lambda: RtnBudgetEngine(rtn, SearchBudgetEngine(search, compiled.new_engine())),
             nbytes=compiled.nbytes + rtn.nbytes + search.nbytes,
             keeps_budget=True,
+            keeps_masks=False,
         )
     first = SearchBudgetEngine(search, compiled.new_engine())
     if first.min_tokens_to_finish() is None:
@@ -66,6 +67,7 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
         new_engine=lambda: first.restarted(compiled.new_engine()),
         nbytes=compiled.nbytes + search.nbytes,
         keeps_budget=True,
+        keeps_masks=False,
     )
 
 

@@ -44,6 +44,7 @@ class FrameMasks:
         known = self._masks.get(key)
         if known is None:
             known = _Mask(self.machine.mask(number))
+            known.words.flags.writeable = False
             self._masks.put(key, known)
         return known.words
 
@@ -81,7 +82,6 @@ class FrameEngine:
     def _here(self) -> int:
         """The number of the set; the machine's lock is held."""
         machine = self._machine
-        machine.refresh()
         if machine.generation != self._generation:
             numbers = [machine.start]
             for token_id in self._taken:
@@ -91,8 +91,10 @@ class FrameEngine:
 
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""
-        with self._machine.lock:
-            number = self._machine.read(self._here(), self._token_bytes[token_id] or b"")
+        machine = self._machine
+        with machine.lock:
+            machine.refresh()
+            number = machine.read(self._here(), self._token_bytes[token_id] or b"")
         if not number:
             return False
         self._numbers.append(number)
@@ -120,10 +122,14 @@ class FrameEngine:
             self._masks, self.network, self._token_bytes, self._numbers.copy(), self._taken.copy(), self._generation
         )
 
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """See ``MaskedEngine.mask``; keeps no budgets."""
+        with self._machine.lock:
+            return self._masks.of(self._here())
+
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
-        with self._machine.lock:
-            words = self._masks.of(self._here())
+        words = self.mask()
         bitmask[row].numpy()[: len(words)] = words
 
     def is_completed(self) -> bool:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..automaton import core
@@ -62,6 +63,7 @@ class NetworkBackend(PortableAdapter):
     name = title = "network"
     canonical_spelling = True
     any_key_order = True
+    keeps_masks = True
 
     def __init__(self, vocabulary: Vocabulary, limits: CompileLimits = NETWORK):
         super().__init__(vocabulary)
@@ -192,9 +194,13 @@ class NetworkEngine:
             self._masks, self.network, self._token_bytes, self._states.copy(), self._ends.copy(), self._text
         )
 
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """See ``MaskedEngine.mask``; keeps no budgets."""
+        return self._masks.of(self._states[-1], self._text)
+
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
-        words = self._masks.of(self._states[-1], self._text)
+        words = self.mask()
         bitmask[row].numpy()[: len(words)] = words
 
     def is_completed(self) -> bool:
