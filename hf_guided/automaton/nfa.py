@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import partial
 from typing import NamedTuple
 
-from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
+from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
 from .dominance import Repetition
@@ -69,10 +69,14 @@ class NfaBuilder:
         """Add the strings of a language between two states."""
         if isinstance(node, Empty):
             self.epsilon(start, end)
-        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and characters(node) <= _LARGE):
+        elif isinstance(node, Chars) or _word(node) is not None or self._is_piece(node):
             self._put(self._piece(node), start, end)
         elif not isinstance(node, Nothing):
             self._take_apart(node, start, end)
+
+    def _is_piece(self, node: Node) -> bool:
+        """Names other than those of one object are in no other constraint: only their parts are pieces."""
+        return self._in_pieces and characters(node) <= _LARGE and is_plain(node)
 
     def need(self, states: int) -> None:
         """Give up at once if the automaton has at least so many states, and may not.

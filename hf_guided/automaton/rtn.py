@@ -44,7 +44,7 @@ class ComponentBuilder(NfaBuilder):
     """An NFA in which some moves are calls."""
 
     def __init__(self, meter: WorkMeter):
-        super().__init__(meter)
+        super().__init__(meter, in_pieces=True)
         self.callees: dict[Hashable, int] = {}
         self._pending: list[tuple[int, int, int]] = []
 

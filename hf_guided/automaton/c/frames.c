@@ -15,6 +15,7 @@
 #include "public.h"
 
 enum { MOST_FRAMES = 1024, MOST_DEPTH = 10000 }; /* of one text, as in network.py; and of merged frames */
+enum { FEW_NODES = 2000 };                       /* tokens in so many nodes are found one by one */
 
 /* What a function returns instead of a set, or of how many there are. */
 enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4 };
@@ -46,9 +47,10 @@ typedef struct {
 } Frame;
 
 typedef struct {
+    uint64_t bytes[4]; /* those that may come; once `closed` is known */
     int64_t begin;
     int32_t count, closed, beyond; /* sets: with all that calls and ends lead to; -1 where not known */
-    int8_t completed;
+    int8_t completed, is_large;    /* whether many tokens may come */
 } Set;
 
 typedef struct {
@@ -217,7 +219,7 @@ static int32_t set_of(Machine *m, int32_t *items, int64_t count)
     if (!has_room(&m->sets, &m->set_room, m->set_count + 1, sizeof *m->sets) ||
         !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
         return NO_MEMORY;
-    m->sets[m->set_count] = (Set){m->member_count, (int32_t)count, -1, -1, -1};
+    m->sets[m->set_count] = (Set){{0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, 0};
     memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
     m->member_count += count;
     return m->set_buckets[at] = (int32_t)m->set_count++;
@@ -237,6 +239,19 @@ static int32_t entered(Machine *m, int32_t component, int32_t below)
     if (!is_loaded(m, component))
         return NEEDS_COMPONENT;
     return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below});
+}
+
+/* Finds the bytes that may come after a set. */
+static void find_bytes(Machine *m, int32_t set)
+{
+    Set *whole = m->sets + set;
+    for (int32_t i = 0; i < whole->count; i++) {
+        const Frame *frame = m->frames + m->members[whole->begin + i];
+        const Component *component = m->components + frame->component;
+        const int32_t *row = component->table + component->classes * frame->state;
+        for (int byte = 0; byte < 256; byte++)
+            whole->bytes[byte >> 6] |= (uint64_t)(row[component->class_of[byte]] != 0) << (byte & 63);
+    }
 }
 
 /* The set of these frames and of those that calls and the ends of components lead to. */
@@ -278,6 +293,8 @@ static int32_t closed(Machine *m, int32_t set)
         }
     }
     if ((found = set_of(m, m->reached, count)) >= 0) {
+        find_bytes(m, found);
+        memcpy(m->sets[set].bytes, m->sets[found].bytes, sizeof m->sets[set].bytes);
         m->sets[set].closed = found;
         m->sets[found].closed = found;
     }
@@ -351,12 +368,15 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
 static int32_t after(Machine *m, int32_t set, uint8_t byte)
 {
     const uint64_t key = (uint64_t)set << 8 | byte;
-    const int32_t *known = map_find(&m->moves, key);
-    int32_t whole, found, count = 0;
-    if (known)
-        return *known;
-    if ((whole = closed(m, set)) < 0)
+    const int32_t whole = closed(m, set);
+    const int32_t *known;
+    int32_t found, count = 0;
+    if (whole < 0)
         return whole;
+    if (!(m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1))
+        return 0;
+    if ((known = map_find(&m->moves, key)))
+        return *known;
     if (!has_room(&m->todo, &m->todo_room, m->sets[whole].count, sizeof *m->todo))
         return NO_MEMORY;
     for (int32_t i = 0; i < m->sets[whole].count; i++) {
@@ -369,7 +389,7 @@ static int32_t after(Machine *m, int32_t set, uint8_t byte)
             m->todo[count++] = found;
         }
     }
-    found = count ? merged(m, m->todo, count, 0) : 0;
+    found = merged(m, m->todo, count, 0);
     if (found >= 0 && !map_put(&m->moves, key, found))
         return NO_MEMORY;
     return found;
@@ -500,15 +520,10 @@ PUBLIC int64_t hf_guided_machine_forced(Machine *m, int64_t set)
     if (whole < 0)
         return whole;
     for (int byte = 0; byte < 256; byte++)
-        for (int32_t i = 0; i < m->sets[whole].count; i++) {
-            const Frame *frame = m->frames + m->members[m->sets[whole].begin + i];
-            const Component *component = m->components + frame->component;
-            if (component->table[component->classes * frame->state + component->class_of[byte]]) {
-                if (only < 256)
-                    return 256;
-                only = byte;
-                break;
-            }
+        if (m->sets[whole].bytes[byte >> 6] >> (byte & 63) & 1) {
+            if (only < 256)
+                return 256;
+            only = byte;
         }
     return only;
 }
@@ -519,12 +534,17 @@ static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
         words[m->token_ids[at] >> 5] |= (uint32_t)1 << (m->token_ids[at] & 31);
 }
 
-/* Adds the tokens below a node at which a text is in a set. Returns 0, or what is missing. */
-static int64_t follow(Machine *m, int32_t node, int32_t set, uint32_t *words, int32_t *stack)
+/* Adds the tokens below a node at which a text is in a set.
+ *
+ * most  how many nodes may be reached; less those that were
+ *
+ * Returns 0, or what is missing.
+ */
+static int64_t follow(Machine *m, int32_t node, int32_t set, uint32_t *words, int32_t *stack, int64_t *most)
 {
     int64_t depth = 1;
     stack[0] = node, stack[1] = set;
-    while (depth) {
+    while (depth && *most >= 0) {
         depth--;
         node = stack[2 * depth], set = stack[2 * depth + 1];
         for (int64_t child = m->child[node]; child < m->child[node + 1]; child++) {
@@ -533,6 +553,7 @@ static int64_t follow(Machine *m, int32_t node, int32_t set, uint32_t *words, in
                 return next;
             if (!next)
                 continue;
+            --*most;
             add_tokens(m, (int32_t)child, words);
             if (m->child[child] < m->child[child + 1]) {
                 stack[2 * depth] = (int32_t)child, stack[2 * depth + 1] = next;
@@ -564,19 +585,10 @@ static int32_t beyond(Machine *m, int32_t frame)
     return whole;
 }
 
-/* Writes the mask of the tokens that may come after a text.
- *
- * words       (word_count) written; undefined where something is missing
- * stack       (stack_room) scratch: two for each node that has an ancestor in common with another one on the way
- *
- * Returns 0, or what is missing.
- */
-PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack)
+/* Adds the tokens that may come after a set, by the tables of its frames. Returns 0, or what is missing. */
+static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t word_count, int32_t *stack)
 {
-    const int32_t whole = closed(m, (int32_t)set);
-    if (whole < 0)
-        return whole;
-    memset(words, 0, (size_t)word_count * sizeof *words);
+    int64_t any = INT64_MAX;
     for (int32_t i = 0; i < m->sets[whole].count; i++) {
         const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
         const int32_t *number = map_find(&m->table_of, table_key(frame.component, frame.state));
@@ -595,11 +607,37 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
             if (here < 0 || (onwards = beyond(m, here)) < 0)
                 return here < 0 ? here : onwards;
             for (int64_t at = table->left_begin[j]; onwards && at < table->left_begin[j + 1]; at++) {
-                const int64_t status = follow(m, table->left[at], onwards, words, stack);
+                const int64_t status = follow(m, table->left[at], onwards, words, stack, &any);
                 if (status)
                     return status;
             }
         }
     }
     return 0;
+}
+
+/* Writes the mask of the tokens that may come after a text.
+ *
+ * Where few tokens may come they are found one by one, and elsewhere by the tables of what stays in a component.
+ *
+ * words  (word_count) written; undefined where something is missing
+ * stack  scratch: two numbers for each node of the trie
+ *
+ * Returns 0, or what is missing.
+ */
+PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack)
+{
+    const int32_t whole = closed(m, (int32_t)set);
+    int64_t most = FEW_NODES;
+    if (whole < 0)
+        return whole;
+    memset(words, 0, (size_t)word_count * sizeof *words);
+    if (!m->sets[whole].is_large) {
+        const int64_t status = follow(m, 0, whole, words, stack, &most);
+        if (status || most >= 0)
+            return status;
+        m->sets[whole].is_large = 1;
+        memset(words, 0, (size_t)word_count * sizeof *words);
+    }
+    return add_by_tables(m, whole, words, word_count, stack);
 }
