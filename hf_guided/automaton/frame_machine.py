@@ -23,6 +23,8 @@ from .network import MAX_FRAMES
 from .rtn import Component, Components
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
+_MANY_CALLS = 20_000  # between two times that all is forgotten
+FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4  # as in frames.c
 
 
@@ -75,6 +77,7 @@ class FrameMachine:
         self._word_count = tables.tokens.size // 32
         self.lock = threading.RLock()
         self.generation = 0
+        self._calls, self._most = 0, 1  # since all was forgotten; times the usual bytes
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, _Given] = {}  # components
         self._begin()
@@ -99,8 +102,15 @@ class FrameMachine:
         self.start = self._found(lambda: self._core.machine_start(self._handle))
 
     def refresh(self) -> None:
-        """Forget all sets if they take too many bytes."""
-        if self._core.machine_bytes(self._handle) > _SET_BYTES or self._table_bytes > _TABLE_BYTES:
+        """Forget all sets if they take too many bytes; called for each token.
+
+        Engines then read their texts again. Where those alone take as many bytes, more are allowed.
+        """
+        self._calls += 1
+        set_bytes = self._core.machine_bytes(self._handle)
+        if set_bytes > self._most * _SET_BYTES or self._table_bytes > self._most * _TABLE_BYTES:
+            self._most = 1 if self._calls > _MANY_CALLS else 2 * self._most
+            self._calls = 0
             self._end()
             self.generation += 1
             self._begin()
@@ -135,7 +145,7 @@ class FrameMachine:
         stack = _stack(2 * len(self._tables.tokens.trie.byte))
         self._found(
             lambda: self._core.machine_mask(
-                self._handle, number, words.ctypes.data, self._word_count, stack.ctypes.data
+                self._handle, number, words.ctypes.data, self._word_count, stack.ctypes.data, FEW
             )
         )
         return words

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import component_walk
+from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.network import Text
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
@@ -236,6 +236,7 @@ def test_masks_of_random_schemas_equal_reading_every_token(
     if compiled is not None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(component_walk, "FEW", few)  # tables as of a large vocabulary
+            patch.setattr(frame_machine, "FEW", few)
             check_masks(compiled.matcher(), random, steps=15)
 
 

@@ -15,7 +15,6 @@
 #include "public.h"
 
 enum { MOST_FRAMES = 1024, MOST_DEPTH = 10000 }; /* of one text, as in network.py; and of merged frames */
-enum { FEW_NODES = 2000 };                       /* tokens in so many nodes are found one by one */
 
 /* What a function returns instead of a set, or of how many there are. */
 enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4 };
@@ -212,7 +211,8 @@ static int32_t set_of(Machine *m, int32_t *items, int64_t count)
     at = hash & (uint64_t)(m->set_bucket_room - 1);
     while ((found = m->set_buckets[at]) >= 0) {
         const Set *other = m->sets + found;
-        if (other->count == count && !memcmp(m->members + other->begin, items, (size_t)count * sizeof *items))
+        if (other->count == count &&
+            (!count || !memcmp(m->members + other->begin, items, (size_t)count * sizeof *items)))
             return found;
         at = (at + 1) & (uint64_t)(m->set_bucket_room - 1);
     }
@@ -220,7 +220,8 @@ static int32_t set_of(Machine *m, int32_t *items, int64_t count)
         !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
         return NO_MEMORY;
     m->sets[m->set_count] = (Set){{0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, 0};
-    memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
+    if (count)
+        memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
     m->member_count += count;
     return m->set_buckets[at] = (int32_t)m->set_count++;
 }
@@ -622,13 +623,14 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
  *
  * words  (word_count) written; undefined where something is missing
  * stack  scratch: two numbers for each node of the trie
+ * most   tokens in so many nodes are few
  *
  * Returns 0, or what is missing.
  */
-PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack)
+PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack,
+                                      int64_t most)
 {
     const int32_t whole = closed(m, (int32_t)set);
-    int64_t most = FEW_NODES;
     if (whole < 0)
         return whole;
     memset(words, 0, (size_t)word_count * sizeof *words);

@@ -1,0 +1,170 @@
+"""The compiled loops read what Python reads by a network, and find the same masks, whatever they have forgotten."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.automaton.frame_machine import FrameMachine
+from hf_guided.automaton.network_masks import NetworkMasks
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend, NetworkEngine
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.errors import CompileLimitExceeded
+from tests.compiled_core import run_under_sanitizers
+from tests.effort import repeats
+from tests.property.schema_examples import DRAFTS, Writer
+from tests.property.test_network import compiled_or_none, pieces
+
+pytestmark = pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+STYLES: list[dict[str, Any]] = [{}, {"spelling": "any"}, {"whitespace": "minified"}]
+
+
+def engines(compiled: CompiledConstraint, backend: NetworkBackend) -> tuple[FrameEngine, NetworkEngine] | None:
+    """By the compiled loops, and by Python; None where the network has registers."""
+    engine = compiled.new_engine()
+    if not isinstance(engine, FrameEngine):
+        return None
+    token_bytes = backend.vocabulary.token_bytes
+    masks = NetworkMasks(engine.network, backend._tables, token_bytes)
+    return engine, NetworkEngine(masks, engine.network, token_bytes, [engine.network.start], [0])
+
+
+@settings(max_examples=repeats(25, 500))
+@given(
+    random=st.randoms(use_true_random=False),
+    draft=st.sampled_from(sorted(DRAFTS)),
+    options=st.sampled_from(STYLES),
+    few=st.sampled_from([0, 30, 2_000]),
+    most_bytes=st.sampled_from([0, 30_000, 4 * 2**20]),
+)
+def test_both_engines_are_the_same(random: Random, draft: int, options: dict[str, Any], few: int, most_bytes: int):
+    """With tables or without, and where the machine forgets at each token, or now and then."""
+    backend = NetworkBackend(pieces())
+    compiled = compiled_or_none(backend, Writer(random, draft).document(), extra="allow", **options)
+    both = None if compiled is None else engines(compiled, backend)
+    if both is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(component_walk, "FEW", few)
+        patch.setattr(frame_machine, "FEW", few)
+        patch.setattr(frame_machine, "_SET_BYTES", most_bytes)
+        check_same(*both, random)
+
+
+def check_same(ours: FrameEngine, theirs: NetworkEngine, random: Random) -> None:
+    """Walk at random, back too, and compare what both say."""
+    kept: list[tuple[FrameEngine, NetworkEngine]] = []
+    taken = 0
+    for _ in range(40):
+        mask = ours.mask()
+        assert (mask == theirs.mask()).all()
+        assert ours.is_completed() == theirs.is_completed()
+        assert ours.jump_forward_bytes() == theirs.jump_forward_bytes()
+        allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+        draft = [random.choice(allowed or [0]) for _ in range(3)]
+        assert ours.validate(draft) == theirs.validate(draft)
+        what = random.random()
+        if what < 0.1:
+            kept.append((ours.fork(), theirs.fork()))
+        elif what < 0.2 and taken:
+            back = random.randint(1, taken)
+            ours.rollback(back), theirs.rollback(back)
+            taken -= back
+        elif what < 0.25 and kept:
+            ours, theirs = kept.pop()
+            taken = len(ours._taken)
+        else:
+            token_id = (
+                random.choice(allowed) if allowed and what < 0.95 else random.randrange(len(pieces().token_bytes))
+            )
+            accepted = ours.accept(token_id)
+            assert accepted == theirs.accept(token_id)
+            taken += accepted
+
+
+TREE = {
+    "$defs": {"node": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "integer"}]}}},
+    "$ref": "#/$defs/node",
+}
+
+
+def test_threads_that_share_a_machine(monkeypatch):
+    """Each forgets what the others have found."""
+    monkeypatch.setattr(frame_machine, "_SET_BYTES", 20_000)
+    backend = NetworkBackend(pieces())
+    compiled = backend.compile(JsonSchema(TREE))
+    start = engines(compiled, backend)
+    assert start is not None
+    errors: list[BaseException] = []
+
+    def walk(seed: int) -> None:
+        try:
+            check_same(cast(FrameEngine, compiled.new_engine()), start[1].fork(), Random(seed))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=walk, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_deep_texts_are_read_and_forgotten():
+    backend = NetworkBackend(pieces())
+    engine = backend.compile(JsonSchema(TREE)).new_engine()
+    bracket, close = (pieces().token_bytes.index(text) for text in (b"[", b"]"))
+    for _ in range(30_000):
+        assert engine.accept(bracket)
+    assert engine._machine.generation > 0  # type: ignore[attr-defined]
+    assert not engine.is_completed()
+    for _ in range(30_000):
+        assert engine.accept(close)
+    assert engine.is_completed() and not engine.accept(close)
+
+
+def test_too_many_ways_to_read_a_text_end_the_row():
+    machine = FrameMachine.__new__(FrameMachine)
+    machine._handle, machine._core = 0, type("Core", (), {"machine_missing": staticmethod(lambda handle: 0)})()
+    with pytest.raises(CompileLimitExceeded, match="1024 ways"):
+        machine._supply(frame_machine._TOO_MANY)
+
+
+_UNDER_SANITIZERS = """
+import json, sys
+from pathlib import Path
+from random import Random
+from hf_guided.automaton import component_walk, core, frame_machine
+core.CORE = core.Core(Path(sys.argv[1]))
+from tests.property.test_frame_machine import STYLES, check_same, engines
+from tests.property.schema_examples import Writer
+from tests.property.test_network import compiled_or_none, pieces
+from hf_guided.backends.network import NetworkBackend
+backend = NetworkBackend(pieces())
+walked = 0
+for seed in range(60):
+    random = Random(seed)
+    component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed % 3]
+    frame_machine._SET_BYTES = (0, 30_000, 1 << 22)[seed // 3 % 3]
+    compiled = compiled_or_none(backend, Writer(random, 2020).document(), extra="allow", **STYLES[seed % 3])
+    both = None if compiled is None else engines(compiled, backend)
+    if both is not None:
+        check_same(*both, random)
+        walked += 1
+assert walked > 10
+print("clean")
+"""
+
+
+def test_the_loops_stay_within_their_arrays(tmp_path):
+    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"
