@@ -87,6 +87,11 @@ class FrameMachine:
         """Bytes of memory held at most, the components aside."""
         return _SET_BYTES + _TABLE_BYTES
 
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of one mask."""
+        return 4 * self._word_count
+
     def _begin(self) -> None:
         trie = self._tables.tokens
         addresses = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..automaton.frame_machine import FrameMachine
-from ..automaton.lru_bytes import ByteCache
 from ..automaton.network import Network
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_MASK_BYTES = 2 * 2**20  # of the masks kept
-
-
-class _Mask(NamedTuple):
-    words: NDArray[np.int32]
-
-    @property
-    def nbytes(self) -> int:
-        return self.words.nbytes + 512
+_MASK_BYTES = 3 * 2**20  # of the masks kept
 
 
 class FrameMasks:
-    """A machine, and the masks of its sets that were used last; thread safe."""
+    """A machine, and the masks of its sets; thread safe, where the machine's lock is held.
+
+    Args:
+        machine: reads the texts.
+    """
 
     def __init__(self, machine: FrameMachine):
         self.machine = machine
-        self._masks: ByteCache[_Mask] = ByteCache(_MASK_BYTES)
+        self._masks: dict[int, NDArray[np.int32]] = {}  # all are dropped where there are too many
+        self._generation = machine.generation
+        self._most = 1 + _MASK_BYTES // machine.mask_bytes
 
     @property
     def nbytes(self) -> int:
@@ -39,14 +36,15 @@ class FrameMasks:
         return self.machine.nbytes + _MASK_BYTES
 
     def of(self, number: int) -> NDArray[np.int32]:
-        """(words,) int32: the tokens that may come; the machine's lock is held."""
-        key = self.machine.generation, number
-        known = self._masks.get(key)
-        if known is None:
-            known = _Mask(self.machine.mask(number))
-            known.words.flags.writeable = False
-            self._masks.put(key, known)
-        return known.words
+        """(words,) int32, read-only: the tokens that may come."""
+        if self._generation != self.machine.generation or len(self._masks) >= self._most:
+            self._masks.clear()  # numbers of another generation mean nothing
+            self._generation = self.machine.generation
+        words = self._masks.get(number)
+        if words is None:
+            words = self._masks[number] = self.machine.mask(number)
+            words.flags.writeable = False
+        return words
 
 
 class FrameEngine:
