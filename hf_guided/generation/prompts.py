@@ -136,7 +136,7 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
 def _check_text(text: str) -> None:
     """Raise PromptError for half of a surrogate pair, for which tokenizers raise TypeError."""
     try:
-        text.encode()
+        str.encode(text)  # not that of a subclass
     except UnicodeEncodeError as error:
         raise PromptError(
             f"expected a prompt that UTF-8 can hold, got {text[error.start]!r} at position {error.start}, half of a "
