@@ -80,7 +80,6 @@ class HFGuided(SchemaLibrary):
     spelling: Spelling = "canonical"
     key_order: KeyOrder = "declared"
     whitespace: Whitespace = "flexible"
-    backend = "auto"
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -97,7 +96,7 @@ class HFGuided(SchemaLibrary):
             whitespace=self.whitespace,
         )
         try:
-            self._compiled = self._compiler.compile(constraint, self.backend)
+            self._compiled = self._compiler.compile(constraint)
         except hg.UnsupportedConstraint as error:
             raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
         except hg.CompileLimitExceeded as error:
@@ -134,11 +133,6 @@ class HFGuidedAnySpelling(HFGuided):
 class HFGuidedAnyText(HFGuidedAnySpelling):
     name = "hf-guided, any text"
     key_order = "any"
-
-
-class HFGuidedNetwork(HFGuided):
-    name = "hf-guided, network"
-    backend = "network"
 
 
 class LLGuidance(SchemaLibrary):
@@ -282,7 +276,7 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-_OURS = (HFGuided, HFGuidedNetwork, HFGuidedAnySpelling, HFGuidedAnyText)
+_OURS = (HFGuided, HFGuidedAnySpelling, HFGuidedAnyText)
 SCHEMA_LIBRARIES = {one.name: one for one in (*_OURS, LLGuidance, LLGuidanceLenient, XGrammar)}
 
 
