@@ -95,6 +95,18 @@ def test_what_is_built_later_is_as_small_as_it_looks(random: Random, draft: int,
 
 
 @pytest.mark.parametrize("options", STYLES)
+def test_numbers_with_many_digits_are_not_small(options: dict[str, Any]) -> None:
+    numbers = [*(7**1_000 + i for i in range(20)), *(float(f"{i}e300") for i in range(1, 20))]
+    read = positions({"type": "integer", "enum": numbers}, **options)
+    assert read is not None
+    ((_, content),) = read.reached()
+    size = size_of_content(content)
+    assert size is not None
+    (component,) = build_rtn(read.root, read.build, WorkMeter(NETWORK)).values()
+    assert component.dfa.states <= size
+
+
+@pytest.mark.parametrize("options", STYLES)
 def test_a_text_builds_what_it_reaches(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     build = RegisteredPositions.build
