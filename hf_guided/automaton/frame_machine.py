@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError, CompileLimitExceeded
+from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import Core
@@ -108,6 +109,7 @@ class FrameMachine:
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, _Given] = {}  # components
         self._begin(0)
+        renew_in_child(self)
 
     @property
     def nbytes(self) -> int:
@@ -135,6 +137,12 @@ class FrameMachine:
             self._give(now, component, given)
         now.start = self._found(now, lambda: self._core.machine_start(now.handle))
         self._now = now  # at once: an exception leaves the machine as it was
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self.lock = threading.RLock()
+        _half_done.append(self._now)
+        self._begin(self._now.number + 1)
 
     def refresh(self) -> None:
         """Forget all sets if they take too many bytes; called for each token."""
@@ -251,6 +259,7 @@ def _described(component: Component) -> _Given:
     return _Given(described, arrays)
 
 
+_half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known
 _of_thread = threading.local()
 
 

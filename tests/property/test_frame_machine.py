@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -175,6 +177,36 @@ def test_no_machine_ends_with_the_interpreter():
     """Daemon threads may still read then."""
     result = subprocess.run([sys.executable, "-c", _AT_EXIT], capture_output=True, text=True, check=True)
     assert result.stdout == "ended\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads():
+    backend = NetworkBackend(pieces())
+    engine = cast(FrameEngine, backend.compile(JsonSchema(TREE)).new_engine())
+    machine, bracket = engine._machine, pieces().token_bytes.index(b"[")
+    assert engine.accept(bracket)
+    expected = engine.mask().copy()
+    holds, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with machine.lock, cast(Any, machine._components)._lock:
+            holds.set()
+            ends.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            os._exit(0 if (engine.mask() == expected).all() and engine.accept(bracket) else 1)
+        finally:
+            os._exit(2)
+    ends.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_too_many_ways_to_read_a_text_end_the_row():
