@@ -145,7 +145,7 @@ class FrameMachine:
         self._begin(self._now.number + 1)
 
     def refresh(self) -> None:
-        """Forget all sets if they take too many bytes; called for each token."""
+        """Forget all sets if they take too many bytes; called before tokens are read."""
         now = self._now
         self._calls += 1
         set_bytes = self._core.machine_bytes(now.handle)

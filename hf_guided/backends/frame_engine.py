@@ -100,6 +100,7 @@ class FrameEngine:
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""
         with self._machine.lock:
+            self._machine.refresh()
             number = self._here()
             for count, token_id in enumerate(token_ids):
                 number = self._machine.read(number, self._token_bytes[token_id] or b"")

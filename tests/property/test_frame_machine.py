@@ -149,6 +149,18 @@ def test_memory_grows_with_what_rows_have_read_and_not_with_what_masks_have_trie
     assert machine._most * 100_000 <= 4 * machine._core.machine_bytes(machine._now.handle)
 
 
+def test_memory_does_not_grow_with_drafts_that_are_not_accepted(monkeypatch):
+    monkeypatch.setattr(frame_machine, "_SET_BYTES", 100_000)
+    nested = {"type": "array", "prefixItems": [{"$ref": "#"}, {"$ref": "#"}], "items": {"$ref": "#"}}
+    engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(nested)).new_engine())
+    machine, random = engine._machine, Random(0)
+    for _ in range(100):
+        draft = "".join("[" + "[]," * random.randrange(3) for _ in range(100)).encode()
+        token_ids = [pieces().token_bytes.index(bytes([byte])) for byte in draft]
+        assert engine.validate(token_ids) == len(token_ids)
+    assert machine._core.machine_bytes(machine._now.handle) < 1_000_000
+
+
 def test_a_machine_that_cannot_begin_again_is_as_it_was(monkeypatch):
     monkeypatch.setattr(frame_machine, "_SET_BYTES", 0)
     engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine())
