@@ -2,6 +2,8 @@
 
 It knows a text by the number of a set of frames (network.py says what a frame is). The sets grow with the texts that
 are read; where they take too many bytes all are forgotten, and numbers of an earlier *generation* mean nothing.
+Engines then read their texts again. So that they spend most of their time on new tokens, more bytes are allowed where
+they have read much again.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError, CompileLimitExceeded
+from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import Core
@@ -23,7 +26,8 @@ from .network import MAX_FRAMES
 from .rtn import Component, Components
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
-_MANY_CALLS = 20_000  # between two times that all is forgotten
+_FEW_CALLS = 64  # between two times that all is forgotten
+_AGAIN = 16  # tokens read again for each call: to read one takes about a tenth of what its mask takes
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4  # as in frames.c
 
@@ -59,6 +63,28 @@ class _Given(NamedTuple):
     arrays: tuple[Any, ...]
 
 
+class _Generation:
+    """All that is forgotten at once: the sets, and the tables that their masks have needed.
+
+    Args:
+        core: the compiled loops.
+        trie: of the vocabulary; its arrays have to live as long.
+        number: how often all was forgotten before.
+    """
+
+    start: int  # the set of a text without a byte
+
+    def __init__(self, core: Core, trie: _Trie, number: int):
+        self.number, self.handle = number, core.machine_new(ctypes.byref(trie))
+        if not self.handle:
+            raise _no_memory()
+        # When the interpreter ends, daemon threads may still be reading.
+        weakref.finalize(self, core.machine_end, self.handle).atexit = False
+        self.in_use: list[_Given] = []  # tables
+        self.table_bytes = 0
+        self.completed: dict[int, bool] = {}
+
+
 class FrameMachine:
     """A network without registers and a vocabulary; thread safe, where ``lock`` is held around each call.
 
@@ -69,22 +95,25 @@ class FrameMachine:
 
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
-        generation: how often all sets were forgotten.
     """
 
     def __init__(self, core: Core, components: Components, tables: ComponentTables):
         self._core, self._components, self._tables = core, components, tables
         self._word_count = tables.tokens.size // 32
+        trie = tables.tokens
+        addresses = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids
+        self._trie = _Trie(*(array.ctypes.data for array in addresses))
         self.lock = threading.RLock()
-        self.generation = 0
-        self._calls, self._most = 0, 1  # since all was forgotten; times the usual bytes
+        self._calls = self._again = 0  # since all was forgotten; and tokens that were read again
+        self._most = 1  # times the usual bytes
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, _Given] = {}  # components
-        self._begin()
+        self._begin(0)
+        renew_in_child(self)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held at most, the components aside."""
+        """Bytes of memory that are usual, the components aside; more where texts are deep, and for single masks."""
         return _SET_BYTES + _TABLE_BYTES
 
     @property
@@ -92,81 +121,98 @@ class FrameMachine:
         """Bytes of one mask."""
         return 4 * self._word_count
 
-    def _begin(self) -> None:
-        trie = self._tables.tokens
-        addresses = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids
-        self._handle = self._core.machine_new(ctypes.byref(_Trie(*(array.ctypes.data for array in addresses))))
-        if not self._handle:
-            raise _no_memory()
-        self._end = weakref.finalize(self, self._core.machine_end, self._handle)
-        self._in_use: list[_Given] = []  # tables
-        self._table_bytes = 0
-        self._completed: dict[int, bool] = {}
-        for number, given in self._given.items():
-            self._give(number, given)
-        self.start = self._found(lambda: self._core.machine_start(self._handle))
+    @property
+    def generation(self) -> int:
+        """How often all sets were forgotten."""
+        return self._now.number
+
+    @property
+    def start(self) -> int:
+        """The set of a text without a byte."""
+        return self._now.start
+
+    def _begin(self, number: int) -> None:
+        now = _Generation(self._core, self._trie, number)
+        for component, given in self._given.items():
+            self._give(now, component, given)
+        now.start = self._found(now, lambda: self._core.machine_start(now.handle))
+        self._now = now  # at once: an exception leaves the machine as it was
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self.lock = threading.RLock()
+        _half_done.append(self._now)
+        self._begin(self._now.number + 1)
 
     def refresh(self) -> None:
-        """Forget all sets if they take too many bytes; called for each token.
-
-        Engines then read their texts again. Where those alone take as many bytes, more are allowed.
-        """
+        """Forget all sets if they take too many bytes; called before tokens are read."""
+        now = self._now
         self._calls += 1
-        set_bytes = self._core.machine_bytes(self._handle)
-        if set_bytes > self._most * _SET_BYTES or self._table_bytes > self._most * _TABLE_BYTES:
-            self._most = 1 if self._calls > _MANY_CALLS else 2 * self._most
-            self._calls = 0
-            self._end()
-            self.generation += 1
-            self._begin()
+        set_bytes = self._core.machine_bytes(now.handle)
+        if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
+            is_often = self._calls < _FEW_CALLS or self._again > _AGAIN * self._calls
+            self._most = 2 * self._most if is_often else max(1, self._most // 2)
+            self._calls = self._again = 0
+            self._begin(now.number + 1)
+
+    def read_again(self, tokens: Iterable[bytes]) -> list[int]:
+        """The sets after each token of a text that an earlier generation has read, the start first."""
+        numbers = [self.start]
+        for data in tokens:
+            numbers.append(self.read(numbers[-1], data))
+        self._again += len(numbers)
+        return numbers
 
     def read(self, number: int, data: bytes) -> int:
         """The set after some more bytes; 0 if they do not fit."""
-        progress = self._progress
+        progress, now = self._progress, self._now
         while True:
-            found = int(self._core.machine_read(self._handle, number, data, len(data), progress.ctypes.data))
+            found = int(self._core.machine_read(now.handle, number, data, len(data), progress.ctypes.data))
             if found >= 0:
                 return found
-            self._supply(found)
+            self._supply(now, found)
             done, number = progress.tolist()
             data = data[done:]
 
     def is_completed(self, number: int) -> bool:
         """Whether the text may end."""
-        known = self._completed.get(number)
+        now = self._now
+        known = now.completed.get(number)
         if known is None:
-            found = self._found(lambda: self._core.machine_completed(self._handle, number))
-            known = self._completed[number] = bool(found)
+            found = self._found(now, lambda: self._core.machine_completed(now.handle, number))
+            known = now.completed[number] = bool(found)
         return known
 
     def forced_byte(self, number: int) -> int | None:
         """The one byte that may come, if there is one."""
-        byte = self._found(lambda: self._core.machine_forced(self._handle, number))
+        now = self._now
+        byte = self._found(now, lambda: self._core.machine_forced(now.handle, number))
         return byte if byte < 256 else None
 
     def mask(self, number: int) -> Words:
         """(words,) int32: the tokens that may come."""
-        words = np.empty(self._word_count, np.int32)
+        words, now = np.empty(self._word_count, np.int32), self._now
         stack = _stack(2 * len(self._tables.tokens.trie.byte))
         self._found(
+            now,
             lambda: self._core.machine_mask(
-                self._handle, number, words.ctypes.data, self._word_count, stack.ctypes.data, FEW
-            )
+                now.handle, number, words.ctypes.data, self._word_count, stack.ctypes.data, FEW
+            ),
         )
         return words
 
-    def _found(self, look: Callable[[], int]) -> int:
+    def _found(self, now: _Generation, look: Callable[[], int]) -> int:
         """What a function finds once nothing is missing."""
         while (found := look()) < 0:
-            self._supply(found)
+            self._supply(now, found)
         return found
 
-    def _supply(self, status: int) -> None:
+    def _supply(self, now: _Generation, status: int) -> None:
         """Give the machine what was missing."""
-        missing = int(self._core.machine_missing(self._handle))
+        missing = int(self._core.machine_missing(now.handle))
         if status == _NEEDS_COMPONENT:
             self._given[missing] = given = _described(self._components[missing])
-            self._give(missing, given)
+            self._give(now, missing, given)
         elif status == _NEEDS_TABLE:
             component, state = missing >> 32, missing & 0xFFFFFFFF
             table = self._tables.table(self._components[component], state)
@@ -181,17 +227,17 @@ class FrameMachine:
             )
             addresses = (None if array is None else array.ctypes.data for array in arrays)
             described = _Table(*addresses, len(table.nodes), len(left))
-            self._in_use.append(_Given(described, arrays))
-            self._table_bytes += table.nbytes
-            if self._core.machine_table(self._handle, component, state, ctypes.byref(described)):
+            now.in_use.append(_Given(described, arrays))
+            now.table_bytes += table.nbytes
+            if self._core.machine_table(now.handle, component, state, ctypes.byref(described)):
                 raise _no_memory()
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
         else:
             raise _no_memory()
 
-    def _give(self, number: int, given: _Given) -> None:
-        if self._core.machine_component(self._handle, number, ctypes.byref(given.described)):
+    def _give(self, now: _Generation, number: int, given: _Given) -> None:
+        if self._core.machine_component(now.handle, number, ctypes.byref(given.described)):
             raise _no_memory()
 
 
@@ -213,6 +259,7 @@ def _described(component: Component) -> _Given:
     return _Given(described, arrays)
 
 
+_half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known
 _of_thread = threading.local()
 
 

@@ -379,17 +379,21 @@ class Network:
                     continue
                 is_above = owner is None or not _is_level(place, owner)
                 below = min((self._distance(under, owner) for under in place.below), default=0) if is_above else 0
-                before = self.graph.distance(place.component, place.state)
                 for byte, state in self.graph.moves(place.component, place.state, width):
                     after = self.frame(place.component, state, place.entered, place.below)
-                    distance = self._own_distance(after)
-                    if byte in SPACE and inside == OUTSIDE and self.graph.distance(place.component, state) >= before:
+                    if byte in SPACE and inside == OUTSIDE and not self._is_nearer(after, place):
                         continue  # it means nothing
                     longer = text.plus(bytes((byte,)))
-                    length = len(longer.path) + (below + distance if is_above else 0)
+                    # The distance is not looked at where it is not needed: it takes all components that may come.
+                    length = len(longer.path) + (below + self._own_distance(after) if is_above else 0)
                     if length < UNREACHABLE:
                         rank = length, -len(longer.path), -next(order)
                         heapq.heappush(queue, (*rank, lexed(inside, byte), after, longer))
+
+    def _is_nearer(self, frame: Frame, before: Frame) -> bool:
+        """Whether a frame is nearer to the end of the component than another one."""
+        distance = self.graph.distance
+        return distance(frame.component, frame.state) < distance(before.component, before.state)
 
     def _distance(self, frame: Frame, owner: Frame | None) -> int:
         """Bytes to the end of the components above the owner, or of all, at least."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..options import CompileLimits
 from ..regex import Node
 from ..schema.registers import Mark
+from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
 from .limits import WorkMeter
 from .nfa import NfaBuilder, language_dfa
@@ -124,6 +125,11 @@ class Rtn(Generic[Name]):
         self._numbers: dict[Name | Node, int] = {root: 0}
         self._names = [root]
         self._components: dict[int, Component] = {}
+        self._lock = threading.RLock()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
         self._lock = threading.RLock()
 
     def __len__(self) -> int:

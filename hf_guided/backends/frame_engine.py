@@ -81,9 +81,7 @@ class FrameEngine:
         """The number of the set; the machine's lock is held."""
         machine = self._machine
         if machine.generation != self._generation:
-            numbers = [machine.start]
-            for token_id in self._taken:
-                numbers.append(machine.read(numbers[-1], self._token_bytes[token_id] or b""))
+            numbers = machine.read_again(self._token_bytes[token_id] or b"" for token_id in self._taken)
             self._numbers, self._generation = numbers, machine.generation
         return self._numbers[-1]
 
@@ -102,6 +100,7 @@ class FrameEngine:
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""
         with self._machine.lock:
+            self._machine.refresh()
             number = self._here()
             for count, token_id in enumerate(token_ids):
                 number = self._machine.read(number, self._token_bytes[token_id] or b"")

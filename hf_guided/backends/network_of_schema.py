@@ -1,7 +1,8 @@
 """Builds the network of a schema: the whole of it, or only what a text reaches.
 
 A component that is surely small is built when the first text reaches it: of a large schema a text uses little. What may
-be refused has to be refused before the first token, so all others are built at once, and those of doubtful rules.
+be refused has to be refused before the first token, so all others are built at once, and those of doubtful rules. So is
+all that different items may hold: whether another one is left may be asked in the middle of a text.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
     later, has_registers = 0, False
     at_once: list[int] = []
     in_doubt: list[int] = []
+    whole: list[int] = []  # with all callees
     for inside, content in positions.reached():
         size = size_of_content(content)
         if size is None or size > _SMALL:
@@ -70,18 +72,26 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
         has_registers |= any(map(long_string, content.scalars))
         for number, automaton in enumerate((*content.arrays, *content.objects)):
             has_registers |= automaton.register is not None
+            if isinstance(automaton.register, DifferentItems):
+                whole.append(rtn.number(positions.track_at(inside, number)))
             if not _has_enough(automaton):
                 in_doubt.append(rtn.number(positions.track_at(inside, number)))
     nbytes, states = _BYTES * later, 0
-    todo = [*dict.fromkeys((*at_once, *in_doubt))]
-    for number in todo:  # grows meanwhile
-        component = rtn.built(number, meter)
-        states += component.dfa.states
-        meter.check_states(states)
-        nbytes += size_of([component])
-        # The inside of an array or an object, if it is a component of its own.
-        inside_of = [callee for callee, _ in component.calls if callee >= 0 and isinstance(rtn.name(callee), Track)]
-        todo += [callee for callee in inside_of if callee not in todo]
+    built: set[int] = set()
+    for numbers, takes_all in ((whole, True), ([*at_once, *in_doubt], False)):
+        todo = list(numbers)
+        while todo:
+            number = todo.pop()
+            if number in built:
+                continue
+            built.add(number)
+            component = rtn.built(number, meter)
+            states += component.dfa.states
+            meter.check_states(states)
+            nbytes += size_of([component])
+            # The inside of an array or an object, if it is a component of its own; or all callees.
+            callees = [callee for callee, _ in component.calls if callee >= 0]
+            todo += [callee for callee in callees if takes_all or isinstance(rtn.name(callee), Track)]
 
     def rule(number: int) -> Rule | None:
         callees = {callee for callee, _ in rtn[number].calls}

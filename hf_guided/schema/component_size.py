@@ -7,6 +7,8 @@ set of those that are left. For patterns and the like only building tells.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from ..regex import ANYTHING, Alt, Chars, Concat, Empty, Node, Not
 from .content_automata import ContentAutomaton, Entry
 from .grammar import Content
@@ -43,12 +45,17 @@ def _size_of_scalar(clause: Clause) -> int | None:
     if clause in _PLAIN:
         return _SCALAR
     if isinstance(clause, NumberClause) and clause.values is not None:
-        return _SCALAR * len(clause.values)
+        return sum(map(_size_of_number, clause.values))
     if isinstance(clause, StringClause) and clause.values is not None:
         return _SPELLING * sum(len(value) + 2 for value in clause.values)
     if isinstance(clause, StringClause) and clause.language == ANYTHING:
         return _SCALAR * (1 + (0 if long_string(clause) else clause.high or clause.low))
     return None
+
+
+def _size_of_number(number: Decimal) -> int:
+    _, digits, exponent = number.as_tuple()
+    return _SCALAR + len(digits) + abs(int(exponent))  # as many zeros may be written
 
 
 def _size_of_automaton(automaton: ContentAutomaton) -> int | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from random import Random
 from typing import Any, cast
@@ -12,13 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import component_walk, core, frame_machine
-from hf_guided.automaton.frame_machine import FrameMachine
 from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import JsonSchema
-from hf_guided.errors import CompileLimitExceeded
+from hf_guided.errors import BackendError, CompileLimitExceeded
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
@@ -133,11 +136,96 @@ def test_deep_texts_are_read_and_forgotten():
     assert engine.is_completed() and not engine.accept(close)
 
 
+def test_memory_grows_with_what_rows_have_read_and_not_with_what_masks_have_tried(monkeypatch):
+    monkeypatch.setattr(frame_machine, "_SET_BYTES", 100_000)
+    engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine())
+    bracket = pieces().token_bytes.index(b"[")
+    for _ in range(4_000):
+        engine.mask()
+        assert engine.accept(bracket)
+    machine = engine._machine
+    machine._begin(machine.generation + 1)
+    machine.read_again([b"["] * 4_000)
+    assert machine._most * 100_000 <= 4 * machine._core.machine_bytes(machine._now.handle)
+
+
+def test_memory_does_not_grow_with_drafts_that_are_not_accepted(monkeypatch):
+    monkeypatch.setattr(frame_machine, "_SET_BYTES", 100_000)
+    nested = {"type": "array", "prefixItems": [{"$ref": "#"}, {"$ref": "#"}], "items": {"$ref": "#"}}
+    engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(nested)).new_engine())
+    machine, random = engine._machine, Random(0)
+    for _ in range(100):
+        draft = "".join("[" + "[]," * random.randrange(3) for _ in range(100)).encode()
+        token_ids = [pieces().token_bytes.index(bytes([byte])) for byte in draft]
+        assert engine.validate(token_ids) == len(token_ids)
+    assert machine._core.machine_bytes(machine._now.handle) < 1_000_000
+
+
+def test_a_machine_that_cannot_begin_again_is_as_it_was(monkeypatch):
+    monkeypatch.setattr(frame_machine, "_SET_BYTES", 0)
+    engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine())
+    bracket = pieces().token_bytes.index(b"[")
+    assert engine.accept(bracket)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._machine._core, "machine_new", lambda trie: None)
+        with pytest.raises(BackendError, match="more memory"):
+            engine.accept(bracket)
+    assert engine.accept(bracket)
+    assert engine._taken == [bracket] * 2
+
+
+_AT_EXIT = """
+from hf_guided.automaton import core
+ended = core.CORE.machine_end
+core.CORE.machine_end = lambda handle: (print("ended", flush=True), ended(handle))
+from tests.property.test_frame_machine import TREE, JsonSchema, NetworkBackend, pieces
+backend = NetworkBackend(pieces())
+kept, dropped = (backend.compile(JsonSchema(TREE)) for _ in range(2))
+del dropped
+"""
+
+
+def test_no_machine_ends_with_the_interpreter():
+    """Daemon threads may still read then."""
+    result = subprocess.run([sys.executable, "-c", _AT_EXIT], capture_output=True, text=True, check=True)
+    assert result.stdout == "ended\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads():
+    backend = NetworkBackend(pieces())
+    engine = cast(FrameEngine, backend.compile(JsonSchema(TREE)).new_engine())
+    machine, bracket = engine._machine, pieces().token_bytes.index(b"[")
+    assert engine.accept(bracket)
+    expected = engine.mask().copy()
+    holds, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with machine.lock, cast(Any, machine._components)._lock:
+            holds.set()
+            ends.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        try:
+            os._exit(0 if (engine.mask() == expected).all() and engine.accept(bracket) else 1)
+        finally:
+            os._exit(2)
+    ends.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_too_many_ways_to_read_a_text_end_the_row():
-    machine = FrameMachine.__new__(FrameMachine)
-    machine._handle, machine._core = 0, type("Core", (), {"machine_missing": staticmethod(lambda handle: 0)})()
+    engine = NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine()
+    machine = cast(FrameEngine, engine)._machine
     with pytest.raises(CompileLimitExceeded, match="1024 ways"):
-        machine._supply(frame_machine._TOO_MANY)
+        machine._supply(machine._now, frame_machine._TOO_MANY)
 
 
 _UNDER_SANITIZERS = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,16 +13,16 @@ from hf_guided.automaton.component_tables import ComponentTables
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.network import Network, Text
 from hf_guided.automaton.network_masks import NetworkMasks
-from hf_guided.automaton.rtn import build_rtn
+from hf_guided.automaton.rtn import Rtn, build_rtn
 from hf_guided.automaton.token_trie import token_trie
-from hf_guided.backends.network import NetworkBackend
+from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.backends.network_of_schema import reachable_network, whole_network
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.options import NETWORK, CompileLimits
 from hf_guided.schema.component_size import size_of_content
 from hf_guided.schema.normalize import Normalizer
-from hf_guided.schema.to_network import RegisteredPositions
+from hf_guided.schema.to_network import RegisteredPositions, Track
 from hf_guided.schema.to_nfa import NotRegular
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
@@ -95,6 +95,18 @@ def test_what_is_built_later_is_as_small_as_it_looks(random: Random, draft: int,
 
 
 @pytest.mark.parametrize("options", STYLES)
+def test_numbers_with_many_digits_are_not_small(options: dict[str, Any]) -> None:
+    numbers = [*(7**1_000 + i for i in range(20)), *(float(f"{i}e300") for i in range(1, 20))]
+    read = positions({"type": "integer", "enum": numbers}, **options)
+    assert read is not None
+    ((_, content),) = read.reached()
+    size = size_of_content(content)
+    assert size is not None
+    (component,) = build_rtn(read.root, read.build, WorkMeter(NETWORK)).values()
+    assert component.dfa.states <= size
+
+
+@pytest.mark.parametrize("options", STYLES)
 def test_a_text_builds_what_it_reaches(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     build = RegisteredPositions.build
@@ -121,3 +133,35 @@ def test_a_text_builds_what_it_reaches(options: dict[str, Any], monkeypatch: pyt
     packed = backend.packed(compiled)
     assert len(built) >= reached + 4  # the other records
     assert len(packed.components) > len(built)  # white space and numbers are no positions
+
+
+def test_a_name_that_begins_like_another_builds_nothing() -> None:
+    """Whether it can end is decided by the names alone."""
+    fields = {f"field {i}": {"type": "array", "items": {"const": i}} for i in range(50)}
+    compiled = NetworkBackend(BYTES).compile(JsonSchema({"type": "object", "properties": fields}, key_order="any"))
+    engine = cast(NetworkEngine, compiled.new_engine())
+    for byte in b'{"field 1": [1], "fiel':
+        engine.mask()
+        assert engine.accept(BYTES.token_bytes.index(bytes([byte])))
+    components = engine.network.components
+    assert isinstance(components, Rtn)
+    assert len(components._components) < 25
+
+
+def test_all_that_different_items_may_hold_is_built_at_once() -> None:
+    """Or a row would wait for it, and reach its limits."""
+    fields = {f"field {i}": {"type": "array", "items": {"const": i}} for i in range(50)}
+    item = {"type": "object", "properties": fields}
+    read = positions({"properties": {"a": {"type": "array", "items": item, "uniqueItems": True}}})
+    later = None if read is None else reachable_network(read, WorkMeter(NETWORK))
+    assert later is not None
+    components = later.network.components
+    assert isinstance(components, Rtn)
+    (track,) = (number for number in range(len(components)) if isinstance(components.name(number), Track))
+    graph = later.network.graph
+    count = len(components._components)
+    graph.distance(track, 1), graph.is_unbounded(track, 1)
+    assert len(components._components) == count > 50
+    assert read is not None
+    with pytest.raises(CompileLimitExceeded):
+        reachable_network(read, WorkMeter(CompileLimits(max_states=1_000)))

@@ -1,0 +1,32 @@
+"""What a forked child needs anew: locks that threads of its parent held, and what they had only half done."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+
+class Renewed(Protocol):
+    """Something that threads share."""
+
+    def after_fork(self) -> None:
+        """Called in a forked child, where there is only one thread."""
+        ...
+
+
+_shared: WeakSet[Renewed] = WeakSet()
+
+
+def renew_in_child(shared: Renewed) -> None:
+    """Have ``after_fork`` called in forked children, as long as the object lives."""
+    _shared.add(shared)
+
+
+def _after_fork_in_child() -> None:
+    for shared in list(_shared):
+        shared.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
