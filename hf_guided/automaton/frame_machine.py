@@ -26,8 +26,8 @@ from .network import MAX_FRAMES
 from .rtn import Component, Components
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
-_FEW_CALLS = 64  # between two times that all is forgotten
-_AGAIN = 16  # tokens read again for each call: to read one takes about a tenth of what its mask takes
+_FEW_TOKENS = 64  # between two times that all is forgotten
+_AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4  # as in frames.c
 
@@ -104,7 +104,7 @@ class FrameMachine:
         addresses = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids
         self._trie = _Trie(*(array.ctypes.data for array in addresses))
         self.lock = threading.RLock()
-        self._calls = self._again = 0  # since all was forgotten; and tokens that were read again
+        self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, _Given] = {}  # components
@@ -144,16 +144,16 @@ class FrameMachine:
         _half_done.append(self._now)
         self._begin(self._now.number + 1)
 
-    def refresh(self) -> None:
-        """Forget all sets if they take too many bytes; called before tokens are read."""
+    def refresh(self, new: int) -> None:
+        """Forget all sets if they take too many bytes; called before so many new tokens are read."""
         now = self._now
-        self._calls += 1
         set_bytes = self._core.machine_bytes(now.handle)
         if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
-            is_often = self._calls < _FEW_CALLS or self._again > _AGAIN * self._calls
+            is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
             self._most = 2 * self._most if is_often else max(1, self._most // 2)
-            self._calls = self._again = 0
+            self._new = self._again = 0
             self._begin(now.number + 1)
+        self._new += new
 
     def read_again(self, tokens: Iterable[bytes]) -> list[int]:
         """The sets after each token of a text that an earlier generation has read, the start first."""

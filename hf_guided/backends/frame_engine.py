@@ -89,7 +89,7 @@ class FrameEngine:
         """See ``Engine.accept``."""
         machine = self._machine
         with machine.lock:
-            machine.refresh()
+            machine.refresh(1)
             number = machine.read(self._here(), self._token_bytes[token_id] or b"")
         if not number:
             return False
@@ -100,7 +100,7 @@ class FrameEngine:
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""
         with self._machine.lock:
-            self._machine.refresh()
+            self._machine.refresh(len(token_ids))
             number = self._here()
             for count, token_id in enumerate(token_ids):
                 number = self._machine.read(number, self._token_bytes[token_id] or b"")
