@@ -29,7 +29,7 @@ _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the table
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
-_NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4  # as in frames.c
+_TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
 
 class _Trie(ctypes.Structure):
