@@ -1,4 +1,4 @@
-"""What a forked child needs anew: locks that threads of its parent held, and what they had only half done."""
+"""Renews shared objects in a forked child: their locks may be held by threads that exist only in the parent."""
 
 from __future__ import annotations
 

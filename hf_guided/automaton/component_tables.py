@@ -80,7 +80,7 @@ class ComponentTables:
         return walk.table(state, self._root.nodes) if table is None else table
 
     def mask_at_most(self, component: Component, state: int, characters: int) -> Words:
-        """(words,) int32: the tokens that stay in a component of strings, with at most so many characters."""
+        """(words,) int32: the tokens that stay in a component of strings and have at most ``characters``."""
         key = self._walk(component), state
         at_most = self._at_most.get(key)
         if at_most is None:

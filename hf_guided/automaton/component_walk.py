@@ -22,7 +22,7 @@ from .token_trie import TokenTrie
 from .token_walk import TokenWalk, scratch_of_thread
 
 Words = NDArray[np.int32]
-FEW = 2_000  # nodes; a table of so many has no mask until one is needed
+FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
 _MANY_BYTES = 24  # of states that lead fewer bytes to one state the walk is short
 _NO_NODES = np.empty(0, np.int32)
 

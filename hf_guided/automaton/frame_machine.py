@@ -145,7 +145,7 @@ class FrameMachine:
         self._begin(self._now.number + 1)
 
     def refresh(self, new: int) -> None:
-        """Forget all sets if they take too many bytes; called before so many new tokens are read."""
+        """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
         set_bytes = self._core.machine_bytes(now.handle)
         if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:

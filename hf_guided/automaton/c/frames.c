@@ -623,7 +623,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
  *
  * words  (word_count) written; undefined where something is missing
  * stack  scratch: two numbers for each node of the trie
- * most   tokens in so many nodes are few
+ * most   the largest number of nodes in which tokens are found one by one
  *
  * Returns 0, or what is missing.
  */
