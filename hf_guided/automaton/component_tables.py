@@ -79,14 +79,14 @@ class ComponentTables:
             table = differing(walk, state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table
 
-    def mask_at_most(self, component: Component, state: int, characters: int) -> Words:
-        """(words,) int32: the tokens that stay in a component of strings and have at most ``characters``."""
+    def at_most(self, component: Component, state: int) -> Words:
+        """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters; at last all."""
         key = self._walk(component), state
-        at_most = self._at_most.get(key)
-        if at_most is None:
-            at_most = _AtMost.of(self.tokens, self.stay(component, state).nodes)
-            self._at_most.put(key, at_most)
-        return at_most.masks[min(characters, len(at_most.masks) - 1)]
+        known = self._at_most.get(key)
+        if known is None:
+            known = _AtMost.of(self.tokens, self.stay(component, state).nodes)
+            self._at_most.put(key, known)
+        return known.masks
 
     def states_at(self, component: Component, state: int, nodes: Ints) -> NDArray[np.int32]:
         """(n,) the states at some nodes (n,) that are reached from the root in a state; 0 where they are not."""
@@ -107,22 +107,22 @@ class ComponentTables:
 
 
 class _AtMost(NamedTuple):
-    """Masks of the tokens that stay in a string with at most 0, 1 ... characters; the last one of all that do."""
+    """See ``ComponentTables.at_most``."""
 
-    masks: list[Words]
+    masks: Words
 
     @classmethod
     def of(cls, tokens: TokenTrie, nodes: Ints) -> _AtMost:
         """Of the tokens that end in some nodes."""
         counts = tokens.json_characters[nodes].astype(np.uint16)  # short integers are sorted quickly
         by_count = nodes[np.argsort(counts, kind="stable")]
-        words, masks = np.zeros(tokens.size // 32, np.int32), []
-        for part in np.split(by_count, np.cumsum(np.bincount(counts))[:-1]):
+        parts = np.split(by_count, np.cumsum(np.bincount(counts))[:-1])
+        masks = np.zeros((len(parts), tokens.size // 32), np.int32)
+        for part, words in zip(parts, masks, strict=True):
             tokens.add_to(words, part)
-            masks.append(words.copy())
-        return cls(masks)
+        return cls(np.bitwise_or.accumulate(masks, out=masks))
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(mask.nbytes for mask in self.masks)
+        return self.masks.nbytes

@@ -15,7 +15,7 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 7  # as in public.h
+_VERSION = 8  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -58,6 +58,7 @@ class Core:
         self.machine_read = self._function("machine_read", _N, _A, _N, ctypes.c_char_p, _N, _A)
         self.machine_completed = self._function("machine_completed", _N, _A, _N)
         self.machine_forced = self._function("machine_forced", _N, _A, _N)
+        self.machine_same_mask = self._function("machine_same_mask", _N, _A, _N)
         self.machine_mask = self._function("machine_mask", _N, _A, _N, _A, _N, _A, _N)
         self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A, _A, _A)
 

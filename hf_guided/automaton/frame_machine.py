@@ -1,4 +1,6 @@
-"""Reads texts by a network without registers, and finds masks, by the compiled loops of frames.c.
+"""Reads texts by a network, and finds masks, by the compiled loops of frames.c.
+
+Of registers it has only those that count the characters of a string, in its one spelling.
 
 It knows a text by the number of a set of frames (network.py says what a frame is). The sets grow with the texts that
 are read; where they take too many bytes all are forgotten, and numbers of an earlier *generation* mean nothing.
@@ -18,16 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BackendError, CompileLimitExceeded
+from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import Core
-from .network import MAX_FRAMES
-from .rtn import Component, Components
+from .network import MAX_FRAMES, Network
+from .registers import LengthRule, Rule
+from .rtn import Component
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
+_MOST_CHARACTERS = 2**31 - 1  # of any text
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
@@ -35,7 +40,9 @@ _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 class _Trie(ctypes.Structure):
     """``Trie`` of frames.c."""
 
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("child", "byte", "token_start", "token_ids"))
+    _fields_ = tuple(
+        (name, ctypes.c_int64) for name in ("child", "byte", "token_start", "token_ids", "characters", "longest")
+    )
 
 
 class _Component(ctypes.Structure):
@@ -43,7 +50,7 @@ class _Component(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("table", "class_of", "accepting", "call_begin", "calls")),
-        *((name, ctypes.c_int64) for name in ("classes", "start")),
+        *((name, ctypes.c_int64) for name in ("classes", "start", "counted", "low", "high")),
     )
 
 
@@ -51,9 +58,14 @@ class _Table(ctypes.Structure):
     """``Table`` of frames.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("words", "nodes", "left", "left_begin", "left_in")),
-        *((name, ctypes.c_int64) for name in ("node_count", "leaving")),
+        *((name, ctypes.c_void_p) for name in ("words", "nodes", "left", "left_begin", "left_in", "at_most")),
+        *((name, ctypes.c_int64) for name in ("node_count", "leaving", "most")),
     )
+
+
+def reads(rule: Rule | None) -> bool:
+    """Whether the machine reads a component with this rule."""
+    return rule is None or (isinstance(rule, LengthRule) and rule.one_spelling)
 
 
 class _Given(NamedTuple):
@@ -86,23 +98,23 @@ class _Generation:
 
 
 class FrameMachine:
-    """A network without registers and a vocabulary; thread safe, where ``lock`` is held around each call.
+    """A network and a vocabulary; thread safe, where ``lock`` is held around each call.
 
     Args:
         core: the compiled loops; other threads run meanwhile.
-        components: the root first.
+        network: what is read; see ``reads``.
         tables: of the vocabulary.
 
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
     """
 
-    def __init__(self, core: Core, components: Components, tables: ComponentTables):
-        self._core, self._components, self._tables = core, components, tables
+    def __init__(self, core: Core, network: Network, tables: ComponentTables):
+        self._core, self._network, self._tables = core, network, tables
         self._word_count = tables.tokens.size // 32
         trie = tables.tokens
-        addresses = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids
-        self._trie = _Trie(*(array.ctypes.data for array in addresses))
+        arrays = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids, trie.json_characters
+        self._trie = _Trie(*(array.ctypes.data for array in arrays), len(trie.trie.levels))
         self.lock = threading.RLock()
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
@@ -189,6 +201,11 @@ class FrameMachine:
         byte = self._found(now, lambda: self._core.machine_forced(now.handle, number))
         return byte if byte < 256 else None
 
+    def same_mask(self, number: int) -> int:
+        """The set that stands for all with the same mask as this one, as far as that is plain."""
+        now = self._now
+        return self._found(now, lambda: self._core.machine_same_mask(now.handle, number))
+
     def mask(self, number: int) -> Words:
         """(words,) int32: the tokens that may come."""
         words, now = np.empty(self._word_count, np.int32), self._now
@@ -211,52 +228,71 @@ class FrameMachine:
         """Give the machine what was missing."""
         missing = int(self._core.machine_missing(now.handle))
         if status == _NEEDS_COMPONENT:
-            self._given[missing] = given = _described(self._components[missing])
+            self._given[missing] = given = self._described(missing)
             self._give(now, missing, given)
         elif status == _NEEDS_TABLE:
             component, state = missing >> 32, missing & 0xFFFFFFFF
-            table = self._tables.table(self._components[component], state)
-            left = [nodes.nodes.astype(np.int32, copy=False) for _, nodes in table.leaving]
-            begin = np.cumsum([0, *map(len, left)])
-            arrays = (
-                table.words,
-                table.nodes.astype(np.int32, copy=False),
-                np.concatenate(left) if left else np.empty(0, np.int32),
-                begin,
-                np.array([to for to, _ in table.leaving], np.int32),
-            )
-            addresses = (None if array is None else array.ctypes.data for array in arrays)
-            described = _Table(*addresses, len(table.nodes), len(left))
-            now.in_use.append(_Given(described, arrays))
-            now.table_bytes += table.nbytes
-            if self._core.machine_table(now.handle, component, state, ctypes.byref(described)):
+            given = self._table(component, state)
+            now.in_use.append(given)
+            now.table_bytes += sum(0 if array is None else array.nbytes for array in given.arrays)
+            if self._core.machine_table(now.handle, component, state, ctypes.byref(given.described)):
                 raise _no_memory()
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
         else:
             raise _no_memory()
 
+    def _described(self, number: int) -> _Given:
+        component, rule = self._network.components[number], self._network.rule(number)
+        dfa = component.dfa
+        after_calls = np.array([after for _, after in component.calls], np.int64).reshape(-1, dfa.states)
+        states, calls = np.nonzero(after_calls.T)
+        callees = np.array([callee for callee, _ in component.calls], np.int64)
+        targets = np.stack((callees[calls], after_calls[calls, states]), 1)
+        arrays = (
+            np.ascontiguousarray(dfa.table, np.int32),
+            dfa.byte_class.astype(np.uint8),
+            dfa.accepting.astype(np.uint8),
+            np.searchsorted(states, np.arange(dfa.states + 1)),
+            targets.astype(np.int32),
+        )
+        bounds = (0, 0, 0)
+        if isinstance(rule, LengthRule):
+            high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
+            bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
+        addresses = (array.ctypes.data for array in arrays)
+        return _Given(_Component(*addresses, dfa.table.shape[1], dfa.start, *bounds), arrays)
+
+    def _table(self, number: int, state: int) -> _Given:
+        component, at_most = self._network.components[number], None
+        table = self._tables.table(component, state)
+        leaving = list(table.leaving)
+        if isinstance(self._network.rule(number), LengthRule):
+            counted = _counted_state(component)
+            # Nothing but a quote ends a string.
+            leaving = [(to, nodes.before_quote if to == counted else nodes) for to, nodes in leaving]
+            at_most = self._tables.at_most(component, state) if state == counted else None
+        left = [nodes.nodes.astype(np.int32, copy=False) for _, nodes in leaving]
+        arrays = (
+            table.words,
+            table.nodes.astype(np.int32, copy=False),
+            np.concatenate(left) if left else np.empty(0, np.int32),
+            np.cumsum([0, *map(len, left)]),
+            np.array([to for to, _ in leaving], np.int32),
+            at_most,
+        )
+        addresses = (None if array is None else array.ctypes.data for array in arrays)
+        most = 0 if at_most is None else len(at_most)
+        return _Given(_Table(*addresses, len(table.nodes), len(left), most), arrays)
+
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
         if self._core.machine_component(now.handle, number, ctypes.byref(given.described)):
             raise _no_memory()
 
 
-def _described(component: Component) -> _Given:
-    dfa = component.dfa
-    calls: list[list[tuple[int, int]]] = [[] for _ in range(dfa.states)]
-    for callee, after_call in component.calls:
-        for state in np.flatnonzero(after_call).tolist():
-            calls[state].append((callee, int(after_call[state])))
-    flat = [call for of_state in calls for call in of_state]
-    arrays = (
-        np.ascontiguousarray(dfa.table, np.int32),
-        dfa.byte_class.astype(np.uint8),
-        dfa.accepting.astype(np.uint8),
-        np.cumsum([0, *map(len, calls)]),
-        np.array(flat, np.int32).reshape(-1, 2),
-    )
-    described = _Component(*(array.ctypes.data for array in arrays), dfa.table.shape[1], dfa.start)
-    return _Given(described, arrays)
+def _counted_state(component: Component) -> int:
+    """The state between two characters of a string that is counted."""
+    return next(int(after[after != 0][0]) for callee, after in component.calls if callee == Mark.BEGIN)
 
 
 _half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known

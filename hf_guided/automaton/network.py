@@ -166,9 +166,13 @@ class Network:
                     self.rules[component] = rule
                 self._moves[component] = moves  # last, for other threads look here
 
-    def _starts_open(self, component: int) -> bool:
+    def rule(self, component: int) -> Rule | None:
+        """Of the register of a component; None if it has none."""
         self.reach(component)
-        rule = self.rules.get(component)
+        return self.rules.get(component)
+
+    def _starts_open(self, component: int) -> bool:
+        rule = self.rule(component)
         return rule is not None and rule.starts_open
 
     # -- frames

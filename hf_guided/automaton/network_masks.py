@@ -103,7 +103,9 @@ class NetworkMasks:
         high = None if bounds is None else bounds[1]
         if high is None:
             return table.mask(self._tokens)
-        return self._tables.mask_at_most(self._component(frame), frame.state, high)
+        at_most = self._tables.at_most(self._component(frame), frame.state)
+        words: Words = at_most[min(high, len(at_most) - 1)]
+        return words
 
     def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
         """Where tokens go on that leave the frame's component.

@@ -1,4 +1,4 @@
-"""The engine of networks without registers, by compiled loops: see automaton/frame_machine.py."""
+"""The engine of the networks that compiled loops read: see automaton/frame_machine.py."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ class FrameMasks:
             self._masks.clear()  # numbers of another generation mean nothing
             self._generation = self.machine.generation
         words = self._masks.get(number)
+        if words is None:
+            number = self.machine.same_mask(number)
+            words = self._masks.get(number)
         if words is None:
             words = self._masks[number] = self.machine.mask(number)
             words.flags.writeable = False

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from ..automaton import core
 from ..automaton.component_tables import ComponentTables
-from ..automaton.frame_machine import FrameMachine
+from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Frames, Network, Text
 from ..automaton.network_masks import NetworkMasks
@@ -93,8 +93,8 @@ class NetworkBackend(PortableAdapter):
 
     def _made(self, built: Built) -> tuple[Callable[[], Engine], int]:
         network, token_bytes = built.network, self.vocabulary.token_bytes
-        if core.CORE is not None and not built.has_registers:
-            masks = FrameMasks(FrameMachine(core.CORE, network.components, self._tables))
+        if core.CORE is not None and built.is_compiled:
+            masks = FrameMasks(FrameMachine(core.CORE, network, self._tables))
             return lambda: FrameEngine.at_start(masks, network, token_bytes), masks.nbytes + built.nbytes
         registered = NetworkMasks(network, self._tables, token_bytes)
         return (
@@ -115,7 +115,7 @@ class NetworkBackend(PortableAdapter):
     @override
     def _unpack(self, packed: PackedNetwork) -> tuple[Callable[[], Engine], int]:
         network = Network(packed.components, packed.rules.get, ordered=packed.ordered)
-        return self._made(Built(network, size_of(packed.components), bool(packed.rules)))
+        return self._made(Built(network, size_of(packed.components), all(map(reads, packed.rules.values()))))
 
     @cached_property
     def _lacks_bytes(self) -> bytes:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from ..automaton.frame_machine import reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
@@ -32,12 +33,12 @@ class Built(NamedTuple):
     Args:
         network: the network.
         nbytes: that all of it takes at most.
-        has_registers: whether some component has one.
+        is_compiled: whether the compiled loops read all components, where they are there.
     """
 
     network: Network
     nbytes: int
-    has_registers: bool
+    is_compiled: bool
 
 
 def size_of(components: Iterable[Component]) -> int:
@@ -59,7 +60,7 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
         CompileLimitExceeded: a component that is built at once is too large.
     """
     rtn: Rtn[Inside | Track | LongString] = Rtn(positions.root, positions.build, meter.limits)
-    later, has_registers = 0, False
+    later, is_compiled = 0, True
     at_once: list[int] = []
     in_doubt: list[int] = []
     whole: list[int] = []  # with all callees
@@ -69,9 +70,9 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
             at_once.append(rtn.number(positions.callee(inside.position, inside.level)))
         else:
             later += size
-        has_registers |= any(map(long_string, content.scalars))
+        is_compiled &= positions.is_canonical or not any(map(long_string, content.scalars))
         for number, automaton in enumerate((*content.arrays, *content.objects)):
-            has_registers |= automaton.register is not None
+            is_compiled &= automaton.register is None
             if isinstance(automaton.register, DifferentItems):
                 whole.append(rtn.number(positions.track_at(inside, number)))
             if not _has_enough(automaton):
@@ -102,7 +103,7 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
         network.reach(number)
         if not network.rules[number].is_possible(network):
             return None
-    return Built(network, nbytes, has_registers)
+    return Built(network, nbytes, is_compiled)
 
 
 def whole_network(positions: RegisteredPositions, meter: WorkMeter) -> Built:
@@ -133,7 +134,7 @@ def whole_network(positions: RegisteredPositions, meter: WorkMeter) -> Built:
                 raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
             without_values.append(callee)
         if not without_values:
-            return Built(network, size_of(components.values()), any(rules.values()))
+            return Built(network, size_of(components.values()), all(map(reads, rules.values())))
         positions.leave_out(without_values)
 
 

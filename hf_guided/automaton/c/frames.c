@@ -1,8 +1,11 @@
-/* Reads texts by a network without registers, and finds the tokens that may come: see frame_machine.py.
+/* Reads texts by a network, and finds the tokens that may come: see frame_machine.py.
  *
  * A *frame* is a state of a component on top of the frames to return to, which are a *set*. A text may be read in
  * several ways, so its state is a set too. Equal frames are one, and equal sets. Where a set leads by a byte is kept,
  * so a text that looks like an earlier one is read by looking up.
+ *
+ * Of registers only the length of a string is known here: a frame counts its characters, each when its first byte is
+ * read. No frame has more than there may be, and where there is no bound the count ends at those that there must be.
  *
  * Components, and the tables of what tokens do in a state of one, come from Python: where one is missing, a function
  * says which, and is called again when it is there.
@@ -17,10 +20,13 @@
 enum { MOST_FRAMES = 1024, MOST_DEPTH = 10000 }; /* of one text, as in network.py; and of merged frames */
 
 /* What a function returns instead of a set, or of how many there are. */
-enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4 };
+enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4, REFUSED = -5 };
+
+enum { BEGIN = -1, END = -3 }; /* callees, as in registers.py: where a string begins and ends that is counted */
 
 typedef struct {
-    int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
+    int64_t child, byte, token_start, token_ids, characters; /* addresses of a TokenTrie's arrays */
+    int64_t longest;                                         /* bytes of a token */
 } Trie;
 
 typedef struct {
@@ -30,6 +36,8 @@ typedef struct {
     const int64_t *call_begin; /* (states + 1) */
     const int32_t *calls;      /* the callee, and the state after it */
     int64_t classes, start;
+    int64_t counted;   /* the state between two characters of a string that is counted; 0 where none is */
+    int64_t low, high; /* how many there may be; `high` -1 is no bound */
 } Component;
 
 typedef struct {
@@ -38,11 +46,13 @@ typedef struct {
     const int32_t *left;      /* nodes where others leave, those of one state after those of another */
     const int64_t *left_begin; /* (leaving + 1) */
     const int32_t *left_in;   /* (leaving) the state */
-    int64_t node_count, leaving;
+    const uint32_t *at_most;  /* (most, words) the tokens that stay with 0, 1 ... characters at most, the last one of all;
+                                 where characters are counted, from between two of them */
+    int64_t node_count, leaving, most;
 } Table;
 
 typedef struct {
-    int32_t component, state, below; /* `below` is a set, 0 for the root's frame */
+    int32_t component, state, below, count; /* `below` is a set, 0 for the root's frame; `count` characters */
 } Frame;
 
 typedef struct {
@@ -64,8 +74,9 @@ typedef struct {
 } Map;
 
 typedef struct {
-    const int64_t *child, *token_start, *token_ids;
+    const int64_t *child, *token_start, *token_ids, *characters;
     const uint8_t *byte;
+    int64_t longest;
     Component *components;
     Table *tables;
     Frame *frames;
@@ -127,7 +138,8 @@ static int map_put(Map *map, uint64_t key, int32_t value)
 
 static uint64_t frame_hash(const Frame *frame)
 {
-    return mixed(mixed((uint64_t)(uint32_t)frame->component << 32 | (uint32_t)frame->state) ^ (uint32_t)frame->below);
+    return mixed(mixed((uint64_t)(uint32_t)frame->component << 32 | (uint32_t)frame->state) ^
+                 ((uint64_t)(uint32_t)frame->count << 32 | (uint32_t)frame->below));
 }
 
 static uint64_t set_hash(const int32_t *items, int64_t count)
@@ -172,7 +184,8 @@ static int32_t frame_of(Machine *m, Frame frame)
     at = frame_hash(&frame) & (uint64_t)(m->frame_bucket_room - 1);
     while ((found = m->frame_buckets[at]) >= 0) {
         const Frame *other = m->frames + found;
-        if (other->component == frame.component && other->state == frame.state && other->below == frame.below)
+        if (other->component == frame.component && other->state == frame.state && other->below == frame.below &&
+            other->count == frame.count)
             return found;
         at = (at + 1) & (uint64_t)(m->frame_bucket_room - 1);
     }
@@ -239,7 +252,31 @@ static int32_t entered(Machine *m, int32_t component, int32_t below)
 {
     if (!is_loaded(m, component))
         return NEEDS_COMPONENT;
-    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below});
+    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below, 0});
+}
+
+/* The frame that a call or a mark leads to; REFUSED where a string is too short to end. */
+static int32_t called(Machine *m, Frame frame, const int32_t *call)
+{
+    int32_t callee = call[0], after, below;
+    if (callee == END && frame.count < m->components[frame.component].low)
+        return REFUSED;
+    after = frame_of(m, (Frame){frame.component, call[1], frame.below, 0});
+    if (after < 0 || callee == BEGIN || callee == END)
+        return after;
+    below = set_of(m, &after, 1);
+    return below < 0 ? below : entered(m, callee, below);
+}
+
+/* How many characters there are after a byte; -1 if they are too many. */
+static int64_t counted(const Component *component, const Frame *frame)
+{
+    const int64_t most = component->high < 0 ? component->low : component->high;
+    if (!component->counted || frame->state != component->counted)
+        return frame->count;
+    if (frame->count < most)
+        return frame->count + 1;
+    return component->high < 0 ? most : -1;
 }
 
 /* Finds the bytes that may come after a set. */
@@ -250,6 +287,8 @@ static void find_bytes(Machine *m, int32_t set)
         const Frame *frame = m->frames + m->members[whole->begin + i];
         const Component *component = m->components + frame->component;
         const int32_t *row = component->table + component->classes * frame->state;
+        if (counted(component, frame) < 0)
+            continue;
         for (int byte = 0; byte < 256; byte++)
             whole->bytes[byte >> 6] |= (uint64_t)(row[component->class_of[byte]] != 0) << (byte & 63);
     }
@@ -272,14 +311,10 @@ static int32_t closed(Machine *m, int32_t set)
         const int64_t more = component.accepting[frame.state] ? m->sets[frame.below].count : 0;
         for (int64_t i = 0; i < more + end - begin; i++) {
             int64_t known = 0;
-            if (i < more) {
-                found = m->members[m->sets[frame.below].begin + i];
-            } else {
-                const int32_t *call = component.calls + 2 * (begin + i - more);
-                int32_t after = frame_of(m, (Frame){frame.component, call[1], frame.below});
-                int32_t below = after < 0 ? after : set_of(m, &after, 1);
-                found = below < 0 ? below : entered(m, call[0], below);
-            }
+            found = i < more ? m->members[m->sets[frame.below].begin + i]
+                             : called(m, frame, component.calls + 2 * (begin + i - more));
+            if (found == REFUSED)
+                continue;
             if (found < 0)
                 return found;
             while (known < count && m->reached[known] != found)
@@ -327,7 +362,7 @@ static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int
     }
     set = depth < MOST_DEPTH ? merged(m, below, used, depth + 1) : TOO_MANY;
     free(below);
-    return set < 0 ? set : frame_of(m, (Frame){frame.component, frame.state, set});
+    return set < 0 ? set : frame_of(m, (Frame){frame.component, frame.state, set, frame.count});
 }
 
 /* The set of some frames, in which those that differ only in where they return to are one. */
@@ -349,7 +384,7 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
         for (int64_t j = i; j < count; j++) {
             const Frame *other = left[j] < 0 ? NULL : m->frames + left[j];
             if (other && other->component == frame->component && other->state == frame->state &&
-                !other->below == !frame->below) {
+                other->count == frame->count && !other->below == !frame->below) {
                 alike[same++] = left[j];
                 left[j] = -1;
             }
@@ -384,8 +419,9 @@ static int32_t after(Machine *m, int32_t set, uint8_t byte)
         const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
         const Component *component = m->components + frame.component;
         const int32_t state = component->table[component->classes * frame.state + component->class_of[byte]];
-        if (state) {
-            if ((found = frame_of(m, (Frame){frame.component, state, frame.below})) < 0)
+        const int32_t characters = (int32_t)counted(component, &frame);
+        if (state && characters >= 0) {
+            if ((found = frame_of(m, (Frame){frame.component, state, frame.below, characters})) < 0)
                 return found;
             m->todo[count++] = found;
         }
@@ -411,6 +447,8 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->byte = (const uint8_t *)(intptr_t)trie->byte;
     m->token_start = (const int64_t *)(intptr_t)trie->token_start;
     m->token_ids = (const int64_t *)(intptr_t)trie->token_ids;
+    m->characters = (const int64_t *)(intptr_t)trie->characters;
+    m->longest = trie->longest;
     if (set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
         free(m);
         return NULL;
@@ -586,35 +624,111 @@ static int32_t beyond(Machine *m, int32_t frame)
     return whole;
 }
 
+/* Whether a frame is inside a string that is counted. */
+static int is_counting(const Machine *m, const Frame *frame)
+{
+    const int64_t state = m->components[frame->component].counted;
+    return state && (frame->count || frame->state == state);
+}
+
+/* How many characters must still come, and may: as many as a token has where there is no bound. */
+static void find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64_t *high)
+{
+    const Component *component = m->components + frame->component;
+    const int is_inside = is_counting(m, frame);
+    *low = is_inside && component->low > frame->count ? component->low - frame->count : 0;
+    *high = is_inside && component->high >= 0 ? component->high - frame->count : m->longest;
+}
+
+/* The set that stands for all with the same mask: far from both bounds all counts are the same.
+ *
+ * Returns it, or that there is no memory.
+ */
+PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
+{
+    const int32_t begin = (int32_t)m->sets[set].begin, count = m->sets[set].count;
+    if (!has_room(&m->todo, &m->todo_room, count, sizeof *m->todo))
+        return NO_MEMORY;
+    for (int32_t i = 0; i < count; i++) {
+        Frame frame = m->frames[m->members[begin + i]];
+        int64_t low, high;
+        find_bounds(m, &frame, &low, &high);
+        if (is_counting(m, &frame) && !low && high >= m->longest)
+            frame.count = (int32_t)m->components[frame.component].low;
+        if ((m->todo[i] = frame_of(m, frame)) < 0)
+            return NO_MEMORY;
+    }
+    return set_of(m, m->todo, count);
+}
+
+/* Adds the tokens that leave a component in a state, and then fit.
+ *
+ * frame  there
+ * left   (count) the nodes where they leave
+ *
+ * Returns 0, or what is missing.
+ */
+static int64_t add_leaving(Machine *m, Frame frame, const int32_t *left, int64_t count, int64_t low, int64_t high,
+                           uint32_t *words, int32_t *stack)
+{
+    int64_t any = INT64_MAX, status = 0;
+    int32_t here, onwards;
+    const int is_counted = m->components[frame.component].counted == frame.state;
+    frame.count = is_counted ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
+    if ((here = frame_of(m, frame)) < 0 || (onwards = beyond(m, here)) < 0)
+        return here < 0 ? here : onwards;
+    for (int64_t at = 0; onwards && at < count && !status; at++)
+        if (!is_counted || (m->characters[left[at]] >= low && m->characters[left[at]] <= high))
+            status = follow(m, left[at], onwards, words, stack, &any);
+    return status;
+}
+
 /* Adds the tokens that may come after a set, by the tables of its frames. Returns 0, or what is missing. */
 static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t word_count, int32_t *stack)
 {
-    int64_t any = INT64_MAX;
     for (int32_t i = 0; i < m->sets[whole].count; i++) {
-        const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
-        const int32_t *number = map_find(&m->table_of, table_key(frame.component, frame.state));
-        const Table *table;
-        if (!number) {
+        int32_t number = m->members[m->sets[whole].begin + i];
+        const Frame frame = m->frames[number];
+        const int32_t *known = map_find(&m->table_of, table_key(frame.component, frame.state));
+        int64_t low, high, any = INT64_MAX, status = 0;
+        Table table;
+        find_bounds(m, &frame, &low, &high);
+        if ((low || high < m->longest) && frame.state != m->components[frame.component].counted) {
+            /* A character has begun, and its end is not counted: so the tables do not know what there is room for. */
+            if ((number = set_of(m, &number, 1)) < 0)
+                return number;
+            if ((status = follow(m, 0, number, words, stack, &any)))
+                return status;
+            continue;
+        }
+        if (!known) {
             m->missing = (int64_t)frame.component << 32 | frame.state;
             return NEEDS_TABLE;
         }
-        table = m->tables + *number;
-        for (int64_t j = 0; table->words && j < word_count; j++)
-            words[j] |= table->words[j];
-        for (int64_t j = 0; !table->words && j < table->node_count; j++)
-            add_tokens(m, table->nodes[j], words);
-        for (int64_t j = 0; j < table->leaving; j++) {
-            int32_t here = frame_of(m, (Frame){frame.component, table->left_in[j], frame.below}), onwards;
-            if (here < 0 || (onwards = beyond(m, here)) < 0)
-                return here < 0 ? here : onwards;
-            for (int64_t at = table->left_begin[j]; onwards && at < table->left_begin[j + 1]; at++) {
-                const int64_t status = follow(m, table->left[at], onwards, words, stack, &any);
-                if (status)
-                    return status;
-            }
-        }
+        table = m->tables[*known];
+        if (high < m->longest)
+            table.words = table.at_most + word_count * (high < table.most ? high : table.most - 1);
+        for (int64_t j = 0; table.words && j < word_count; j++)
+            words[j] |= table.words[j];
+        for (int64_t j = 0; !table.words && j < table.node_count; j++)
+            add_tokens(m, table.nodes[j], words);
+        for (int64_t j = 0; j < table.leaving && !status; j++)
+            status = add_leaving(m, (Frame){frame.component, table.left_in[j], frame.below, 0},
+                                 table.left + table.left_begin[j], table.left_begin[j + 1] - table.left_begin[j], low,
+                                 high, words, stack);
+        if (status)
+            return status;
     }
     return 0;
+}
+
+/* Whether many tokens may come, as everywhere in a string. */
+static int is_large(const Machine *m, int32_t set)
+{
+    for (int32_t i = 0; i < m->sets[set].count; i++)
+        if (is_counting(m, m->frames + m->members[m->sets[set].begin + i]))
+            return 1;
+    return m->sets[set].is_large;
 }
 
 /* Writes the mask of the tokens that may come after a text.
@@ -634,7 +748,7 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
     if (whole < 0)
         return whole;
     memset(words, 0, (size_t)word_count * sizeof *words);
-    if (!m->sets[whole].is_large) {
+    if (!is_large(m, whole)) {
         const int64_t status = follow(m, 0, whole, words, stack, &most);
         if (status || most >= 0)
             return status;
