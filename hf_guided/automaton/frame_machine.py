@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import BackendError, CompileLimitExceeded
 from ..schema.registers import Mark
@@ -28,10 +27,12 @@ from .core import Core
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
 from .rtn import Component
+from .token_walk import scratch_of_thread
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
+_ROWS = 16  # masks allocated together
 _MOST_CHARACTERS = 2**31 - 1  # of any text
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
@@ -107,12 +108,14 @@ class FrameMachine:
 
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
+        has_counts: whether sets that have the same mask may have different numbers; see ``same_mask``.
     """
 
     def __init__(self, core: Core, network: Network, tables: ComponentTables):
         self._core, self._network, self._tables = core, network, tables
-        self._word_count = tables.tokens.size // 32
         trie = tables.tokens
+        self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
+        self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # of masks
         arrays = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids, trie.json_characters
         self._trie = _Trie(*(array.ctypes.data for array in arrays), len(trie.trie.levels))
         self.lock = threading.RLock()
@@ -120,6 +123,7 @@ class FrameMachine:
         self._most = 1  # times the usual bytes
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, _Given] = {}  # components
+        self.has_counts = False  # whether some of those are strings that are counted
         self._begin(0)
         renew_in_child(self)
 
@@ -207,15 +211,18 @@ class FrameMachine:
         return self._found(now, lambda: self._core.machine_same_mask(now.handle, number))
 
     def mask(self, number: int) -> Words:
-        """(words,) int32: the tokens that may come."""
-        words, now = np.empty(self._word_count, np.int32), self._now
-        stack = _stack(2 * len(self._tables.tokens.trie.byte))
-        self._found(
-            now,
-            lambda: self._core.machine_mask(
-                now.handle, number, words.ctypes.data, self._word_count, stack.ctypes.data, FEW
-            ),
-        )
+        """(words,) int32, read-only: the tokens that may come."""
+        now, count = self._now, self._word_count
+        if self._used == len(self._rows):  # many at once: to allocate one, and to find its address, takes microseconds
+            rows = np.empty((_ROWS, count), np.int32)
+            self._address, self._used, self._rows = rows.ctypes.data, 0, rows
+            rows.flags.writeable = False
+        number_of_row, self._used = self._used, self._used + 1
+        scratch, address = scratch_of_thread(2 * self._nodes)  # held until the last call
+        row = self._address + 4 * count * number_of_row
+        while (found := self._core.machine_mask(now.handle, number, row, count, address, FEW)) < 0:
+            self._supply(now, found)
+        words: Words = self._rows[number_of_row]
         return words
 
     def _found(self, now: _Generation, look: Callable[[], int]) -> int:
@@ -260,6 +267,7 @@ class FrameMachine:
         if isinstance(rule, LengthRule):
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
+            self.has_counts = True
         addresses = (array.ctypes.data for array in arrays)
         return _Given(_Component(*addresses, dfa.table.shape[1], dfa.start, *bounds), arrays)
 
@@ -296,15 +304,6 @@ def _counted_state(component: Component) -> int:
 
 
 _half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known
-_of_thread = threading.local()
-
-
-def _stack(numbers: int) -> NDArray[np.int32]:
-    """Scratch of this thread."""
-    stack: NDArray[np.int32] | None = getattr(_of_thread, "stack", None)
-    if stack is None or len(stack) < numbers:
-        stack = _of_thread.stack = np.empty(numbers, np.int32)
-    return stack
 
 
 def _no_memory() -> BackendError:

@@ -384,14 +384,10 @@ class Matcher:
         Raises:
             BitmaskShapeError: the bitmask has another shape or device, or no such row.
         """
-        from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
-
-        check_width(bitmask, self.compiled.vocabulary.padded_size)
-        if bitmask.device.type != "cpu" or type(row) is not int or not 0 <= row < len(bitmask):
-            raise BitmaskShapeError(
-                f"expected a bitmask on the CPU and one of its rows, got {len(bitmask)} rows on {bitmask.device} and "
-                f"row {shown(row)}"
-            )
+        if bitmask is not self._bitmask:
+            self._take(bitmask)
+        if type(row) is not int or not 0 <= row < len(self._lines):
+            raise BitmaskShapeError(f"expected a row of the bitmask, which has {len(bitmask)}, got {shown(row)}")
         if tokens_left is not None and type(tokens_left) is not int:
             raise InvalidArgument(f"tokens_left: expected an int or None, got {shown(tokens_left)}", name="tokens_left")
         self.fill_row(bitmask, row, tokens_left)
@@ -399,11 +395,8 @@ class Matcher:
 
     def fill_row(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         """As ``fill_next_token_bitmask``; returns the row of the bitmask, (words,) int32, not a copy."""
-        if bitmask is not self._bitmask:  # a microsecond or two, in calls that may take no more
-            from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
-
-            check_width(bitmask, self.compiled.vocabulary.padded_size)
-            self._bitmask, self._lines = bitmask, bitmask.numpy()
+        if bitmask is not self._bitmask:
+            self._take(bitmask)
         words: NDArray[np.int32] = self._lines[row]
         tokens = self._tokens
         covered = len(tokens.text_words)
@@ -428,6 +421,15 @@ class Matcher:
             for index, word in tokens.stop_words:
                 words[index] |= word
         return words
+
+    def _take(self, bitmask: Tensor) -> None:
+        """Check a bitmask, and keep its numpy view: both take microseconds, in calls that may take no more."""
+        from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
+
+        check_width(bitmask, self.compiled.vocabulary.padded_size)
+        if bitmask.device.type != "cpu":
+            raise BitmaskShapeError(f"expected a bitmask on the CPU, got one on {bitmask.device}")
+        self._bitmask, self._lines = bitmask, bitmask.numpy()
 
     def min_tokens_to_finish(self) -> int | None:
         """How many tokens, the stop token counted, are enough to finish; None if this engine does not know."""

@@ -41,12 +41,11 @@ class FrameMasks:
             self._masks.clear()  # numbers of another generation mean nothing
             self._generation = self.machine.generation
         words = self._masks.get(number)
-        if words is None:
+        if words is None and self.machine.has_counts:
             number = self.machine.same_mask(number)
             words = self._masks.get(number)
         if words is None:
             words = self._masks[number] = self.machine.mask(number)
-            words.flags.writeable = False
         return words
 
 
