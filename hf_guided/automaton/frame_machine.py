@@ -272,14 +272,15 @@ class FrameMachine:
         return _Given(_Component(*addresses, dfa.table.shape[1], dfa.start, *bounds), arrays)
 
     def _table(self, number: int, state: int) -> _Given:
-        component, at_most = self._network.components[number], None
+        component, rule = self._network.components[number], self._network.rule(number)
         table = self._tables.table(component, state)
-        leaving = list(table.leaving)
-        if isinstance(self._network.rule(number), LengthRule):
+        leaving, at_most = list(table.leaving), None
+        if isinstance(rule, LengthRule):
             counted = _counted_state(component)
             # Nothing but a quote ends a string.
             leaving = [(to, nodes.before_quote if to == counted else nodes) for to, nodes in leaving]
-            at_most = self._tables.at_most(component, state) if state == counted else None
+            if state == counted and rule.high is not None:
+                at_most = self._tables.at_most(component, state)
         left = [nodes.nodes.astype(np.int32, copy=False) for _, nodes in leaving]
         arrays = (
             table.words,
