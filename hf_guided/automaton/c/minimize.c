@@ -17,10 +17,17 @@ typedef struct {
     int32_t block, first, count, to; /* `first` is one of them; they move to block `to`, -1 if they stay */
 } Group;
 
+/* Columns side by side of one row that lead to one state; the next run begins where it ends. */
+typedef struct {
+    int32_t first, to;
+} Run;
+
 typedef struct {
     const int32_t *table;
     int32_t states, blocks, dirty_count, moved_count;
     int64_t classes;
+    Run *runs;                                      /* of all rows: most rows have few, whatever the classes */
+    int64_t *run_begin;                             /* of each state */
     int32_t *block_of, *moves_to;                   /* of each state */
     int32_t *head, *size, *largest, *dirty_in;      /* of each block */
     int32_t *next, *previous;                       /* states of one block, a list */
@@ -35,15 +42,30 @@ static uint64_t with_next(uint64_t hash, int32_t number)
     return ((hash ^ (uint32_t)number) * UINT64_C(0x9e3779b97f4a7c15)) ^ (hash >> 29);
 }
 
+/* The first run from `run` on that leads to another block. */
+static int64_t next_block(const Blocks *b, int64_t run, int64_t end)
+{
+    const int32_t block = b->block_of[b->runs[run].to];
+    do
+        run++;
+    while (run < end && b->block_of[b->runs[run].to] == block);
+    return run;
+}
+
 static int is_alike(const Blocks *b, int32_t one, int32_t other)
 {
-    const int32_t *ours = b->table + b->classes * one, *theirs = b->table + b->classes * other;
+    const int64_t our_end = b->run_begin[one + 1], their_end = b->run_begin[other + 1];
+    int64_t ours = b->run_begin[one], theirs = b->run_begin[other];
     if (b->block_of[one] != b->block_of[other])
         return 0;
-    for (int64_t i = 0; i < b->classes; i++)
-        if (ours[i] != theirs[i] && b->block_of[ours[i]] != b->block_of[theirs[i]])
+    while (ours < our_end && theirs < their_end) {
+        const Run mine = b->runs[ours], yours = b->runs[theirs];
+        if (mine.first != yours.first || b->block_of[mine.to] != b->block_of[yours.to])
             return 0;
-    return 1;
+        ours = next_block(b, ours, our_end);
+        theirs = next_block(b, theirs, their_end);
+    }
+    return ours == our_end && theirs == their_end;
 }
 
 /* Puts dirty states into groups; returns how many groups. */
@@ -56,10 +78,10 @@ static int32_t group(Blocks *b)
     memset(b->buckets, 0xff, (size_t)room * sizeof *b->buckets);
     for (int32_t i = 0; i < b->dirty_count; i++) {
         const int32_t state = b->dirty[i];
-        const int32_t *row = b->table + b->classes * state;
+        const int64_t end = b->run_begin[state + 1];
         uint64_t hash = mixed((uint64_t)b->block_of[state] + 1);
-        for (int64_t j = 0; j < b->classes; j++)
-            hash = with_next(hash, b->block_of[row[j]]);
+        for (int64_t run = b->run_begin[state]; run < end; run = next_block(b, run, end))
+            hash += mixed((uint64_t)b->runs[run].first << 32 | (uint32_t)b->block_of[b->runs[run].to]);
         uint64_t at = mixed(hash) & (uint64_t)(room - 1);
         int32_t found;
         while ((found = b->buckets[at]) >= 0 &&
@@ -174,6 +196,27 @@ static int is_split(Blocks *b, Look look)
     return 1;
 }
 
+/* 0 if there is no memory. */
+static int find_runs(Blocks *b)
+{
+    int64_t count = b->states, used = 0;
+    for (int64_t i = 1; i < b->states * b->classes; i++)
+        count += b->table[i] != b->table[i - 1];
+    b->runs = malloc((size_t)count * sizeof *b->runs); /* a few more than there are */
+    b->run_begin = malloc(((size_t)b->states + 1) * sizeof *b->run_begin);
+    if (!b->runs || !b->run_begin)
+        return 0;
+    for (int32_t state = 0; state < b->states; state++) {
+        const int32_t *row = b->table + b->classes * state;
+        b->run_begin[state] = used;
+        for (int64_t i = 0; i < b->classes; i++)
+            if (!i || row[i] != row[i - 1])
+                b->runs[used++] = (Run){(int32_t)i, row[i]};
+    }
+    b->run_begin[b->states] = used;
+    return 1;
+}
+
 /* Finds the states that lead to each but state 0, once each. */
 static void find_before(Blocks *b, int32_t *last)
 {
@@ -181,15 +224,15 @@ static void find_before(Blocks *b, int32_t *last)
         for (int32_t state = 0; state < b->states; state++)
             last[state] = -1;
         for (int32_t source = 0; source < b->states; source++) {
-            const int32_t *row = b->table + b->classes * source;
-            for (int64_t i = 0; i < b->classes; i++) {
-                if (!row[i] || last[row[i]] == source)
+            for (int64_t run = b->run_begin[source]; run < b->run_begin[source + 1]; run++) {
+                const int32_t to = b->runs[run].to;
+                if (!to || last[to] == source)
                     continue;
-                last[row[i]] = source;
+                last[to] = source;
                 if (round)
-                    b->before[b->before_begin[row[i]]++] = source;
+                    b->before[b->before_begin[to]++] = source;
                 else
-                    b->before_begin[row[i] + 1]++;
+                    b->before_begin[to + 1]++;
             }
         }
         for (int32_t state = 0; !round && state < b->states; state++)
@@ -199,12 +242,35 @@ static void find_before(Blocks *b, int32_t *last)
     b->before_begin[0] = 0;
 }
 
-static int64_t count_moves(const int32_t *table, int64_t cells)
+/* Puts states as far from the end as others into one block: then long texts, a state for each byte, take few rounds. */
+static void begin_blocks(Blocks *b, const uint8_t *accepting)
 {
-    int64_t moves = 0;
-    for (int64_t i = 0; i < cells; i++)
-        moves += table[i] != 0;
-    return moves;
+    int32_t *queue = b->moved, queued = 0, *distance = b->moves_to;
+    b->head[0] = b->head[1] = -1; /* the dead state, and those that reach no end */
+    b->size[0] = b->size[1] = 0;
+    b->blocks = 2;
+    for (int32_t state = 0; state < b->states; state++) {
+        distance[state] = !state ? 0 : accepting[state] ? 2 : 1;
+        if (distance[state] == 2)
+            queue[queued++] = state;
+    }
+    for (int32_t i = 0; i < queued; i++) {
+        const int32_t next = distance[queue[i]] + 1;
+        for (int64_t at = b->before_begin[queue[i]]; at < b->before_begin[queue[i] + 1]; at++) {
+            const int32_t source = b->before[at];
+            if (distance[source] != 1)
+                continue;
+            distance[source] = next;
+            queue[queued++] = source;
+        }
+    }
+    for (int32_t state = 0; state < b->states; state++) {
+        for (; b->blocks <= distance[state]; b->blocks++)
+            b->head[b->blocks] = -1, b->size[b->blocks] = 0;
+        enter_block(b, state, distance[state]);
+        b->is_dirty[state] = 1;
+        b->dirty[b->dirty_count++] = state;
+    }
 }
 
 static int begin(Blocks *b, const uint8_t *accepting)
@@ -220,20 +286,13 @@ static int begin(Blocks *b, const uint8_t *accepting)
             return 0;
     b->buckets = malloc(room * sizeof *b->buckets);
     b->before_begin = calloc(states + 1, sizeof *b->before_begin);
-    b->before = malloc((size_t)(count_moves(b->table, b->states * b->classes) + 1) * sizeof *b->before);
     b->is_dirty = malloc(states);
     b->groups = malloc(states * sizeof *b->groups);
-    if (!b->buckets || !b->before_begin || !b->before || !b->is_dirty || !b->groups)
+    if (!b->buckets || !b->before_begin || !b->is_dirty || !b->groups || !find_runs(b) ||
+        !(b->before = malloc((size_t)(b->run_begin[states] + 1) * sizeof *b->before)))
         return 0;
     find_before(b, b->moved);
-    b->head[0] = b->head[1] = b->head[2] = -1;
-    b->size[0] = b->size[1] = b->size[2] = 0;
-    b->blocks = 3; /* dead, others, accepting */
-    for (int32_t state = 0; state < b->states; state++) {
-        enter_block(b, state, !state ? 0 : accepting[state] ? 2 : 1);
-        b->is_dirty[state] = 1;
-        b->dirty[b->dirty_count++] = state;
-    }
+    begin_blocks(b, accepting);
     return 1;
 }
 
@@ -243,6 +302,8 @@ static void end(Blocks *b)
                          b->before, b->dirty, b->moved, b->group_of, b->buckets};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
+    free(b->runs);
+    free(b->run_begin);
     free(b->before_begin);
     free(b->is_dirty);
     free(b->groups);
