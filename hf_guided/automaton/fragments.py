@@ -83,9 +83,10 @@ class Fragment:
         return _bits(edge for state in self.ends for edge in self.edges(state))
 
     @cached_property
-    def addresses(self) -> tuple[int, int, int, int]:
-        """Of ``table``, ``bounds``, ``start`` and ``is_end``, for the compiled loops."""
-        return self.table.ctypes.data, self.bounds.ctypes.data, self.start.ctypes.data, self.is_end.ctypes.data
+    def described(self) -> tuple[int, ...]:
+        """``Fragment`` of subsets.c."""
+        arrays = self.table, self.bounds, self.start, self.is_end
+        return *(array.ctypes.data for array in arrays), self.states, self.table.shape[1], 0
 
     @cached_property
     def _edges(self) -> dict[int, tuple[Edge, ...]]:

@@ -10,6 +10,7 @@
 
 #include "hash.h"
 #include "public.h"
+#include "minimal.h"
 
 /* States of one block that lead to the same blocks. */
 typedef struct {
@@ -17,9 +18,11 @@ typedef struct {
     int32_t block, first, count, to; /* `first` is one of them; they move to block `to`, -1 if they stay */
 } Group;
 
-/* Columns side by side of one row that lead to one state; the next run begins where it ends. */
+/* Columns side by side of one row that lead to one state; the next run begins where it ends. The weight is the sum of
+ * a random number for each column. */
 typedef struct {
     int32_t first, to;
+    uint64_t weight;
 } Run;
 
 typedef struct {
@@ -27,7 +30,9 @@ typedef struct {
     int32_t states, blocks, dirty_count, moved_count;
     int64_t classes;
     Run *runs;                                      /* of all rows: most rows have few, whatever the classes */
-    int64_t *run_begin;                             /* of each state */
+    int64_t *run_begin, run_room;                   /* of each state; of all */
+    uint64_t *weight_before;                        /* of each column, the sum of those before it */
+    uint64_t *hash_of;                              /* of each state, the same for all of a block */
     int32_t *block_of, *moves_to;                   /* of each state */
     int32_t *head, *size, *largest, *dirty_in;      /* of each block */
     int32_t *next, *previous;                       /* states of one block, a list */
@@ -42,30 +47,15 @@ static uint64_t with_next(uint64_t hash, int32_t number)
     return ((hash ^ (uint32_t)number) * UINT64_C(0x9e3779b97f4a7c15)) ^ (hash >> 29);
 }
 
-/* The first run from `run` on that leads to another block. */
-static int64_t next_block(const Blocks *b, int64_t run, int64_t end)
-{
-    const int32_t block = b->block_of[b->runs[run].to];
-    do
-        run++;
-    while (run < end && b->block_of[b->runs[run].to] == block);
-    return run;
-}
-
 static int is_alike(const Blocks *b, int32_t one, int32_t other)
 {
-    const int64_t our_end = b->run_begin[one + 1], their_end = b->run_begin[other + 1];
-    int64_t ours = b->run_begin[one], theirs = b->run_begin[other];
+    const int32_t *ours = b->table + b->classes * one, *theirs = b->table + b->classes * other;
     if (b->block_of[one] != b->block_of[other])
         return 0;
-    while (ours < our_end && theirs < their_end) {
-        const Run mine = b->runs[ours], yours = b->runs[theirs];
-        if (mine.first != yours.first || b->block_of[mine.to] != b->block_of[yours.to])
+    for (int64_t i = 0; i < b->classes; i++)
+        if (ours[i] != theirs[i] && b->block_of[ours[i]] != b->block_of[theirs[i]])
             return 0;
-        ours = next_block(b, ours, our_end);
-        theirs = next_block(b, theirs, their_end);
-    }
-    return ours == our_end && theirs == their_end;
+    return 1;
 }
 
 /* Puts dirty states into groups; returns how many groups. */
@@ -79,9 +69,9 @@ static int32_t group(Blocks *b)
     for (int32_t i = 0; i < b->dirty_count; i++) {
         const int32_t state = b->dirty[i];
         const int64_t end = b->run_begin[state + 1];
-        uint64_t hash = mixed((uint64_t)b->block_of[state] + 1);
-        for (int64_t run = b->run_begin[state]; run < end; run = next_block(b, run, end))
-            hash += mixed((uint64_t)b->runs[run].first << 32 | (uint32_t)b->block_of[b->runs[run].to]);
+        uint64_t hash = b->hash_of[state];
+        for (int64_t run = b->run_begin[state]; run < end; run++) /* a sum: the same where runs of a block are split */
+            hash += b->hash_of[b->runs[run].to] * b->runs[run].weight;
         uint64_t at = mixed(hash) & (uint64_t)(room - 1);
         int32_t found;
         while ((found = b->buckets[at]) >= 0 &&
@@ -135,6 +125,7 @@ static void choose(Blocks *b, int32_t groups)
 static void enter_block(Blocks *b, int32_t state, int32_t block)
 {
     b->block_of[state] = block;
+    b->hash_of[state] = mixed((uint64_t)block + 1);
     b->previous[state] = -1;
     b->next[state] = b->head[block];
     if (b->head[block] >= 0)
@@ -199,19 +190,25 @@ static int is_split(Blocks *b, Look look)
 /* 0 if there is no memory. */
 static int find_runs(Blocks *b)
 {
-    int64_t count = b->states, used = 0;
-    for (int64_t i = 1; i < b->states * b->classes; i++)
-        count += b->table[i] != b->table[i - 1];
-    b->runs = malloc((size_t)count * sizeof *b->runs); /* a few more than there are */
-    b->run_begin = malloc(((size_t)b->states + 1) * sizeof *b->run_begin);
-    if (!b->runs || !b->run_begin)
-        return 0;
+    int64_t used = 0;
     for (int32_t state = 0; state < b->states; state++) {
         const int32_t *row = b->table + b->classes * state;
-        b->run_begin[state] = used;
-        for (int64_t i = 0; i < b->classes; i++)
-            if (!i || row[i] != row[i - 1])
-                b->runs[used++] = (Run){(int32_t)i, row[i]};
+        if (used + b->classes > b->run_room) {
+            b->run_room = 2 * b->run_room + b->classes;
+            Run *larger = realloc(b->runs, (size_t)b->run_room * sizeof *larger);
+            if (!larger)
+                return 0;
+            b->runs = larger;
+        }
+        const int64_t begin = b->run_begin[state] = used;
+        b->runs[used++] = (Run){0, row[0], 0};
+        for (int64_t i = 1; i < b->classes; i++)
+            if (row[i] != row[i - 1])
+                b->runs[used++] = (Run){(int32_t)i, row[i], 0};
+        for (int64_t run = begin; run < used; run++) {
+            const int64_t end = run + 1 < used ? b->runs[run + 1].first : b->classes;
+            b->runs[run].weight = b->weight_before[end] - b->weight_before[b->runs[run].first];
+        }
     }
     b->run_begin[b->states] = used;
     return 1;
@@ -288,7 +285,16 @@ static int begin(Blocks *b, const uint8_t *accepting)
     b->before_begin = calloc(states + 1, sizeof *b->before_begin);
     b->is_dirty = malloc(states);
     b->groups = malloc(states * sizeof *b->groups);
-    if (!b->buckets || !b->before_begin || !b->is_dirty || !b->groups || !find_runs(b) ||
+    b->run_begin = malloc((states + 1) * sizeof *b->run_begin);
+    b->hash_of = malloc(states * sizeof *b->hash_of);
+    b->weight_before = malloc(((size_t)b->classes + 1) * sizeof *b->weight_before);
+    if (!b->buckets || !b->before_begin || !b->is_dirty || !b->groups || !b->run_begin || !b->hash_of ||
+        !b->weight_before)
+        return 0;
+    b->weight_before[0] = 0;
+    for (int64_t i = 0; i < b->classes; i++)
+        b->weight_before[i + 1] = b->weight_before[i] + mixed((uint64_t)i + 1);
+    if (!find_runs(b) ||
         !(b->before = malloc((size_t)(b->run_begin[states] + 1) * sizeof *b->before)))
         return 0;
     find_before(b, b->moved);
@@ -304,91 +310,151 @@ static void end(Blocks *b)
         free(arrays[i]);
     free(b->runs);
     free(b->run_begin);
+    free(b->weight_before);
+    free(b->hash_of);
     free(b->before_begin);
     free(b->is_dirty);
     free(b->groups);
 }
 
-/* The minimal automaton; states keep their order, and each is numbered when its first one comes.
+/* Numbers the states that are left: each when its first one comes.
  *
- * table      (states, classes) where each class of bytes leads; state 0 is dead
- * accepting  (states)
- * number     (states) written: the number of each state in the result; one of each number stands first
- * kept       (states) written: a state of each number
+ * number  (states) written: the number of each state
+ * kept    (states) written: the first state of each number
  *
- * Returns how many states are left; -1 if there is no memory, -2 if `look` stopped it.
+ * Returns how many there are; -1 if there is no memory, -2 if `look` stopped it.
  */
-PUBLIC int64_t hf_guided_minimize(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
-                                  int32_t *number, int32_t *kept, Look look)
+static int64_t number_states(Blocks *b, const uint8_t *accepting, int32_t *number, int32_t *kept, Look look)
 {
-    Blocks b;
-    int64_t left = -1;
-    memset(&b, 0, sizeof b);
-    b.table = table;
-    b.states = (int32_t)states;
-    b.classes = classes;
-    if (begin(&b, accepting)) {
-        left = is_split(&b, look) ? 0 : -2;
-    }
-    if (!left) {
-        int32_t *number_of = b.largest; /* of each block */
-        for (int32_t block = 0; block < b.blocks; block++)
-            number_of[block] = -1;
-        for (int32_t state = 0; state < b.states; state++) {
-            int32_t *mine = number_of + b.block_of[state];
-            if (*mine < 0) {
-                *mine = (int32_t)left;
-                kept[left++] = state;
-            }
-            number[state] = *mine;
+    int64_t left = begin(b, accepting) ? 0 : -1;
+    if (!left && !is_split(b, look))
+        left = -2;
+    if (left)
+        return left;
+    int32_t *number_of = b->largest; /* of each block */
+    for (int32_t block = 0; block < b->blocks; block++)
+        number_of[block] = -1;
+    for (int32_t state = 0; state < b->states; state++) {
+        int32_t *mine = number_of + b->block_of[state];
+        if (*mine < 0) {
+            *mine = (int32_t)left;
+            kept[left++] = state;
         }
+        number[state] = *mine;
     }
-    end(&b);
     return left;
 }
 
-static int is_column(const int32_t *table, int64_t classes, const int32_t *number, const int32_t *kept, int64_t left,
-                     int64_t one, int64_t other)
+struct Minimal {
+    int32_t *table;  /* (states, classes), of each row only the columns */
+    int32_t *column; /* (classes) which of the columns each class has */
+    uint8_t *accepting, byte_class[256];
+    int64_t states, classes, columns;
+};
+
+static int is_column(const Minimal *m, int64_t one, int64_t other)
 {
-    for (int64_t state = 0; state < left; state++) {
-        const int32_t *row = table + classes * kept[state];
-        if (number[row[one]] != number[row[other]])
+    for (int64_t at = 0; at < m->states * m->classes; at += m->classes)
+        if (m->table[at + one] != m->table[at + other])
             return 0;
-    }
     return 1;
 }
 
-/* The columns of a table that are different, and the table with those alone.
+/* Finds the columns that are different, and leaves those alone.
  *
- * table    (states, classes); `number` (states) is the number of each state in the result, `kept` (left) a state of each
- * merged   (left, classes) written; only the first columns of each row, as many as there are different ones
- * column   (classes) written: which of the columns each one is
- * chosen   (classes) written: for each column in the result the first like it, as many as there are
- * hash     (classes) written, of each column
- *
- * Returns how many columns there are.
+ * chosen  (classes) scratch: for each column that is left the first class that has it
+ * hash    (classes) scratch, zeros: of the column of each class
  */
-PUBLIC int64_t hf_guided_merge_columns(const int32_t *table, int64_t classes, const int32_t *number,
-                                       const int32_t *kept, int64_t left, int32_t *merged, int64_t *column,
-                                       int64_t *chosen, uint64_t *hash)
+static void merge_columns(Minimal *m, int64_t *chosen, uint64_t *hash)
 {
-    int64_t columns = 0;
-    memset(hash, 0, (size_t)classes * sizeof *hash);
-    for (int64_t state = 0; state < left; state++)
-        for (int64_t i = 0; i < classes; i++)
-            hash[i] = with_next(hash[i], number[table[classes * kept[state] + i]]);
-    for (int64_t i = 0; i < classes; i++) {
-        column[i] = -1;
-        for (int64_t j = 0; j < columns && column[i] < 0; j++)
-            if (hash[i] == hash[chosen[j]] && is_column(table, classes, number, kept, left, i, chosen[j]))
-                column[i] = j;
-        if (column[i] >= 0)
+    for (int64_t state = 0; state < m->states; state++)
+        for (int64_t i = 0; i < m->classes; i++)
+            hash[i] = with_next(hash[i], m->table[m->classes * state + i]);
+    for (int64_t i = 0; i < m->classes; i++) {
+        m->column[i] = -1;
+        for (int64_t j = 0; j < m->columns && m->column[i] < 0; j++)
+            if (hash[i] == hash[chosen[j]] && is_column(m, i, chosen[j]))
+                m->column[i] = (int32_t)j;
+        if (m->column[i] >= 0)
             continue;
-        chosen[columns] = i;
-        column[i] = columns++;
+        chosen[m->columns] = i;
+        m->column[i] = (int32_t)m->columns++;
     }
-    for (int64_t state = 0; state < left; state++)
-        for (int64_t j = 0; j < columns; j++)
-            merged[classes * state + j] = number[table[classes * kept[state] + chosen[j]]];
-    return columns;
+    for (int64_t state = 0; state < m->states; state++)
+        for (int64_t j = 0; j < m->columns; j++) /* no column moves to the right */
+            m->table[m->classes * state + j] = m->table[m->classes * state + chosen[j]];
+}
+
+PUBLIC void hf_guided_minimal_end(Minimal *m)
+{
+    free(m->table);
+    free(m->column);
+    free(m->accepting);
+    free(m);
+}
+
+Minimal *minimal_of(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
+                    const uint8_t *byte_class, int64_t start, Look look, int64_t *counts)
+{
+    Blocks b = {.table = table, .states = (int32_t)states, .classes = classes};
+    Minimal *m = calloc(1, sizeof *m);
+    int32_t *number = malloc(2 * (size_t)states * sizeof *number), *kept = number + states;
+    uint64_t *hash = calloc(2 * (size_t)classes, sizeof *hash);
+    counts[0] = m && number && hash ? number_states(&b, accepting, number, kept, look) : -1;
+    end(&b);
+    if (counts[0] > 0) {
+        m->states = counts[0];
+        m->classes = classes;
+        m->table = malloc((size_t)(m->states * classes) * sizeof *m->table);
+        m->column = malloc((size_t)classes * sizeof *m->column);
+        m->accepting = malloc((size_t)m->states);
+        if (!m->table || !m->column || !m->accepting)
+            counts[0] = -1;
+    }
+    if (counts[0] > 0) {
+        for (int64_t state = 0; state < m->states; state++) {
+            m->accepting[state] = accepting[kept[state]];
+            for (int64_t i = 0; i < classes; i++)
+                m->table[classes * state + i] = number[table[classes * kept[state] + i]];
+        }
+        merge_columns(m, (int64_t *)hash + classes, hash);
+        for (int byte = 0; byte < 256; byte++)
+            m->byte_class[byte] = (uint8_t)m->column[byte_class[byte]];
+        counts[1] = m->columns;
+        counts[2] = number[start];
+    } else if (m) {
+        hf_guided_minimal_end(m);
+        m = NULL;
+    }
+    free(number);
+    free(hash);
+    return m;
+}
+
+/* As `minimal_of`, for Python. */
+PUBLIC Minimal *hf_guided_minimal_begin(const int32_t *table, int64_t states, int64_t classes,
+                                        const uint8_t *accepting, const uint8_t *byte_class, int64_t start, Look look,
+                                        int64_t *counts)
+{
+    return minimal_of(table, states, classes, accepting, byte_class, start, look, counts);
+}
+
+/* Writes it.
+ *
+ * narrow, wide  (states, columns) the table: one of the two, the other is null
+ * accepting     (states)
+ * byte_class    (256) the column of each byte
+ */
+PUBLIC void hf_guided_minimal_write(const Minimal *m, uint16_t *narrow, uint32_t *wide, uint8_t *accepting,
+                                    uint8_t *byte_class)
+{
+    for (int64_t state = 0; state < m->states; state++) {
+        const int32_t *row = m->table + m->classes * state;
+        for (int64_t j = 0; narrow && j < m->columns; j++)
+            narrow[m->columns * state + j] = (uint16_t)row[j];
+        for (int64_t j = 0; wide && j < m->columns; j++)
+            wide[m->columns * state + j] = (uint32_t)row[j];
+    }
+    memcpy(accepting, m->accepting, (size_t)m->states);
+    memcpy(byte_class, m->byte_class, sizeof m->byte_class);
 }
