@@ -19,6 +19,7 @@ from ..regex import Node
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
+from .fragments import Literal
 from .limits import WorkMeter
 from .nfa import NfaBuilder, language_dfa
 
@@ -64,33 +65,35 @@ class ComponentBuilder(NfaBuilder):
         width = 1
         while _DIGITS**width < len(self.callees):
             width += 1
-        for source, callee, target in self._pending:
-            *digits, last = _code(callee, width)
-            for digit in digits:
-                before, source = source, self.state()
-                self.edge(before, digit, digit, source)
-            self.edge(source, last, last, target)
+        codes = [_code(callee, width) for callee in range(len(self.callees))]
+        pieces = [Literal(code) for code in codes]
+        self._meter.spend(len(self._pending))
+        self._pieces += [(source, pieces[callee], target) for source, callee, target in self._pending]
         dfa = self.dfa(start, end)
-        calls = []
-        for name, callee in self.callees.items():
-            after_call = np.arange(dfa.states)
-            for digit in _code(callee, width):
-                after_call = dfa.table[after_call, dfa.byte_class[digit]].astype(np.int64)
-            calls.append((number(name), after_call))
-        return Component(_text_alone(dfa) if calls else dfa, tuple(calls))
+        if not codes:
+            return Component(dfa)
+        after_calls = np.arange(dfa.states)[None]  # (callees, states), of the digits so far
+        for digits in np.array([[*code] for code in codes]).T[:, :, None]:
+            after_calls = dfa.table[after_calls, dfa.byte_class[digits]]
+        calls = zip(map(number, self.callees), after_calls.astype(np.int64), strict=True)
+        return Component(_text_alone(dfa), tuple(calls))
 
 
-def _code(callee: int, width: int) -> list[int]:
-    return [_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)]
+def _code(callee: int, width: int) -> bytes:
+    return bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width))
 
 
 def _text_alone(dfa: ByteDfa) -> ByteDfa:
     """The automaton without the moves by bytes that encode calls."""
-    kept, byte_class = np.unique(dfa.byte_class[:_FIRST], return_inverse=True)
-    table = np.concatenate((dfa.table[:, kept], np.zeros((dfa.states, 1), dfa.table.dtype)), 1)
-    classes = np.full(256, len(kept))
-    classes[:_FIRST] = byte_class.reshape(-1)
-    return ByteDfa(table, classes.astype(np.uint8), dfa.accepting, dfa.start)
+    is_kept = np.zeros(dfa.table.shape[1], np.bool_)
+    is_kept[dfa.byte_class[:_FIRST]] = True
+    number = np.cumsum(is_kept, dtype=np.uint8) - np.uint8(1)
+    kept = np.flatnonzero(is_kept)
+    table = np.zeros((dfa.states, len(kept) + 1), dfa.table.dtype)  # the last column is that of the other bytes
+    table[:, :-1] = dfa.table[:, kept]
+    byte_class = number[dfa.byte_class]
+    byte_class[_FIRST:] = len(kept)
+    return ByteDfa(table, byte_class, dfa.accepting, dfa.start)
 
 
 class Components(Protocol):
