@@ -18,7 +18,7 @@ from ..options import CompileLimits
 from ..regex import Node
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
-from .byte_dfa import ByteDfa
+from .byte_dfa import ByteDfa, used_classes
 from .fragments import Literal
 from .limits import WorkMeter
 from .nfa import NfaBuilder, language_dfa
@@ -85,13 +85,10 @@ def _code(callee: int, width: int) -> bytes:
 
 def _text_alone(dfa: ByteDfa) -> ByteDfa:
     """The automaton without the moves by bytes that encode calls."""
-    is_kept = np.zeros(dfa.table.shape[1], np.bool_)
-    is_kept[dfa.byte_class[:_FIRST]] = True
-    number = np.cumsum(is_kept, dtype=np.uint8) - np.uint8(1)
-    kept = np.flatnonzero(is_kept)
+    kept, number = used_classes(dfa.byte_class[:_FIRST], dfa.table.shape[1])
     table = np.zeros((dfa.states, len(kept) + 1), dfa.table.dtype)  # the last column is that of the other bytes
     table[:, :-1] = dfa.table[:, kept]
-    byte_class = number[dfa.byte_class]
+    byte_class = number.astype(np.uint8)[dfa.byte_class]
     byte_class[_FIRST:] = len(kept)
     return ByteDfa(table, byte_class, dfa.accepting, dfa.start)
 

@@ -16,13 +16,13 @@ from typing import NamedTuple, Protocol
 
 from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import InvalidConstraint
-from ..regex import ANYTHING, Node, alt, concat, json_spelling
+from ..regex import ANYTHING, EMPTY, Node, alt, concat, json_spelling
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
 from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
 from .ranges import remainder_states, undecided_factors
-from .scalars import constant_language, language_of, listed_texts, numbers_without_undecided, quoted, without
+from .scalars import constant_text, language_of, listed_texts, numbers_without_undecided, quoted, without
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position, pointer_of
 
 MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
@@ -293,11 +293,18 @@ class NfaWriter:
         """The texts of a clause's values."""
         return language_of(clause, self._style.spelling, self._marks)
 
-    def name(self, name: str | Node) -> Node:
-        """How the name of a member is written."""
+    def name(self, name: str | Node, start: int) -> int:
+        """Write the name of a member, or any of a language; returns the state after it."""
+        end = self._builder.state()
         if isinstance(name, str):
-            return constant_language(name, self._marks)
-        return without(quoted(json_spelling(name)), self._marks)
+            self._builder.add_words((constant_text(name, self._marks).encode(),), start, end)
+        else:
+            self._builder.add(self.names(name), start, end)
+        return end
+
+    def names(self, language: Node) -> Node:
+        """How the names of a language are written."""
+        return without(quoted(json_spelling(language)), self._marks)
 
     def _pruned(self, automata: list[ContentAutomaton], depth: int | None) -> list[ContentAutomaton]:
         """Tracks without values that nest more deeply than they may."""
@@ -418,6 +425,8 @@ class Entries:
 
     def _spaced(self, after: int) -> int:
         """The state before the white space that comes before this one."""
+        if self._layout.space == EMPTY:
+            return after
         known = self._spaces.get(after)
         if known is None:
             known = self._spaces[after] = self._builder.state()
@@ -456,7 +465,7 @@ class Entries:
             self._builder.epsilon(start, value)
             return
         # The colon on its own, for it is the same everywhere.
-        self._writer.lay(self._layout.colon, self._builder.regex(self._writer.name(entry.name), start), value)
+        self._writer.lay(self._layout.colon, self._writer.name(entry.name, start), value)
 
     def value(self, position: Position, end: int) -> int:
         """The state before a value inside."""

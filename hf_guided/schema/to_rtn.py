@@ -160,11 +160,11 @@ class _Tolerant(CallingWriter):
         """As any engine spells it."""
         return self._positions.language(clause)
 
-    def name(self, name: str | Node) -> Node:
+    def names(self, language: Node) -> Node:
         """Engines differ in how a name that is not declared may be spelled."""
-        if isinstance(name, str) or self._style.is_canonical:
-            return super().name(name)
-        return without(_ANY_STRING if name == ANYTHING else quoted(json_spellings(name)), self._marks)
+        if self._style.is_canonical:
+            return super().names(language)
+        return without(_ANY_STRING if language == ANYTHING else quoted(json_spellings(language)), self._marks)
 
 
 def _tolerant(clause: Clause) -> Node | None:
