@@ -195,7 +195,7 @@ def used_classes(byte_class: NDArray[Any], classes: int) -> tuple[NDArray[np.int
     """The classes that some byte has, and for each class which of those it is."""
     is_used = np.zeros(classes, np.bool_)
     is_used[byte_class] = True
-    return np.flatnonzero(is_used), np.cumsum(is_used) - 1
+    return is_used.nonzero()[0], is_used.cumsum() - 1
 
 
 def backwards(

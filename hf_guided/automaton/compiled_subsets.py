@@ -125,15 +125,15 @@ def _constructed(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -
             del data  # the loops read it until now
 
 
-def _described(fragments: Iterable[Fragment | Literal]) -> tuple[array[int], bytes]:
+def _described(fragments: Iterable[Fragment | Literal]) -> tuple[array[int], array[int]]:
     """``Fragment`` of subsets.c for each, and the texts of literals, which they point to."""
-    data = b"".join(piece.data for piece in fragments if isinstance(piece, Literal))
-    address = ctypes.cast(data, ctypes.c_void_p).value or 0
-    rows = array("q")
+    data = array("B", b"".join(piece.data for piece in fragments if isinstance(piece, Literal)))
+    address = data.buffer_info()[0]
+    rows: list[int] = []
     for piece in fragments:
         if isinstance(piece, Literal):
-            rows.extend((0, 0, 0, 0, piece.states, 0, address))
+            rows += 0, 0, 0, 0, piece.states, 0, address
             address += len(piece.data)
         else:
-            rows.extend(piece.described)
-    return rows, data
+            rows += piece.described
+    return array("q", rows), data

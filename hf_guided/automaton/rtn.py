@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -66,21 +67,23 @@ class ComponentBuilder(NfaBuilder):
         while _DIGITS**width < len(self.callees):
             width += 1
         codes = [_code(callee, width) for callee in range(len(self.callees))]
-        pieces = [Literal(code) for code in codes]
         self._meter.spend(len(self._pending))
-        self._pieces += [(source, pieces[callee], target) for source, callee, target in self._pending]
+        self._pieces += [(source, codes[callee], target) for source, callee, target in self._pending]
         dfa = self.dfa(start, end)
         if not codes:
             return Component(dfa)
+        digits = np.frombuffer(b"".join(code.data for code in codes), np.uint8).reshape(-1, width)
         after_calls = np.arange(dfa.states)[None]  # (callees, states), of the digits so far
-        for digits in np.array([[*code] for code in codes]).T[:, :, None]:
-            after_calls = dfa.table[after_calls, dfa.byte_class[digits]]
+        for classes in dfa.byte_class[digits.T]:
+            after_calls = dfa.table[after_calls, classes[:, None]]
         calls = zip(map(number, self.callees), after_calls.astype(np.int64), strict=True)
         return Component(_text_alone(dfa), tuple(calls))
 
 
-def _code(callee: int, width: int) -> bytes:
-    return bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width))
+@lru_cache(maxsize=1024)
+def _code(callee: int, width: int) -> Literal:
+    """The bytes that stand for a call while the automaton is built, as many for each."""
+    return Literal(bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)))
 
 
 def _text_alone(dfa: ByteDfa) -> ByteDfa:
@@ -152,10 +155,11 @@ class Rtn(Generic[Name]):
     def number(self, name: Name | Node) -> int:
         """Of the component of a name: a new one, if nothing has called it."""
         with self._lock:
-            if name not in self._numbers:
-                self._numbers[name] = len(self._names)
+            number = self._numbers.get(name)
+            if number is None:
+                number = self._numbers[name] = len(self._names)
                 self._names.append(name)
-            return self._numbers[name]
+            return number
 
     def built(self, number: int, meter: WorkMeter) -> Component:
         """The component, built within limits if it is not there yet; its callees get numbers."""

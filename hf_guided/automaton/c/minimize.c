@@ -42,11 +42,6 @@ typedef struct {
     Group *groups;
 } Blocks;
 
-static uint64_t with_next(uint64_t hash, int32_t number)
-{
-    return ((hash ^ (uint32_t)number) * UINT64_C(0x9e3779b97f4a7c15)) ^ (hash >> 29);
-}
-
 static int is_alike(const Blocks *b, int32_t one, int32_t other)
 {
     const int32_t *ours = b->table + b->classes * one, *theirs = b->table + b->classes * other;
@@ -146,11 +141,26 @@ static void leave_block(Blocks *b, int32_t state)
     b->size[block]--;
 }
 
+/* A state alone in its block stays there. */
+static void drop_lone(Blocks *b)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < b->dirty_count; i++) {
+        const int32_t state = b->dirty[i];
+        if (b->size[b->block_of[state]] > 1)
+            b->dirty[kept++] = state;
+        else
+            b->is_dirty[state] = 0;
+    }
+    b->dirty_count = kept;
+}
+
 /* One round; afterwards the states that lead to one that moved are dirty. */
 static void split(Blocks *b)
 {
     const int32_t blocks = b->blocks;
     b->moved_count = 0;
+    drop_lone(b);
     choose(b, group(b));
     for (int32_t i = 0; i < b->dirty_count; i++)
         b->is_dirty[b->dirty[i]] = 0;
@@ -367,9 +377,11 @@ static int is_column(const Minimal *m, int64_t one, int64_t other)
  */
 static void merge_columns(Minimal *m, int64_t *chosen, uint64_t *hash)
 {
-    for (int64_t state = 0; state < m->states; state++)
+    for (int64_t state = 0; state < m->states; state++) {
+        const uint64_t weight = mixed((uint64_t)state + 1);
         for (int64_t i = 0; i < m->classes; i++)
-            hash[i] = with_next(hash[i], m->table[m->classes * state + i]);
+            hash[i] += weight * (uint32_t)m->table[m->classes * state + i];
+    }
     for (int64_t i = 0; i < m->classes; i++) {
         m->column[i] = -1;
         for (int64_t j = 0; j < m->columns && m->column[i] < 0; j++)
