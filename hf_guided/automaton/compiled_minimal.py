@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from .limits import WorkMeter
 from .look import looking
 
 Counts = ctypes.c_int64 * 3
-"""What ``minimal_of`` of minimal.h writes."""
+"""What ``minimal_of`` of tables.h writes."""
 
 
 class Minimal(NamedTuple):
@@ -57,8 +58,8 @@ def compiled_minimal(
     return taken(core, handle, counts)
 
 
-def taken(core: Core, handle: int | None, counts: ctypes.Array[ctypes.c_int64]) -> Minimal:
-    """What ``minimal_of`` of minimal.h has made, which is freed.
+def taken(core: Core, handle: int | None, counts: Iterable[int]) -> Minimal:
+    """What ``minimal_of`` of tables.h has made, which is freed.
 
     Args:
         core: the compiled loops.

@@ -45,6 +45,7 @@ class Core:
         self.minimal_begin = self._function("minimal_begin", _A, _A, _N, _N, _A, _A, _N, LOOK, _A)
         self.minimal_write = self._function("minimal_write", None, _A, _A, _A, _A, _A)
         self.minimal_end = self._function("minimal_end", None, _A)
+        self.without_words = self._function("without_words", _A, _A, _A)
         self.product_begin = self._function("product_begin", _A, _A, _A)
         self.product_write = self._function("product_write", None, _A, _A, _A)
         self.product_end = self._function("product_end", None, _A)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .byte_dfa import ByteDfa, finished, trimmed, used_classes
+from . import core
+from .byte_dfa import NOTHING, ByteDfa, trimmed, used_classes
+from .compiled_words import compiled_without_words
 from .limits import WorkMeter
 
 
-def without_words(whole: ByteDfa, words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
+def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> ByteDfa:
     """The minimal automaton of what is left.
 
     Args:
@@ -20,6 +22,9 @@ def without_words(whole: ByteDfa, words: Iterable[bytes], meter: WorkMeter) -> B
         words: those left out; others than its strings do no harm.
         meter: counts the work.
     """
+    if core.CORE is not None:
+        left = compiled_without_words(core.CORE, whole, words, meter)
+        return NOTHING if left is None else ByteDfa(*left)
     # A state for each prefix of a word, beside the state of the automaton there; the first is that of no byte.
     beside, left_out = [whole.start], list[int]()
     after: dict[int, int] = {}  # from a state and a byte after it, 256 times the one plus the other
@@ -55,9 +60,6 @@ def without_words(whole: ByteDfa, words: Iterable[bytes], meter: WorkMeter) -> B
     table[states + (edges >> 8), byte_class[edges & 255]] = np.arange(states + 1, len(table))
     accepting = np.concatenate((whole.accepting, whole.accepting[beside]))
     accepting[[states + prefix for prefix in left_out]] = False
-    begun = table[states:]
-    if (begun == whole.start).any() and (((begun > 0) & (begun < states)).any(1) | accepting[states:]).all():
-        return finished(table, byte_class, accepting, states, meter)  # all states are reached, and reach the end
     kept = _reached(table, states)
     number = np.zeros(len(table), np.int64)
     number[kept] = np.arange(len(kept))

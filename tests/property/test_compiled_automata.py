@@ -251,7 +251,8 @@ def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly(compiled):
 def test_work_does_not_depend_on_the_order_of_members():
     """Members in two pieces of one kind: what is found out for some of them saves work for the others."""
     rows = [[0, 0], [0, 0], [0, 4], [1, 5], [0, 6], [0, 7], [0, 1], [0, 1]]
-    piece = Fragment(np.array(rows), np.array([0, 98, 256]), np.array([2, 3]), frozenset(), nullable=False)
+    is_end = np.zeros(len(rows), np.uint8)
+    piece = Fragment(np.array(rows), np.array([0, 98, 256]), np.array([2, 3]), is_end, nullable=False)
     one_each, no_ranks = np.arange(2), np.zeros((2, 1), np.int32)
     works = []
     for members in ([2, 3, 10, 11], [10, 11, 2, 3]):

@@ -10,7 +10,7 @@
 
 #include "hash.h"
 #include "public.h"
-#include "minimal.h"
+#include "tables.h"
 
 /* States of one block that lead to the same blocks. */
 typedef struct {

@@ -16,7 +16,7 @@
 
 #include "hash.h"
 #include "public.h"
-#include "minimal.h"
+#include "tables.h"
 
 enum { EXIT = 1, FIRST = 2 };                                      /* fragments.py */
 enum { SET_STEPS = 8, EDGES = 8, CELLS = 64, SUBSET_MEMBERS = 64 }; /* limits.py, subsets.py */
