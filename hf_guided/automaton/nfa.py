@@ -44,7 +44,7 @@ class NfaBuilder:
 
     def __init__(self, meter: WorkMeter, *, in_pieces: bool = False):
         self._meter, self._in_pieces = meter, in_pieces
-        self._states = 0
+        self._states, self._most_states = 0, NFA_STATES * meter.limits.max_states
         self._pieces: list[Piece] = []
         self._skips: list[tuple[int, int]] = []
         self._repetitions: list[Repetition] = []
@@ -52,7 +52,7 @@ class NfaBuilder:
     def state(self) -> int:
         """A new state."""
         self._states += 1
-        self._meter.check_states(self._states, NFA_STATES * self._meter.limits.max_states)
+        self._meter.check_states(self._states, self._most_states)
         self._meter.spend(1)
         return self._states - 1
 

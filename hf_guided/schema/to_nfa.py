@@ -277,7 +277,8 @@ class NfaWriter:
                 self._builder.add_multiples(numbers, factors, start, slot.end)
             else:
                 languages += filter(None, [self.language(clause)])
-        self._builder.add(alt(*languages), start, slot.end)
+        if languages:
+            self._builder.add(alt(*languages), start, slot.end)
         layout = self.layout(None if slot.level is None else slot.level + 1)
         arrays = [_ANY_ITEMS] if content.any_array else content.arrays
         objects = [_ANY_MEMBERS] if content.any_object else content.objects
@@ -367,12 +368,17 @@ class Entries:
         self._before: dict[int, int] = {}
         self._spaces: dict[int, int] = {}
         self._todo: list[int] = []
+        self._last = concat(self._layout.last, self._closing)
         self._skips = [
             [*skips, *(edge.target for edge in edges if edge.low == 0)]
             for skips, edges in zip(automaton.skips, automaton.edges, strict=True)
         ]
-        self._ends = self._reaching(automaton.accepting)
-        self._going_on = self._reaching({state for state, edges in enumerate(automaton.edges) if edges})
+        skipped_from: list[list[int]] = [[] for _ in self._skips]
+        for state, targets in enumerate(self._skips):
+            for target in targets:
+                skipped_from[target].append(state)
+        self._ends = _reaching(automaton.accepting, skipped_from)
+        self._going_on = _reaching([state for state, edges in enumerate(automaton.edges) if edges], skipped_from)
 
     def build(self, opened: int) -> None:
         """Lay the entries and the closing bracket, from the state after the opening one."""
@@ -388,15 +394,6 @@ class Entries:
             for edge in self._automaton.edges[state]:
                 self._run(edge, before)
 
-    def _reaching(self, states: set[int]) -> set[int]:
-        """The states from which one of these is reached without an entry."""
-        reaching = set(states)
-        while more := {
-            s for s, targets in enumerate(self._skips) if s not in reaching and not reaching.isdisjoint(targets)
-        }:
-            reaching |= more
-        return reaching
-
     def _before_entry(self, state: int) -> int:
         known = self._before.get(state)
         if known is None:
@@ -410,7 +407,7 @@ class Entries:
         if known is None:
             known = self._after[state] = self._builder.state()
             if state in self._ends:
-                self._builder.add(concat(self._layout.last, self._closing), self.closed(known), self._end)
+                self._builder.add(self._last, self.closed(known), self._end)
             if state in self._going_on:
                 self._writer.lay(self._layout.comma, self.continued(known), self._before_entry(state))
         return known
@@ -470,3 +467,15 @@ class Entries:
     def value(self, position: Position, end: int) -> int:
         """The state before a value inside."""
         return self._writer.value(ValueSlot(position, end, self._inside.depth, self._inside.level))
+
+
+def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:
+    """The states from which one of these is reached without an entry."""
+    todo = list(states)
+    reaching = set(todo)
+    while todo:
+        for source in skipped_from[todo.pop()]:
+            if source not in reaching:
+                reaching.add(source)
+                todo.append(source)
+    return reaching
