@@ -191,13 +191,6 @@ def _without_twins(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     return table[:, first], which
 
 
-def used_classes(byte_class: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The classes that some byte has, and for each class which of those it is."""
-    is_used = np.zeros(classes, np.bool_)
-    is_used[byte_class] = True
-    return is_used.nonzero()[0], is_used.cumsum() - 1
-
-
 def backwards(
     sources: NDArray[Any], targets: NDArray[Any], states: int, ends: list[int], meter: WorkMeter
 ) -> NDArray[np.bool_]:

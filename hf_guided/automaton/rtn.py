@@ -19,7 +19,7 @@ from ..options import CompileLimits
 from ..regex import Node
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
-from .byte_dfa import ByteDfa, used_classes
+from .byte_dfa import ByteDfa
 from .fragments import Literal
 from .limits import WorkMeter
 from .nfa import NfaBuilder, language_dfa
@@ -73,8 +73,9 @@ class ComponentBuilder(NfaBuilder):
         if not codes:
             return Component(dfa)
         digits = np.frombuffer(b"".join(code.data for code in codes), np.uint8).reshape(-1, width)
-        after_calls = np.arange(dfa.states)[None]  # (callees, states), of the digits so far
-        for classes in dfa.byte_class[digits.T]:
+        first, *others = dfa.byte_class[digits.T]
+        after_calls = dfa.table.T[first]  # (callees, states), of the digits so far
+        for classes in others:
             after_calls = dfa.table[after_calls, classes[:, None]]
         calls = zip(map(number, self.callees), after_calls.astype(np.int64), strict=True)
         return Component(_text_alone(dfa), tuple(calls))
@@ -88,12 +89,12 @@ def _code(callee: int, width: int) -> Literal:
 
 def _text_alone(dfa: ByteDfa) -> ByteDfa:
     """The automaton without the moves by bytes that encode calls."""
-    kept, number = used_classes(dfa.byte_class[:_FIRST], dfa.table.shape[1])
+    of_text = dfa.byte_class[:_FIRST].astype(np.uint8).tobytes()
+    kept = bytes(sorted({*of_text}))
     table = np.zeros((dfa.states, len(kept) + 1), dfa.table.dtype)  # the last column is that of the other bytes
-    table[:, :-1] = dfa.table[:, kept]
-    byte_class = number.astype(np.uint8)[dfa.byte_class]
-    byte_class[_FIRST:] = len(kept)
-    return ByteDfa(table, byte_class, dfa.accepting, dfa.start)
+    table[:, :-1] = dfa.table[:, [*kept]]
+    classes = of_text.translate(bytes.maketrans(kept, bytes(range(len(kept))))) + bytes((len(kept),)) * _DIGITS
+    return ByteDfa(table, np.frombuffer(classes, np.uint8), dfa.accepting, dfa.start)
 
 
 class Components(Protocol):

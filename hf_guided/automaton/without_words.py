@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import core
-from .byte_dfa import NOTHING, ByteDfa, trimmed, used_classes
+from .byte_dfa import NOTHING, ByteDfa, trimmed
 from .compiled_words import compiled_without_words
 from .limits import WorkMeter
 
@@ -52,8 +52,7 @@ def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> B
     columns = np.append(np.arange(classes), byte_class[[*letters]]) if letters else np.arange(classes)
     byte_class[[*letters]] = classes + np.arange(len(letters))
     meter.spend_cells(2 * (states + len(beside)) * len(columns))
-    used, number = used_classes(byte_class, len(columns))
-    byte_class = number[byte_class]
+    used, byte_class = np.unique(byte_class, return_inverse=True)
     table = whole.table[:, columns[used]].astype(np.int32)
     table = np.concatenate((table, table[beside]))
     edges = np.array([*after], np.int64)

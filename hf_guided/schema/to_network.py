@@ -225,7 +225,7 @@ class _Writer(CallingWriter):
 
     def lay(self, node: Node, start: int, end: int) -> None:
         # White space has many states: it is a component too, the same for all.
-        if self._style.is_flexible and node != EMPTY:
+        if self._style.is_flexible and node is not EMPTY:
             self._caller.call(node, start, end)
         else:
             super().lay(node, start, end)

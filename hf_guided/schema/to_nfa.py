@@ -422,7 +422,7 @@ class Entries:
 
     def _spaced(self, after: int) -> int:
         """The state before the white space that comes before this one."""
-        if self._layout.space == EMPTY:
+        if self._layout.space is EMPTY:
             return after
         known = self._spaces.get(after)
         if known is None:

@@ -83,10 +83,13 @@ class Positions:
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
             return Inside(position, level, self._name)
-        languages = [self.language(clause) for clause in content.scalars]
-        if None in languages:
-            return Inside(position, level, self._name)
-        return alt(*(node for node in languages if node is not None))
+        languages: list[Node] = []
+        for clause in content.scalars:
+            language = self.language(clause)
+            if language is None:
+                return Inside(position, level, self._name)
+            languages.append(language)
+        return alt(*languages)
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""

@@ -224,29 +224,19 @@ static int find_runs(Blocks *b)
     return 1;
 }
 
-/* Finds the states that lead to each but state 0, once each. */
-static void find_before(Blocks *b, int32_t *last)
+/* Finds the states that lead to each, once for each run. */
+static void find_before(Blocks *b)
 {
-    for (int round = 0; round < 2; round++) { /* count, then write */
-        for (int32_t state = 0; state < b->states; state++)
-            last[state] = -1;
-        for (int32_t source = 0; source < b->states; source++) {
-            for (int64_t run = b->run_begin[source]; run < b->run_begin[source + 1]; run++) {
-                const int32_t to = b->runs[run].to;
-                if (!to || last[to] == source)
-                    continue;
-                last[to] = source;
-                if (round)
-                    b->before[b->before_begin[to]++] = source;
-                else
-                    b->before_begin[to + 1]++;
-            }
-        }
-        for (int32_t state = 0; !round && state < b->states; state++)
-            b->before_begin[state + 1] += b->before_begin[state];
-    }
-    memmove(b->before_begin + 1, b->before_begin, (size_t)b->states * sizeof *b->before_begin);
-    b->before_begin[0] = 0;
+    int64_t *begin = b->before_begin;
+    for (int64_t run = 0; run < b->run_begin[b->states]; run++)
+        begin[b->runs[run].to + 1]++;
+    for (int32_t state = 0; state < b->states; state++)
+        begin[state + 1] += begin[state];
+    for (int32_t source = 0; source < b->states; source++)
+        for (int64_t run = b->run_begin[source]; run < b->run_begin[source + 1]; run++)
+            b->before[begin[b->runs[run].to]++] = source;
+    memmove(begin + 1, begin, (size_t)b->states * sizeof *begin);
+    begin[0] = 0;
 }
 
 /* Puts states as far from the end as others into one block: then long texts, a state for each byte, take few rounds. */
@@ -305,9 +295,9 @@ static int begin(Blocks *b, const uint8_t *accepting)
     for (int64_t i = 0; i < b->classes; i++)
         b->weight_before[i + 1] = b->weight_before[i] + mixed((uint64_t)i + 1);
     if (!find_runs(b) ||
-        !(b->before = malloc((size_t)(b->run_begin[states] + 1) * sizeof *b->before)))
+        !(b->before = malloc((size_t)b->run_begin[states] * sizeof *b->before)))
         return 0;
-    find_before(b, b->moved);
+    find_before(b);
     begin_blocks(b, accepting);
     return 1;
 }
