@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CompileLimitExceeded
-from .core import Core
+from .core import Core, address
 from .limits import WorkMeter
 from .look import looking
 
@@ -76,11 +76,8 @@ def taken(core: Core, handle: int | None, counts: Iterable[int]) -> Minimal:
     try:
         table = np.empty((states, columns), np.uint16 if is_narrow else np.uint32)
         byte_class, accepting = np.empty(256, np.uint8), np.empty(states, np.bool_)
-        address = table.ctypes.data
-        core.minimal_write(
-            handle, address if is_narrow else None, None if is_narrow else address,
-            accepting.ctypes.data, byte_class.ctypes.data,
-        )  # fmt: skip
+        narrow, wide = (address(table), None) if is_narrow else (None, address(table))
+        core.minimal_write(handle, narrow, wide, address(accepting), address(byte_class))
     finally:
         core.minimal_end(handle)
     return Minimal(table, byte_class, accepting, start)

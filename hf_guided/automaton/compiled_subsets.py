@@ -57,7 +57,8 @@ def compiled_table(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter)
     Args:
         core: the compiled loops; other threads run meanwhile.
         nfa: the NFA, of ``MOST_MEMBERS`` at most.
-        start, end: two of its states.
+        start: before the strings.
+        end: after them.
         meter: counts the work.
 
     Raises:
@@ -93,27 +94,25 @@ def _constructed(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -
     fragments, data = _described(numbers)
     skips = array("i", chain.from_iterable(nfa.skips))
     arrays = fragments, fragment_of, array("i", sources), array("i", targets), skips
-    copies = nfa.copies(meter)
-    of_copies = () if copies is None else (
-        *(np.ascontiguousarray(index, np.int64) for index in (copies.state_index, copies.piece_index)),
-        copies.state_ranks, copies.piece_ranks,
-    )  # fmt: skip
+    copies, of_copies = nfa.copies(meter), list[np.ndarray]()
+    if copies is not None:  # numpy's own integers are shorter on some platforms
+        of_copies += (np.ascontiguousarray(index, np.int64) for index in (copies.state_index, copies.piece_index))
+        of_copies += copies.state_ranks, copies.piece_ranks
+    addresses: list[int | None] = [each.ctypes.data for each in of_copies]
     counts = (ctypes.c_int64 * 6)()
     with looking(meter) as look:
         arguments = _Arguments(
             *(each.buffer_info()[0] for each in arrays),
             nfa.states, len(pieces), len(nfa.skips), len(numbers), start, end,
             -1 if copies is None else copies.state_ranks.shape[1],
-            *([copied.ctypes.data for copied in of_copies] or [None] * 4),
+            *(addresses or [None] * 4),
             meter.limits.max_states, meter.left, look,
         )  # fmt: skip
         handle = core.subsets_begin(ctypes.byref(arguments), counts)
         try:
             status, work, states, members, rows, columns = counts
             if not handle or status == _NO_MEMORY:
-                raise CompileLimitExceeded(
-                    "the automaton needs more memory than there is; make the constraint smaller"
-                )
+                raise CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")
             if status != _STOPPED:  # else ``looking`` raises when this is left
                 meter.spend(work)
                 meter.check_states(members // SUBSET_MEMBERS)

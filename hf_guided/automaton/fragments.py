@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..regex import CharSet
 from .byte_dfa import ByteDfa
+from .core import address
 from .utf8 import END, START, utf8_steps
 
 EXIT = 1
@@ -88,7 +89,7 @@ class Fragment:
     def described(self) -> tuple[int, ...]:
         """``Fragment`` of subsets.c."""
         arrays = self.table, self.bounds, self.start, self.is_end
-        return *(array.ctypes.data for array in arrays), self.states, self.table.shape[1], 0
+        return *map(address, arrays), self.states, self.table.shape[1], 0
 
     @cached_property
     def _edges(self) -> dict[int, tuple[Edge, ...]]:
@@ -200,7 +201,7 @@ def from_dfa(dfa: ByteDfa) -> Fragment | None:
     bounds = np.empty(len(changes) + 2, np.int64)
     bounds[0], bounds[1:-1], bounds[-1] = 0, changes + 1, 256
     full = dfa.table[:, byte_class[bounds[:-1]]]  # (states, segments)
-    inner = full.any(1)
+    inner = np.array(full.any(1))
     number = np.zeros(dfa.states, np.int32)
     number[dfa.accepting & ~inner] = EXIT
     if not (full == dfa.start).any():

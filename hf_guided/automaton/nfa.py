@@ -52,7 +52,8 @@ class NfaBuilder:
     def state(self) -> int:
         """A new state."""
         self._states += 1
-        self._meter.check_states(self._states, self._most_states)
+        if self._states > self._most_states:
+            self._meter.check_states(self._states, self._most_states)
         self._meter.spend(1)
         return self._states - 1
 

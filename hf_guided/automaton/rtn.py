@@ -92,7 +92,7 @@ def _text_alone(dfa: ByteDfa) -> ByteDfa:
     of_text = dfa.byte_class[:_FIRST].astype(np.uint8).tobytes()
     kept = bytes(sorted({*of_text}))
     table = np.zeros((dfa.states, len(kept) + 1), dfa.table.dtype)  # the last column is that of the other bytes
-    table[:, :-1] = dfa.table[:, [*kept]]
+    table[:, :-1] = dfa.table.take([*kept], 1)
     classes = of_text.translate(bytes.maketrans(kept, bytes(range(len(kept))))) + bytes((len(kept),)) * _DIGITS
     return ByteDfa(table, np.frombuffer(classes, np.uint8), dfa.accepting, dfa.start)
 

@@ -539,7 +539,8 @@ static void add_edges(Subsets *s, int64_t member)
             if (f->table)
                 add_row(s, piece, f->start);
             else
-                add_edge(s, f->data[0], f->data[0], f->states > FIRST ? s->living.firsts.items[piece] : target_of(s, piece));
+                add_edge(s, f->data[0], f->data[0],
+                         f->states > FIRST ? s->living.firsts.items[piece] : target_of(s, piece));
         }
         return;
     }
