@@ -18,11 +18,9 @@ typedef struct {
     int32_t block, first, count, to; /* `first` is one of them; they move to block `to`, -1 if they stay */
 } Group;
 
-/* Columns side by side of one row that lead to one state; the next run begins where it ends. The weight is the sum of
- * a random number for each column. */
+/* Columns side by side of one row that lead to one state; the next run begins where it ends. */
 typedef struct {
-    int32_t first, to;
-    uint64_t weight;
+    int32_t end, to;
 } Run;
 
 typedef struct {
@@ -31,7 +29,7 @@ typedef struct {
     int64_t classes;
     Run *runs;                                      /* of all rows: most rows have few, whatever the classes */
     int64_t *run_begin, run_room;                   /* of each state; of all */
-    uint64_t *weight_before;                        /* of each column, the sum of those before it */
+    uint64_t *weight_before;                        /* of each column, random: the sum of those before it */
     uint64_t *hash_of;                              /* of each state, the same for all of a block */
     int32_t *block_of, *moves_to;                   /* of each state */
     int32_t *head, *size, *largest, *dirty_in;      /* of each block */
@@ -63,10 +61,12 @@ static int32_t group(Blocks *b)
     memset(b->buckets, 0xff, (size_t)room * sizeof *b->buckets);
     for (int32_t i = 0; i < b->dirty_count; i++) {
         const int32_t state = b->dirty[i];
-        const int64_t end = b->run_begin[state + 1];
-        uint64_t hash = b->hash_of[state];
-        for (int64_t run = b->run_begin[state]; run < end; run++) /* a sum: the same where runs of a block are split */
-            hash += b->hash_of[b->runs[run].to] * b->runs[run].weight;
+        uint64_t hash = b->hash_of[state], before = 0;
+        for (int64_t at = b->run_begin[state]; at < b->run_begin[state + 1]; at++) {
+            const Run run = b->runs[at]; /* the sum is the same however runs to one block are split */
+            hash += b->hash_of[run.to] * (b->weight_before[run.end] - before);
+            before = b->weight_before[run.end];
+        }
         uint64_t at = mixed(hash) & (uint64_t)(room - 1);
         int32_t found;
         while ((found = b->buckets[at]) >= 0 &&
@@ -210,15 +210,11 @@ static int find_runs(Blocks *b)
                 return 0;
             b->runs = larger;
         }
-        const int64_t begin = b->run_begin[state] = used;
-        b->runs[used++] = (Run){0, row[0], 0};
+        b->run_begin[state] = used;
         for (int64_t i = 1; i < b->classes; i++)
             if (row[i] != row[i - 1])
-                b->runs[used++] = (Run){(int32_t)i, row[i], 0};
-        for (int64_t run = begin; run < used; run++) {
-            const int64_t end = run + 1 < used ? b->runs[run + 1].first : b->classes;
-            b->runs[run].weight = b->weight_before[end] - b->weight_before[b->runs[run].first];
-        }
+                b->runs[used++] = (Run){(int32_t)i, row[i - 1]};
+        b->runs[used++] = (Run){(int32_t)b->classes, row[b->classes - 1]};
     }
     b->run_begin[b->states] = used;
     return 1;
