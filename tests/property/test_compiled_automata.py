@@ -41,6 +41,7 @@ WORKLOADS = [
     "(\\w{2,20}|\\d{3,30}){1,3}",
     "(one|two|three|four|five|six|seven|eight|nine){2,9}",
     "((x{0,3}y{0,3}){0,4}|z){0,6}",
+    "(?!(?:ab|abc|b\u00e9)\\Z)[a-z\u00e9]*",  # all but some words
 ]
 LIMITS = CompileLimits(max_work=200_000, max_states=2_000)
 patterns = st.one_of(plain_patterns, edge_patterns, counted.map(lambda made: made.pattern))
