@@ -139,7 +139,7 @@ def finished(
             table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
     meter.spend_cells((SORTED + 1) * table.size)  # for states of any kind, and with or without the compiled loops
     if core.CORE is not None:
-        return _from_columns(*compiled_minimal(core.CORE, table, accepting, start, meter), byte_class)
+        return ByteDfa(*compiled_minimal(core.CORE, table, byte_class, accepting, start, meter))
     labels = np.where(accepting, 2, 1)
     labels[0] = 0
     labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
@@ -156,21 +156,7 @@ def finished(
 
 def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int) -> ByteDfa:
     """The automaton of a finished table; only its columns are merged."""
-    return _from_columns(*_without_twins(table), accepting, start, byte_class)
-
-
-def _from_columns(
-    columns: NDArray[Any], which: NDArray[np.int64], accepting: NDArray[np.bool_], start: int, byte_class: NDArray[Any]
-) -> ByteDfa:
-    """The automaton of a table.
-
-    Args:
-        columns: (states, distinct columns) of the table.
-        which: (columns,) which of them each column was.
-        accepting: (states,).
-        start: where it begins.
-        byte_class: (256,) the column of each byte.
-    """
+    columns, which = _without_twins(table)
     width: type[Any] = np.uint16 if len(columns) <= 1 << 16 else np.uint32
     return ByteDfa(
         table=np.ascontiguousarray(columns, width),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import CompileLimitExceeded
+from .compiled_minimal import Counts, Minimal, taken
 from .core import Core
 from .fragments import Fragment, Literal
-from .limits import SUBSET_MEMBERS, WorkMeter
-from .living_nfa import LivingNfa, Table
+from .limits import SORTED, SUBSET_MEMBERS, WorkMeter
+from .living_nfa import Nfa, Table
 from .look import LOOK, looking
 
 MOST_MEMBERS = (1 << 31) - 1  # of an NFA: the loops keep their numbers as int32
@@ -22,102 +27,112 @@ class _Arguments(ctypes.Structure):
     """``Nfa`` of subsets.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("fragments", "fragment_of", "target", "first")),
-        *((name, ctypes.c_void_p) for name in ("starts", "skip_starts", "skips")),
-        *((name, ctypes.c_int64) for name in ("outer", "pieces", "fragment_count", "start", "end", "levels")),
+        *((name, ctypes.c_void_p) for name in ("fragments", "fragment_of", "source", "target", "skips")),
+        *((name, ctypes.c_int64) for name in ("outer", "pieces", "skip_count", "fragment_count", "start", "end")),
+        ("levels", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("state_index", "piece_index", "state_ranks", "piece_ranks")),
-        ("fragment_at", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("max_states", "max_work")),
         ("look", LOOK),
     )
 
 
-def compiled_table(core: Core, nfa: LivingNfa, meter: WorkMeter) -> Table | None:
-    """The table of the automaton, or None if no string leads to the end.
+class _Subsets(NamedTuple):
+    """A construction that is done.
+
+    Args:
+        handle: for the loops.
+        states: of the automaton.
+        rows, columns: of its table; the rows after the states' are no part of it.
+    """
+
+    handle: int
+    states: int
+    rows: int
+    columns: int
+
+
+def compiled_table(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Table | None:
+    """The table of the automaton of all strings from ``start`` to ``end``, or None if there is none.
 
     Args:
         core: the compiled loops; other threads run meanwhile.
         nfa: the NFA, of ``MOST_MEMBERS`` at most.
+        start: before the strings.
+        end: after them.
         meter: counts the work.
 
     Raises:
         CompileLimitExceeded: it is too large, or there is no memory for it.
     """
+    with _constructed(core, nfa, start, end, meter) as subsets:
+        if subsets is None:
+            return None
+        handle, states, rows, columns = subsets
+        table, accepting = np.zeros((rows, columns), np.int32), np.zeros(rows, np.bool_)
+        byte_class = np.empty(256, np.uint8)
+        core.subsets_write(handle, byte_class.ctypes.data, table.ctypes.data, accepting.ctypes.data)
+    return Table(table[:states], byte_class.astype(np.int64), accepting[:states])
+
+
+def compiled_automaton(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Minimal | None:
+    """As ``compiled_table``, and then as ``finished``: the minimal automaton."""
+    counts = Counts()
+    with _constructed(core, nfa, start, end, meter) as subsets:
+        if subsets is None:
+            return None
+        meter.spend_cells((SORTED + 1) * subsets.states * subsets.columns)
+        minimal = core.subsets_minimal(subsets.handle, counts)
+    return taken(core, minimal, counts)
+
+
+@contextmanager
+def _constructed(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Iterator[_Subsets | None]:
+    """The construction, or None if no string leads to the end."""
+    sources, pieces, targets = zip(*nfa.pieces, strict=True) if nfa.pieces else ((), (), ())
     numbers: dict[Fragment | Literal, int] = {}
-    fragment_of = np.array([numbers.setdefault(piece, len(numbers)) for piece in nfa.pieces], np.int32)
-    copies = nfa.copies
-    numbered = () if copies is None else nfa.numbered_pieces
-    fragment_at = np.array([numbers.setdefault(piece, len(numbers)) for piece in numbered], np.int32)
+    fragment_of = array("i", [numbers.setdefault(piece, len(numbers)) for piece in pieces])
     fragments, data = _described(numbers)
-    long = (nfa.firsts, nfa.starts, nfa.skip_starts, nfa.skips)  # numpy's own integers are shorter on some platforms
-    arrays = [fragments, fragment_of, nfa.targets.astype(np.int32), *map(_as_int64, long)]
-    if copies is not None:
-        arrays += [*map(_as_int64, (copies.state_index, copies.piece_index))]
-        arrays += [copies.state_ranks, copies.piece_ranks, fragment_at]
-    addresses: list[int | None] = [array.ctypes.data for array in arrays]
-    levels = -1 if copies is None else copies.state_ranks.shape[1]
+    skips = array("i", chain.from_iterable(nfa.skips))
+    arrays = fragments, fragment_of, array("i", sources), array("i", targets), skips
+    copies, of_copies = nfa.copies(meter), list[np.ndarray]()
+    if copies is not None:  # numpy's own integers are shorter on some platforms
+        of_copies += (np.ascontiguousarray(index, np.int64) for index in (copies.state_index, copies.piece_index))
+        of_copies += copies.state_ranks, copies.piece_ranks
+    addresses: list[int | None] = [each.ctypes.data for each in of_copies]
+    counts = (ctypes.c_int64 * 6)()
     with looking(meter) as look:
         arguments = _Arguments(
-            *addresses[:7], nfa.states, len(nfa.pieces), len(numbers), nfa.start, nfa.end, levels,
-            *(addresses[7:] or [None] * 5), meter.limits.max_states, meter.left, look,
+            *(each.buffer_info()[0] for each in arrays),
+            nfa.states, len(pieces), len(nfa.skips), len(numbers), start, end,
+            -1 if copies is None else copies.state_ranks.shape[1],
+            *(addresses or [None] * 4),
+            meter.limits.max_states, meter.left, look,
         )  # fmt: skip
-        handle = core.subsets_begin(ctypes.byref(arguments))
-        if not handle:
-            raise _no_memory()
+        handle = core.subsets_begin(ctypes.byref(arguments), counts)
         try:
-            return _run(core, handle, meter)
+            status, work, states, members, rows, columns = counts
+            if not handle or status == _NO_MEMORY:
+                raise CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")
+            if status != _STOPPED:  # else ``looking`` raises when this is left
+                meter.spend(work)
+                meter.check_states(members // SUBSET_MEMBERS)
+                meter.check_states(states)
+            yield _Subsets(handle, states, rows, columns) if status != _STOPPED and states > 1 else None
         finally:
-            core.subsets_end(handle)
+            if handle:
+                core.subsets_end(handle)
             del data  # the loops read it until now
 
 
-def _as_int64(numbers: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(numbers, np.int64)
-
-
-def _described(fragments: Iterable[Fragment | Literal]) -> tuple[np.ndarray, np.ndarray]:
-    """(fragments, 7) int64, ``Fragment`` of subsets.c, and the texts of literals, which it points to."""
-    data = np.frombuffer(b"".join(piece.data for piece in fragments if isinstance(piece, Literal)), np.uint8)
-    address = data.ctypes.data
-    rows = []
+def _described(fragments: Iterable[Fragment | Literal]) -> tuple[array[int], array[int]]:
+    """``Fragment`` of subsets.c for each, and the texts of literals, which they point to."""
+    data = array("B", b"".join(piece.data for piece in fragments if isinstance(piece, Literal)))
+    address = data.buffer_info()[0]
+    rows: list[int] = []
     for piece in fragments:
         if isinstance(piece, Literal):
-            rows.append((0, 0, 0, 0, piece.states, 0, address))
+            rows += 0, 0, 0, 0, piece.states, 0, address
             address += len(piece.data)
         else:
-            rows.append((*piece.addresses, piece.states, piece.table.shape[1], 0))
-    return np.array(rows, np.int64).reshape(-1, 7), data
-
-
-def _run(core: Core, handle: int, meter: WorkMeter) -> Table | None:
-    counts = np.zeros(3, np.int64)
-    address = counts.ctypes.data
-    status = core.subsets_run(handle, address)
-    if _is_stopped(status):
-        return None
-    work, states, members = counts.tolist()
-    meter.spend(work)
-    meter.check_states(members // SUBSET_MEMBERS)
-    meter.check_states(states)
-    if states == 1:
-        return None
-    byte_class = np.empty(256, np.int64)
-    status = core.subsets_measure(handle, byte_class.ctypes.data, address)
-    if _is_stopped(status):
-        return None
-    rows, columns, total = counts.tolist()
-    meter.spend(total - work)
-    table, accepting = np.zeros((rows, columns), np.int32), np.zeros(rows, np.bool_)
-    core.subsets_write(handle, byte_class.ctypes.data, rows, columns, table.ctypes.data, accepting.ctypes.data)
-    return Table(table[:states], byte_class, accepting[:states])
-
-
-def _is_stopped(status: int) -> bool:
-    """Whether ``looking`` raises when this is left."""
-    if status == _NO_MEMORY:
-        raise _no_memory()
-    return status == _STOPPED
-
-
-def _no_memory() -> CompileLimitExceeded:
-    return CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")
+            rows += piece.described
+    return array("q", rows), data

@@ -15,8 +15,13 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 8  # as in public.h
+_VERSION = 9  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
+
+
+def address(array: Any) -> int:
+    """Of a contiguous array that may be written and is not empty: ``array.ctypes.data`` takes three times as long."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))
 
 
 class Core:
@@ -38,12 +43,14 @@ class Core:
         self.leave = self._function("leave", _N, _A, _A, _A, _A, _N, _A, _N, _N, _N, _A, _A, _A, _A)
         self.differ = self._function("differ", _N, _A, _A, _A, _A, _N, _N, _A, _A, _A)
         self.add_tokens = self._function("add_tokens", None, _A, _A, _A, _N, _A)
-        self.subsets_begin = self._function("subsets_begin", _A, _A)
-        self.subsets_run = self._function("subsets_run", _N, _A, _A)
-        self.subsets_measure = self._function("subsets_measure", _N, _A, _A, _A)
-        self.subsets_write = self._function("subsets_write", None, _A, _A, _N, _N, _A, _A)
+        self.subsets_begin = self._function("subsets_begin", _A, _A, _A)
+        self.subsets_write = self._function("subsets_write", None, _A, _A, _A, _A)
+        self.subsets_minimal = self._function("subsets_minimal", _A, _A, _A)
         self.subsets_end = self._function("subsets_end", None, _A)
-        self.minimize = self._function("minimize", _N, _A, _N, _N, _A, _A, _A, LOOK)
+        self.minimal_begin = self._function("minimal_begin", _A, _A, _N, _N, _A, _A, _N, LOOK, _A)
+        self.minimal_write = self._function("minimal_write", None, _A, _A, _A, _A, _A)
+        self.minimal_end = self._function("minimal_end", None, _A)
+        self.without_words = self._function("without_words", _A, _A, _A)
         self.product_begin = self._function("product_begin", _A, _A, _A)
         self.product_write = self._function("product_write", None, _A, _A, _A)
         self.product_end = self._function("product_end", None, _A)
@@ -60,7 +67,6 @@ class Core:
         self.machine_forced = self._function("machine_forced", _N, _A, _N)
         self.machine_same_mask = self._function("machine_same_mask", _N, _A, _N)
         self.machine_mask = self._function("machine_mask", _N, _A, _N, _A, _N, _A, _N)
-        self.merge_columns = self._function("merge_columns", _N, _A, _N, _A, _A, _N, _A, _A, _A, _A)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._library, f"hf_guided_{name}")

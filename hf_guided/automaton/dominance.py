@@ -48,7 +48,7 @@ class Copies(NamedTuple):
     Args:
         state_index: (states,) int64, which state of the first copies each one is.
         state_ranks: (states, levels) int32, its copies, those of inner repetitions first.
-        piece_index: (pieces,) int64, as ``state_index``, by the number that a piece had when repetitions were noted.
+        piece_index: (pieces,) int64, as ``state_index``.
         piece_ranks: (pieces, levels) int32.
     """
 
@@ -58,14 +58,13 @@ class Copies(NamedTuple):
     piece_ranks: NDArray[np.int32]
 
     @classmethod
-    def of(cls, repetitions: Sequence[Repetition], states: int, pieces: int, order: Ints, meter: WorkMeter) -> Copies:
+    def of(cls, repetitions: Sequence[Repetition], states: int, pieces: int, meter: WorkMeter) -> Copies:
         """Those of an NFA.
 
         Args:
             repetitions: inner ones before those around them.
             states: how many there are.
-            pieces: how many there were when repetitions were noted.
-            order: the number that each piece had then.
+            pieces: how many there are.
             meter: counts the work.
         """
         of_states, of_pieces = _Copies(states), _Copies(pieces)
@@ -79,9 +78,13 @@ class Copies(NamedTuple):
                 of_states.repeat(repetition.first_state, repetition.states, repetition.copies, level)
                 of_pieces.repeat(repetition.first_piece, repetition.pieces, repetition.copies, level)
         meter.spend(len(repetitions) + states + pieces)
+        return cls(of_states.index, of_states.ranks(), of_pieces.index, of_pieces.ranks())
+
+    def of_pieces(self, order: Ints) -> Copies:
+        """The same for some of the pieces, in another order; ``piece_index`` keeps the numbers that they had."""
         # Pieces have the same states and edges at the same position in all copies, so any number identifies the
         # position.
-        return cls(of_states.index, of_states.ranks(), of_pieces.index[order], of_pieces.ranks()[order])
+        return self._replace(piece_index=self.piece_index[order], piece_ranks=self.piece_ranks[order])
 
 
 class Dominance:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..regex import CharSet
 from .byte_dfa import ByteDfa
+from .core import address
 from .utf8 import END, START, utf8_steps
 
 EXIT = 1
@@ -45,27 +46,29 @@ class Fragment:
         table: (states, segments) int32, where each segment of bytes leads; row 1 is the exit's, and empty.
         bounds: (segments + 1,) the first byte of each segment, then 256.
         start: (segments,) int32, where the start leads.
-        ends: states other than the exit in which it may end.
+        is_end: (states,) uint8, whether it may end in a state other than the exit.
         nullable: whether the empty string is in it.
     """
 
-    __slots__ = ("__dict__", "bounds", "ends", "is_end", "nullable", "start", "states", "table")
+    __slots__ = ("__dict__", "bounds", "is_end", "nullable", "start", "states", "table")
 
     def __init__(
         self,
         table: NDArray[np.int32],
         bounds: NDArray[np.int64],
         start: NDArray[np.int32],
-        ends: frozenset[int],
+        is_end: NDArray[np.uint8],
         nullable: bool,
     ):
         self.table, self.start = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(start, np.int32)
         self.bounds = np.ascontiguousarray(bounds, np.int64)
-        self.ends, self.nullable = ends, nullable
+        self.is_end, self.nullable = is_end, nullable
         self.states = len(table)
-        # Made here, not when first needed: two threads would make it twice, and the address of one outlive it.
-        self.is_end = np.zeros(self.states, np.uint8)  # (states,) whether a state is one of ``ends``
-        self.is_end[list(ends)] = 1
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """The states of ``is_end``."""
+        return frozenset(self.is_end.nonzero()[0].tolist())
 
     @cached_property
     def first(self) -> tuple[Edge, ...]:
@@ -83,9 +86,10 @@ class Fragment:
         return _bits(edge for state in self.ends for edge in self.edges(state))
 
     @cached_property
-    def addresses(self) -> tuple[int, int, int, int]:
-        """Of ``table``, ``bounds``, ``start`` and ``is_end``, for the compiled loops."""
-        return self.table.ctypes.data, self.bounds.ctypes.data, self.start.ctypes.data, self.is_end.ctypes.data
+    def described(self) -> tuple[int, ...]:
+        """``Fragment`` of subsets.c."""
+        arrays = self.table, self.bounds, self.start, self.is_end
+        return *map(address, arrays), self.states, self.table.shape[1], 0
 
     @cached_property
     def _edges(self) -> dict[int, tuple[Edge, ...]]:
@@ -185,30 +189,30 @@ def from_steps(states: int, steps: Iterable[tuple[int, int, int, int]]) -> Fragm
         table[source, low:high] = target
     start = table[START].copy()
     table[START] = 0  # the dead state is row 0 here
-    return Fragment(table, bounds, start, frozenset(), nullable=False)
+    return Fragment(table, bounds, start, np.zeros(states, np.uint8), nullable=False)
 
 
 def from_dfa(dfa: ByteDfa) -> Fragment | None:
     """A piece from an automaton; None if it has no string."""
     if not dfa.start:
         return None
-    first_of_segment = np.concatenate(([0], 1 + np.flatnonzero(np.diff(dfa.byte_class.astype(np.int64)))))
-    full: NDArray[Any] = dfa.table[:, dfa.byte_class[first_of_segment]].astype(np.int64)
-    goes_on = full.any(1)
+    byte_class = dfa.byte_class
+    changes = (byte_class[1:] != byte_class[:-1]).nonzero()[0]
+    bounds = np.empty(len(changes) + 2, np.int64)
+    bounds[0], bounds[1:-1], bounds[-1] = 0, changes + 1, 256
+    full = dfa.table[:, byte_class[bounds[:-1]]]  # (states, segments)
+    inner = np.array(full.any(1))
     number = np.zeros(dfa.states, np.int32)
-    number[dfa.accepting & ~goes_on] = EXIT
-    inner = goes_on.copy()
+    number[dfa.accepting & ~inner] = EXIT
     if not (full == dfa.start).any():
         inner[dfa.start] = False
-    number[inner] = FIRST + np.arange(np.count_nonzero(inner))
-    table = np.concatenate((np.zeros((FIRST, full.shape[1]), np.int32), number[full[inner]]))
-    return Fragment(
-        table,
-        np.append(first_of_segment, 256),
-        number[full[dfa.start]],
-        frozenset(number[inner & dfa.accepting].tolist()),
-        bool(dfa.accepting[dfa.start]),
-    )
+    states = FIRST + int(np.count_nonzero(inner))
+    number[inner] = np.arange(FIRST, states)
+    table = np.zeros((states, full.shape[1]), np.int32)
+    table[FIRST:] = number[full[inner]]
+    is_end = np.zeros(states, np.uint8)
+    is_end[FIRST:] = dfa.accepting[inner]
+    return Fragment(table, bounds, number[full[dfa.start]], is_end, bool(dfa.accepting[dfa.start]))
 
 
 def _runs(row: NDArray[np.int32], bounds: NDArray[np.int64]) -> tuple[Edge, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +42,15 @@ class Nfa:
     skips: list[tuple[int, int]]
     repetitions: list[Repetition]
 
+    @property
+    def members(self) -> int:
+        """How many states there are, those inside pieces too."""
+        return self.states + sum(piece.states - FIRST for _, piece, _ in self.pieces)
+
+    def copies(self, meter: WorkMeter) -> Copies | None:
+        """Of repetitions; None where nothing is repeated."""
+        return Copies.of(self.repetitions, self.states, len(self.pieces), meter) if self.repetitions else None
+
 
 @dataclass(frozen=True)
 class LivingNfa:
@@ -73,11 +81,6 @@ class LivingNfa:
     numbered_pieces: Sequence[Fragment | Literal]
     copies: Copies | None
 
-    @cached_property
-    def members(self) -> int:
-        """How many states there are, those inside pieces too."""
-        return int(self.firsts[-1]) + self.pieces[-1].states - FIRST if self.pieces else self.states
-
     @classmethod
     def of(cls, nfa: Nfa, start: int, end: int, meter: WorkMeter) -> LivingNfa:
         """Those of an NFA."""
@@ -92,6 +95,7 @@ class LivingNfa:
         order = order[alive[targets[order]]]
         numbered = [piece for _, piece, _ in nfa.pieces]
         pieces = [numbered[i] for i in order.tolist()]
+        copies = nfa.copies(meter)
         sizes = np.fromiter((piece.states - FIRST for piece in pieces), np.int64, len(pieces))
         skips = skips[alive[skips[:, 1]]]
         skips = skips[np.argsort(skips[:, 0], kind="stable")]
@@ -106,5 +110,5 @@ class LivingNfa:
             np.ascontiguousarray(skips[:, 1]),
             np.searchsorted(skips[:, 0], np.arange(nfa.states + 1)),
             numbered,
-            Copies.of(nfa.repetitions, nfa.states, len(numbered), order, meter) if nfa.repetitions else None,
+            None if copies is None else copies.of_pieces(order),
         )

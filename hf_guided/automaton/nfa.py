@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
@@ -44,7 +44,7 @@ class NfaBuilder:
 
     def __init__(self, meter: WorkMeter, *, in_pieces: bool = False):
         self._meter, self._in_pieces = meter, in_pieces
-        self._states = 0
+        self._states, self._most_states = 0, NFA_STATES * meter.limits.max_states
         self._pieces: list[Piece] = []
         self._skips: list[tuple[int, int]] = []
         self._repetitions: list[Repetition] = []
@@ -52,7 +52,8 @@ class NfaBuilder:
     def state(self) -> int:
         """A new state."""
         self._states += 1
-        self._meter.check_states(self._states, NFA_STATES * self._meter.limits.max_states)
+        if self._states > self._most_states:
+            self._meter.check_states(self._states, self._most_states)
         self._meter.spend(1)
         return self._states - 1
 
@@ -158,11 +159,10 @@ class NfaBuilder:
             self.epsilon(start, end)
 
     def _piece(self, node: Node) -> Fragment | Literal | None:
-        piece: Fragment | Literal | None
-        if node in self._meter.made:
-            piece = self._meter.made[node]
-        else:
-            piece = self._meter.made[node] = _piece(node, self._meter)
+        made = self._meter.made
+        piece: Fragment | Literal | None = made.get(node)
+        if piece is None and node not in made:
+            piece = made[node] = _piece(node, self._meter)
         return piece
 
     def _take_apart(self, node: Node, start: int, end: int) -> None:
@@ -342,6 +342,7 @@ def _words(node: Node) -> list[bytes]:
     return words
 
 
+@lru_cache(maxsize=4096)
 def _word(node: Node) -> bytes | None:
     """The text, if the language is a single one."""
     characters = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..regex import Node
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
+from .fragments import Literal
 from .limits import WorkMeter
 from .nfa import NfaBuilder, language_dfa
 
@@ -64,33 +66,35 @@ class ComponentBuilder(NfaBuilder):
         width = 1
         while _DIGITS**width < len(self.callees):
             width += 1
-        for source, callee, target in self._pending:
-            *digits, last = _code(callee, width)
-            for digit in digits:
-                before, source = source, self.state()
-                self.edge(before, digit, digit, source)
-            self.edge(source, last, last, target)
+        codes = [_code(callee, width) for callee in range(len(self.callees))]
+        self._meter.spend(len(self._pending))
+        self._pieces += [(source, codes[callee], target) for source, callee, target in self._pending]
         dfa = self.dfa(start, end)
-        calls = []
-        for name, callee in self.callees.items():
-            after_call = np.arange(dfa.states)
-            for digit in _code(callee, width):
-                after_call = dfa.table[after_call, dfa.byte_class[digit]].astype(np.int64)
-            calls.append((number(name), after_call))
-        return Component(_text_alone(dfa) if calls else dfa, tuple(calls))
+        if not codes:
+            return Component(dfa)
+        digits = np.frombuffer(b"".join(code.data for code in codes), np.uint8).reshape(-1, width)
+        first, *others = dfa.byte_class[digits.T]
+        after_calls = dfa.table.T[first]  # (callees, states), of the digits so far
+        for classes in others:
+            after_calls = dfa.table[after_calls, classes[:, None]]
+        calls = zip(map(number, self.callees), after_calls.astype(np.int64), strict=True)
+        return Component(_text_alone(dfa), tuple(calls))
 
 
-def _code(callee: int, width: int) -> list[int]:
-    return [_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)]
+@lru_cache(maxsize=1024)
+def _code(callee: int, width: int) -> Literal:
+    """The bytes that stand for a call while the automaton is built, as many for each."""
+    return Literal(bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)))
 
 
 def _text_alone(dfa: ByteDfa) -> ByteDfa:
     """The automaton without the moves by bytes that encode calls."""
-    kept, byte_class = np.unique(dfa.byte_class[:_FIRST], return_inverse=True)
-    table = np.concatenate((dfa.table[:, kept], np.zeros((dfa.states, 1), dfa.table.dtype)), 1)
-    classes = np.full(256, len(kept))
-    classes[:_FIRST] = byte_class.reshape(-1)
-    return ByteDfa(table, classes.astype(np.uint8), dfa.accepting, dfa.start)
+    of_text = dfa.byte_class[:_FIRST].astype(np.uint8).tobytes()
+    kept = bytes(sorted({*of_text}))
+    table = np.zeros((dfa.states, len(kept) + 1), dfa.table.dtype)  # the last column is that of the other bytes
+    table[:, :-1] = dfa.table.take([*kept], 1)
+    classes = of_text.translate(bytes.maketrans(kept, bytes(range(len(kept))))) + bytes((len(kept),)) * _DIGITS
+    return ByteDfa(table, np.frombuffer(classes, np.uint8), dfa.accepting, dfa.start)
 
 
 class Components(Protocol):
@@ -152,10 +156,11 @@ class Rtn(Generic[Name]):
     def number(self, name: Name | Node) -> int:
         """Of the component of a name: a new one, if nothing has called it."""
         with self._lock:
-            if name not in self._numbers:
-                self._numbers[name] = len(self._names)
+            number = self._numbers.get(name)
+            if number is None:
+                number = self._numbers[name] = len(self._names)
                 self._names.append(name)
-            return self._numbers[name]
+            return number
 
     def built(self, number: int, meter: WorkMeter) -> Component:
         """The component, built within limits if it is not there yet; its callees get numbers."""

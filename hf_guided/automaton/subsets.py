@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import core
 from .byte_dfa import NOTHING, ByteDfa, finished
-from .compiled_subsets import MOST_MEMBERS, compiled_table
+from .compiled_subsets import MOST_MEMBERS, compiled_automaton, compiled_table
 from .dominance import Dominance
 from .fragments import EXIT, FIRST, Edge, Fragment, Literal
 from .limits import EDGES, SUBSET_MEMBERS, WorkMeter
@@ -30,9 +30,13 @@ _SET_STEPS = 8  # of work for each set of states, however small it is
 
 def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
     """The automaton of all byte strings on a path from ``start`` to ``end``; for ``minimal`` see ``finished``."""
-    living = LivingNfa.of(nfa, start, end, meter)
-    loops = core.CORE if living.members <= MOST_MEMBERS else None
-    table = _Subsets(living, meter).table() if loops is None else compiled_table(loops, living, meter)
+    if core.CORE is None or nfa.members > MOST_MEMBERS:
+        table = _Subsets(LivingNfa.of(nfa, start, end, meter), meter).table()
+    elif minimal:
+        automaton = compiled_automaton(core.CORE, nfa, start, end, meter)
+        return NOTHING if automaton is None else ByteDfa(*automaton)
+    else:
+        table = compiled_table(core.CORE, nfa, start, end, meter)
     return NOTHING if table is None else finished(*table, 1, meter, minimal=minimal)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .byte_dfa import ByteDfa, finished, trimmed
+from . import core
+from .byte_dfa import NOTHING, ByteDfa, trimmed
+from .compiled_words import compiled_without_words
 from .limits import WorkMeter
 
 
-def without_words(whole: ByteDfa, words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
+def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> ByteDfa:
     """The minimal automaton of what is left.
 
     Args:
@@ -19,48 +22,50 @@ def without_words(whole: ByteDfa, words: Iterable[bytes], meter: WorkMeter) -> B
         words: those left out; others than its strings do no harm.
         meter: counts the work.
     """
+    if core.CORE is not None:
+        left = compiled_without_words(core.CORE, whole, words, meter)
+        return NOTHING if left is None else ByteDfa(*left)
     # A state for each prefix of a word, beside the state of the automaton there; the first is that of no byte.
-    beside, ends = [whole.start], [bool(whole.accepting[whole.start])]
-    after: dict[tuple[int, int], int] = {}
+    beside, left_out = [whole.start], list[int]()
+    after: dict[int, int] = {}  # from a state and a byte after it, 256 times the one plus the other
+    letters: dict[int, int] = {}  # each byte of a word gets a class of its own
+    rows: dict[int, list[int]] = {}
+    whole_class = whole.byte_class.tolist()
     for word in words:
         here = 0
         for byte in word:
-            there = after.get((here, byte))
+            there = after.get(here << 8 | byte)
             if there is None:
-                state = int(whole.table[beside[here], whole.byte_class[byte]])
-                if not state:
+                if (row := rows.get(beside[here])) is None:
+                    row = rows[beside[here]] = whole.table[beside[here]].tolist()
+                if not (state := row[whole_class[byte]]):
                     break
-                there = after[here, byte] = len(beside)
+                there = after[here << 8 | byte] = len(beside)
                 beside.append(state)
-                ends.append(bool(whole.accepting[state]))
+                letters.setdefault(byte, len(letters))
             here = there
         else:
-            ends[here] = False
+            left_out.append(here)
         meter.spend(1 + len(word))
-    # A class of its own for each byte of a word.
-    letters = {byte: number for number, byte in enumerate(dict.fromkeys(byte for _, byte in after))}
-    classes, byte_class = whole.table.shape[1], whole.byte_class.astype(np.int64)
+    states, classes = whole.table.shape
+    byte_class = whole.byte_class.astype(np.int64)
     columns = np.append(np.arange(classes), byte_class[[*letters]]) if letters else np.arange(classes)
     byte_class[[*letters]] = classes + np.arange(len(letters))
-    table = whole.table[:, columns].astype(np.int64)
-    table = np.concatenate((table, table[beside]))
-    meter.spend_cells(2 * table.size)
-    states = whole.states
-    for (here, byte), there in after.items():
-        table[states + here, classes + letters[byte]] = states + there
-    accepting = np.concatenate((whole.accepting, ends))
+    meter.spend_cells(2 * (states + len(beside)) * len(columns))
     used, byte_class = np.unique(byte_class, return_inverse=True)
-    table = table[:, used]
-    begun = table[states:]
-    if (begun == whole.start).any() and (((begun > 0) & (begun < states)).any(1) | accepting[states:]).all():
-        return finished(table, byte_class, accepting, states, meter)  # all states are reached, and reach the end
+    table = whole.table[:, columns[used]].astype(np.int32)
+    table = np.concatenate((table, table[beside]))
+    edges = np.array([*after], np.int64)
+    table[states + (edges >> 8), byte_class[edges & 255]] = np.arange(states + 1, len(table))
+    accepting = np.concatenate((whole.accepting, whole.accepting[beside]))
+    accepting[[states + prefix for prefix in left_out]] = False
     kept = _reached(table, states)
     number = np.zeros(len(table), np.int64)
     number[kept] = np.arange(len(kept))
     return trimmed(number[table[kept]], byte_class, accepting[kept], int(number[states]), meter)
 
 
-def _reached(table: NDArray[np.int64], start: int) -> NDArray[np.int64]:
+def _reached(table: NDArray[Any], start: int) -> NDArray[np.int64]:
     """The dead state, and those that the start leads to, in order."""
     reached = np.zeros(len(table), np.bool_)
     reached[0] = True

@@ -158,6 +158,8 @@ def concat(*parts: Node) -> Node:
 
 def alt(*branches: Node) -> Node:
     """Any of them."""
+    if len(branches) == 1:
+        return branches[0]
     flat: dict[Node, None] = {}
     single, empty = CharSet(), False
     single_branch: Node | None = None  # of the one Chars among the branches

@@ -36,6 +36,7 @@ _EXACT = 2**53  # it computes with doubles
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
 _LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
 _QUOTE = text('"')
+_as_json = json.JSONEncoder(ensure_ascii=False).encode  # ``json.dumps`` makes an encoder for each value
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +66,7 @@ def scalars(
 @lru_cache(maxsize=4096)
 def constant(value: Any, marks: tuple[str, ...] = ()) -> str:
     """The terminal of one string, number or the like, as `json` writes it, but for marks."""
-    return to_lark(constant_language(value, marks))
+    return to_lark(text(constant_text(value, marks)))
 
 
 def without(language: Node, marks: tuple[str, ...]) -> Node:
@@ -127,8 +128,12 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
     None for numbers that digits do not decide (see ``number_language``).
     """
     listed = listed_texts(clause, spelling, marks)
-    if listed is not None:
-        return alt(*map(text, listed))
+    return _unlisted(clause, spelling, marks) if listed is None else alt(*map(text, listed))
+
+
+@lru_cache(maxsize=4096)
+def _unlisted(clause: Clause, spelling: Spelling, marks: tuple[str, ...]) -> Node | None:
+    """As ``language_of``, of a clause that does not list its values."""
     if isinstance(clause, NumberClause):
         return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
     assert isinstance(clause, StringClause)
@@ -167,13 +172,13 @@ def listed_texts(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()
     if isinstance(clause, NumberClause) and clause.values is not None:
         return canonical_listed(clause) if spelling == "canonical" else listed_numbers(clause)
     if isinstance(clause, StringClause) and clause.values is not None:
-        return (_escaped(json.dumps(value, ensure_ascii=False), marks) for value in clause.values if clause.has(value))
+        return (constant_text(value, marks) for value in clause.values if clause.has(value))
     return None
 
 
-def constant_language(value: Any, marks: tuple[str, ...] = ()) -> Node:
+def constant_text(value: Any, marks: tuple[str, ...] = ()) -> str:
     """One string, number or the like, as `json` writes it, but for marks."""
-    return text(_escaped(json.dumps(value, ensure_ascii=False), marks))
+    return _escaped(_as_json(value), marks)
 
 
 def _escaped(listed: str, marks: tuple[str, ...]) -> str:

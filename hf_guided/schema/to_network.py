@@ -22,7 +22,7 @@ from .member_order import has_one_order
 from .normalize import Normalizer
 from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Mark, Register
-from .scalars import constant_language, language_of, quoted
+from .scalars import language_of, quoted
 from .shapes import ANY, Clause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders, children
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions
@@ -131,7 +131,7 @@ class RegisteredPositions(Positions):
     def names(self, track: Track) -> tuple[list[str], list[Node]]:
         """The names that are listed, and the languages of the texts of the others."""
         listed, languages = names_of(self.automaton(track))
-        return listed, [*map(name_text, languages)]
+        return listed, [*map(names_text, languages)]
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values; None where digits do not decide, and where a register counts."""
@@ -197,9 +197,9 @@ def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
 
 
-def name_text(name: str | Node) -> Node:
-    """How the name of a member is written."""
-    return constant_language(name) if isinstance(name, str) else quoted(json_spelling(name))
+def names_text(language: Node) -> Node:
+    """How the names of a language are written."""
+    return quoted(json_spelling(language))
 
 
 def long_string(clause: Clause) -> LongString | None:
@@ -225,7 +225,7 @@ class _Writer(CallingWriter):
 
     def lay(self, node: Node, start: int, end: int) -> None:
         # White space has many states: it is a component too, the same for all.
-        if self._style.is_flexible and node != EMPTY:
+        if self._style.is_flexible and node is not EMPTY:
             self._caller.call(node, start, end)
         else:
             super().lay(node, start, end)
@@ -266,9 +266,9 @@ class _RegisteredEntries(Entries):
         register = self._register
         if isinstance(register, DifferentNames) and register.high is not None and entry.name in register.required:
             self._caller.call(Mark.BEGIN_REQUIRED, start, begun)
-        named = self._caller.state()
         if isinstance(entry.name, str):
-            self._caller.add(name_text(entry.name), begun, named)
+            named = self._writer.name(entry.name, begun)
         else:
-            self._caller.call(name_text(entry.name), begun, named)
+            named = self._caller.state()
+            self._caller.call(names_text(entry.name), begun, named)
         self._writer.lay(self._layout.colon, self._marked(Mark.END, named), self.value(entry.value, end))

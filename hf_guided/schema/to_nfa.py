@@ -16,13 +16,13 @@ from typing import NamedTuple, Protocol
 
 from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import InvalidConstraint
-from ..regex import ANYTHING, Node, alt, concat, json_spelling
+from ..regex import ANYTHING, EMPTY, Node, alt, concat, json_spelling
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
 from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
 from .ranges import remainder_states, undecided_factors
-from .scalars import constant_language, language_of, listed_texts, numbers_without_undecided, quoted, without
+from .scalars import constant_text, language_of, listed_texts, numbers_without_undecided, quoted, without
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position, pointer_of
 
 MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
@@ -277,7 +277,8 @@ class NfaWriter:
                 self._builder.add_multiples(numbers, factors, start, slot.end)
             else:
                 languages += filter(None, [self.language(clause)])
-        self._builder.add(alt(*languages), start, slot.end)
+        if languages:
+            self._builder.add(alt(*languages), start, slot.end)
         layout = self.layout(None if slot.level is None else slot.level + 1)
         arrays = [_ANY_ITEMS] if content.any_array else content.arrays
         objects = [_ANY_MEMBERS] if content.any_object else content.objects
@@ -293,11 +294,18 @@ class NfaWriter:
         """The texts of a clause's values."""
         return language_of(clause, self._style.spelling, self._marks)
 
-    def name(self, name: str | Node) -> Node:
-        """How the name of a member is written."""
+    def name(self, name: str | Node, start: int) -> int:
+        """Write the name of a member, or any of a language; returns the state after it."""
+        end = self._builder.state()
         if isinstance(name, str):
-            return constant_language(name, self._marks)
-        return without(quoted(json_spelling(name)), self._marks)
+            self._builder.add_words((constant_text(name, self._marks).encode(),), start, end)
+        else:
+            self._builder.add(self.names(name), start, end)
+        return end
+
+    def names(self, language: Node) -> Node:
+        """How the names of a language are written."""
+        return without(quoted(json_spelling(language)), self._marks)
 
     def _pruned(self, automata: list[ContentAutomaton], depth: int | None) -> list[ContentAutomaton]:
         """Tracks without values that nest more deeply than they may."""
@@ -360,12 +368,17 @@ class Entries:
         self._before: dict[int, int] = {}
         self._spaces: dict[int, int] = {}
         self._todo: list[int] = []
+        self._last = concat(self._layout.last, self._closing)
         self._skips = [
             [*skips, *(edge.target for edge in edges if edge.low == 0)]
             for skips, edges in zip(automaton.skips, automaton.edges, strict=True)
         ]
-        self._ends = self._reaching(automaton.accepting)
-        self._going_on = self._reaching({state for state, edges in enumerate(automaton.edges) if edges})
+        skipped_from: list[list[int]] = [[] for _ in self._skips]
+        for state, targets in enumerate(self._skips):
+            for target in targets:
+                skipped_from[target].append(state)
+        self._ends = _reaching(automaton.accepting, skipped_from)
+        self._going_on = _reaching([state for state, edges in enumerate(automaton.edges) if edges], skipped_from)
 
     def build(self, opened: int) -> None:
         """Lay the entries and the closing bracket, from the state after the opening one."""
@@ -381,15 +394,6 @@ class Entries:
             for edge in self._automaton.edges[state]:
                 self._run(edge, before)
 
-    def _reaching(self, states: set[int]) -> set[int]:
-        """The states from which one of these is reached without an entry."""
-        reaching = set(states)
-        while more := {
-            s for s, targets in enumerate(self._skips) if s not in reaching and not reaching.isdisjoint(targets)
-        }:
-            reaching |= more
-        return reaching
-
     def _before_entry(self, state: int) -> int:
         known = self._before.get(state)
         if known is None:
@@ -403,7 +407,7 @@ class Entries:
         if known is None:
             known = self._after[state] = self._builder.state()
             if state in self._ends:
-                self._builder.add(concat(self._layout.last, self._closing), self.closed(known), self._end)
+                self._builder.add(self._last, self.closed(known), self._end)
             if state in self._going_on:
                 self._writer.lay(self._layout.comma, self.continued(known), self._before_entry(state))
         return known
@@ -418,6 +422,8 @@ class Entries:
 
     def _spaced(self, after: int) -> int:
         """The state before the white space that comes before this one."""
+        if self._layout.space is EMPTY:
+            return after
         known = self._spaces.get(after)
         if known is None:
             known = self._spaces[after] = self._builder.state()
@@ -456,8 +462,20 @@ class Entries:
             self._builder.epsilon(start, value)
             return
         # The colon on its own, for it is the same everywhere.
-        self._writer.lay(self._layout.colon, self._builder.regex(self._writer.name(entry.name), start), value)
+        self._writer.lay(self._layout.colon, self._writer.name(entry.name, start), value)
 
     def value(self, position: Position, end: int) -> int:
         """The state before a value inside."""
         return self._writer.value(ValueSlot(position, end, self._inside.depth, self._inside.level))
+
+
+def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:
+    """The states from which one of these is reached without an entry."""
+    todo = list(states)
+    reaching = set(todo)
+    while todo:
+        for source in skipped_from[todo.pop()]:
+            if source not in reaching:
+                reaching.add(source)
+                todo.append(source)
+    return reaching

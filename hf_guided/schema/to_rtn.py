@@ -83,10 +83,13 @@ class Positions:
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
             return Inside(position, level, self._name)
-        languages = [self.language(clause) for clause in content.scalars]
-        if None in languages:
-            return Inside(position, level, self._name)
-        return alt(*(node for node in languages if node is not None))
+        languages: list[Node] = []
+        for clause in content.scalars:
+            language = self.language(clause)
+            if language is None:
+                return Inside(position, level, self._name)
+            languages.append(language)
+        return alt(*languages)
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""
@@ -160,11 +163,11 @@ class _Tolerant(CallingWriter):
         """As any engine spells it."""
         return self._positions.language(clause)
 
-    def name(self, name: str | Node) -> Node:
+    def names(self, language: Node) -> Node:
         """Engines differ in how a name that is not declared may be spelled."""
-        if isinstance(name, str) or self._style.is_canonical:
-            return super().name(name)
-        return without(_ANY_STRING if name == ANYTHING else quoted(json_spellings(name)), self._marks)
+        if self._style.is_canonical:
+            return super().names(language)
+        return without(_ANY_STRING if language == ANYTHING else quoted(json_spellings(language)), self._marks)
 
 
 def _tolerant(clause: Clause) -> Node | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +41,7 @@ WORKLOADS = [
     "(\\w{2,20}|\\d{3,30}){1,3}",
     "(one|two|three|four|five|six|seven|eight|nine){2,9}",
     "((x{0,3}y{0,3}){0,4}|z){0,6}",
+    "(?!(?:ab|abc|b\u00e9)\\Z)[a-z\u00e9]*",  # all but some words
 ]
 LIMITS = CompileLimits(max_work=200_000, max_states=2_000)
 patterns = st.one_of(plain_patterns, edge_patterns, counted.map(lambda made: made.pattern))
@@ -69,21 +69,33 @@ def listed(made: Table | ByteDfa | None) -> list[Any] | None:
     return [[array.dtype.str, array.shape, array.tolist()] for array in arrays] + [getattr(made, "start", 1)]
 
 
-def check_subsets(compiled: Core, living: LivingNfa, limits: CompileLimits) -> None:
-    theirs, their_error, their_work = outcome(lambda meter: subsets._Subsets(living, meter).table(), limits)
-    ours, our_error, our_work = outcome(lambda meter: compiled_table(compiled, living, meter), limits)
+def python_table(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Table | None:
+    return subsets._Subsets(LivingNfa.of(nfa, start, end, meter), meter).table()
+
+
+def check_subsets(compiled: Core, nfa: Nfa, start: int, end: int, limits: CompileLimits) -> None:
+    """Also the automaton that the loops make of the table at once."""
+    theirs, their_error, their_work = outcome(lambda meter: python_table(nfa, start, end, meter), limits)
+    ours, our_error, our_work = outcome(lambda meter: compiled_table(compiled, nfa, start, end, meter), limits)
     assert (our_error, our_work) == (their_error, their_work)
     assert listed(ours) == listed(theirs)
+    made = []
+    for loops in (None, compiled):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(core, "CORE", loops)
+            dfa, error, work = outcome(lambda meter: subsets.determinize(nfa, start, end, meter), limits)
+            made.append((listed(dfa), error, work))
+    assert made[0] == made[1]
 
 
 @few
 @given(patterns, st.sampled_from([LIMITS, CompileLimits(max_work=3_000), CompileLimits(max_states=40)]))
 def test_every_table_of_a_pattern_is_the_same(compiled, pattern, limits):
     """Every automaton on the way to that of the pattern, with limits that some examples reach."""
-    found: list[LivingNfa] = []
+    found: list[tuple[Nfa, int, int]] = []
 
     def noted(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
-        found.append(LivingNfa.of(nfa, start, end, WorkMeter()))
+        found.append((nfa, start, end))
         return subsets.determinize(nfa, start, end, meter, minimal=minimal)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -91,8 +103,8 @@ def test_every_table_of_a_pattern_is_the_same(compiled, pattern, limits):
         patch.setattr(nfa, "determinize", noted)
         outcome(lambda meter: regex_dfa(parse_fullmatch(pattern), meter), LIMITS)
     assert found
-    for living in found:
-        check_subsets(compiled, living, limits)
+    for noted_nfa, start, end in found:
+        check_subsets(compiled, noted_nfa, start, end, limits)
 
 
 def pieces() -> Iterator[Fragment | Literal]:
@@ -111,8 +123,7 @@ def test_tables_of_any_network_of_pieces_are_the_same(compiled, data):
     state = st.integers(0, states - 1)
     between = data.draw(st.lists(st.tuples(state, st.sampled_from(list(pieces())), state), max_size=12))
     skips = data.draw(st.lists(st.tuples(state, state), max_size=6))
-    living = LivingNfa.of(Nfa(states, between, skips, []), 0, states - 1, WorkMeter())
-    check_subsets(compiled, living, LIMITS)
+    check_subsets(compiled, Nfa(states, between, skips, []), 0, states - 1, LIMITS)
 
 
 @given(st.integers(0, 2**32), st.integers(2, 60), st.integers(1, 9), st.booleans())
@@ -147,29 +158,27 @@ def test_work_and_limits_do_not_depend_on_the_compiled_loops(compiled, pattern, 
     assert works[0] == works[1] and works[0][2]
 
 
-def living_of(pattern: str) -> LivingNfa:
+def nfa_of(pattern: str) -> tuple[Nfa, int, int]:
     builder = nfa.NfaBuilder(WorkMeter())
     start, end = builder.state(), builder.state()
     builder.add(parse_fullmatch(pattern), start, end)
-    return LivingNfa.of(
-        Nfa(builder._states, builder._pieces, builder._skips, builder._repetitions), start, end, WorkMeter()
-    )
+    return Nfa(builder._states, builder._pieces, builder._skips, builder._repetitions), start, end
 
 
 @pytest.mark.parametrize("pattern", ["[^a]", "(\\w{2,3}|\\d{3,4}x){1,3}", "(?:[a-c]{0,3}x){0,4}"])
 def test_where_two_limits_are_near_the_same_one_is_reported(compiled, pattern):
-    living = living_of(pattern)
+    made = nfa_of(pattern)
     for max_states in range(1, 40, 3):
         for max_work in range(1, 400, 7):
-            check_subsets(compiled, living, CompileLimits(max_work=max_work, max_states=max_states))
+            check_subsets(compiled, *made, CompileLimits(max_work=max_work, max_states=max_states))
 
 
 def test_a_limit_ends_the_loops_at_the_same_step(compiled):
-    living = living_of("(((a?b?){0,40}c?){0,40}d?){0,40}")
+    made = nfa_of("(((a?b?){0,40}c?){0,40}d?){0,40}")
     works = []
     for make in (
-        lambda meter: subsets._Subsets(living, meter).table(),
-        lambda meter: compiled_table(compiled, living, meter),
+        lambda meter: python_table(*made, meter),
+        lambda meter: compiled_table(compiled, *made, meter),
     ):
         meter = WorkMeter(CompileLimits(max_work=20_000))
         with pytest.raises(CompileLimitExceeded):
@@ -182,20 +191,21 @@ def test_numbers_too_large_for_the_loops_are_left_to_python(compiled, monkeypatc
     """A piece of a thousand states a million times; the end of the NFA has the largest numbers."""
     huge = Literal(b"a" * 1_000_000)
     between = [(0, huge, 1)] * 2_200 + [(2, Literal(b"xy"), 1), (2, Literal(b"xyz"), 1)]
-    assert LivingNfa.of(Nfa(3, between, [], []), 2, 1, WorkMeter()).members > MOST_MEMBERS
+    assert Nfa(3, between, [], []).members > MOST_MEMBERS
     monkeypatch.setattr(core, "CORE", compiled)
     dfa = subsets.determinize(Nfa(3, between, [], []), 2, 1, WorkMeter())
     assert dfa.accepts(b"xy") and dfa.accepts(b"xyz") and not dfa.accepts(b"x")
 
 
-def test_integers_of_other_platforms_are_widened(compiled):
-    living = living_of("(a?b{2,9}c|[a-d]{3,12}){1,9}")
-    short = {name: getattr(living, name).astype(np.int32) for name in ("firsts", "starts", "skips", "skip_starts")}
-    assert living.copies is not None
-    copies = living.copies._replace(
-        state_index=living.copies.state_index.astype(np.int32), piece_index=living.copies.piece_index.astype(np.int32)
+def test_integers_of_other_platforms_are_widened(compiled, monkeypatch):
+    made = nfa_of("(a?b{2,9}c|[a-d]{3,12}){1,9}")
+    copies = made[0].copies(WorkMeter())
+    assert copies is not None
+    short = copies._replace(
+        state_index=copies.state_index.astype(np.int32), piece_index=copies.piece_index.astype(np.int32)
     )
-    check_subsets(compiled, replace(living, copies=copies, **short), LIMITS)
+    monkeypatch.setattr(Nfa, "copies", lambda self, meter: short)
+    check_subsets(compiled, *made, LIMITS)
 
 
 class Clock(WorkMeter):
@@ -209,7 +219,7 @@ def test_minimizing_looks_at_the_clock(compiled):
     states = np.arange(20_000, dtype=np.int32)
     table = np.repeat(np.append(0, np.append(states[2:], 0))[:, None], 256, 1)
     with pytest.raises(KeyboardInterrupt):
-        compiled_minimal(compiled, table, states == states[-1], 1, Clock())
+        compiled_minimal(compiled, table, np.arange(256), states == states[-1], 1, Clock())
 
 
 def test_loops_that_count_no_work_look_at_the_clock(compiled):
@@ -219,10 +229,9 @@ def test_loops_that_count_no_work_look_at_the_clock(compiled):
     assert endings is not None
     between = [(0, endings, 1)] * many + [(2 + i, Literal(b"a%d" % i), 2 + many) for i in range(many)]
     skips = [(1, 2 + i) for i in range(many)]
-    living = LivingNfa.of(Nfa(many + 3, between, skips, []), 0, many + 2, WorkMeter())
     clock = Clock()
     with pytest.raises(KeyboardInterrupt):
-        compiled_table(compiled, living, clock)
+        compiled_table(compiled, Nfa(many + 3, between, skips, []), 0, many + 2, clock)
     assert not clock.work  # the loops themselves have looked
 
 
@@ -234,15 +243,17 @@ def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly(compiled):
     table[-256:] = 0
     table[np.arange(states - 256, states - 1), np.arange(255)] = states - 1
     began = time.thread_time()
-    columns, which, _, _ = compiled_minimal(compiled, table, np.arange(states) == states - 1, 1, WorkMeter())
+    accepting = np.arange(states) == states - 1
+    made = compiled_minimal(compiled, table, np.arange(256), accepting, 1, WorkMeter())
     assert time.thread_time() - began < 2
-    assert len(np.unique(which)) == columns.shape[1] == 256
+    assert len(np.unique(made.byte_class)) == made.table.shape[1] == 256
 
 
 def test_work_does_not_depend_on_the_order_of_members():
     """Members in two pieces of one kind: what is found out for some of them saves work for the others."""
     rows = [[0, 0], [0, 0], [0, 4], [1, 5], [0, 6], [0, 7], [0, 1], [0, 1]]
-    piece = Fragment(np.array(rows), np.array([0, 98, 256]), np.array([2, 3]), frozenset(), nullable=False)
+    is_end = np.zeros(len(rows), np.uint8)
+    piece = Fragment(np.array(rows), np.array([0, 98, 256]), np.array([2, 3]), is_end, nullable=False)
     one_each, no_ranks = np.arange(2), np.zeros((2, 1), np.int32)
     works = []
     for members in ([2, 3, 10, 11], [10, 11, 2, 3]):

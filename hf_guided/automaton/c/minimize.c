@@ -10,6 +10,7 @@
 
 #include "hash.h"
 #include "public.h"
+#include "tables.h"
 
 /* States of one block that lead to the same blocks. */
 typedef struct {
@@ -17,10 +18,19 @@ typedef struct {
     int32_t block, first, count, to; /* `first` is one of them; they move to block `to`, -1 if they stay */
 } Group;
 
+/* Columns side by side of one row that lead to one state; the next run begins where it ends. */
+typedef struct {
+    int32_t end, to;
+} Run;
+
 typedef struct {
     const int32_t *table;
     int32_t states, blocks, dirty_count, moved_count;
     int64_t classes;
+    Run *runs;                                      /* of all rows: most rows have few, whatever the classes */
+    int64_t *run_begin, run_room;                   /* of each state; of all */
+    uint64_t *weight_before;                        /* of each column, random: the sum of those before it */
+    uint64_t *hash_of;                              /* of each state, the same for all of a block */
     int32_t *block_of, *moves_to;                   /* of each state */
     int32_t *head, *size, *largest, *dirty_in;      /* of each block */
     int32_t *next, *previous;                       /* states of one block, a list */
@@ -29,11 +39,6 @@ typedef struct {
     uint8_t *is_dirty;
     Group *groups;
 } Blocks;
-
-static uint64_t with_next(uint64_t hash, int32_t number)
-{
-    return ((hash ^ (uint32_t)number) * UINT64_C(0x9e3779b97f4a7c15)) ^ (hash >> 29);
-}
 
 static int is_alike(const Blocks *b, int32_t one, int32_t other)
 {
@@ -56,10 +61,12 @@ static int32_t group(Blocks *b)
     memset(b->buckets, 0xff, (size_t)room * sizeof *b->buckets);
     for (int32_t i = 0; i < b->dirty_count; i++) {
         const int32_t state = b->dirty[i];
-        const int32_t *row = b->table + b->classes * state;
-        uint64_t hash = mixed((uint64_t)b->block_of[state] + 1);
-        for (int64_t j = 0; j < b->classes; j++)
-            hash = with_next(hash, b->block_of[row[j]]);
+        uint64_t hash = b->hash_of[state], before = 0;
+        for (int64_t at = b->run_begin[state]; at < b->run_begin[state + 1]; at++) {
+            const Run run = b->runs[at]; /* the sum is the same however runs to one block are split */
+            hash += b->hash_of[run.to] * (b->weight_before[run.end] - before);
+            before = b->weight_before[run.end];
+        }
         uint64_t at = mixed(hash) & (uint64_t)(room - 1);
         int32_t found;
         while ((found = b->buckets[at]) >= 0 &&
@@ -113,6 +120,7 @@ static void choose(Blocks *b, int32_t groups)
 static void enter_block(Blocks *b, int32_t state, int32_t block)
 {
     b->block_of[state] = block;
+    b->hash_of[state] = mixed((uint64_t)block + 1);
     b->previous[state] = -1;
     b->next[state] = b->head[block];
     if (b->head[block] >= 0)
@@ -133,11 +141,26 @@ static void leave_block(Blocks *b, int32_t state)
     b->size[block]--;
 }
 
+/* A state alone in its block stays there. */
+static void drop_lone(Blocks *b)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < b->dirty_count; i++) {
+        const int32_t state = b->dirty[i];
+        if (b->size[b->block_of[state]] > 1)
+            b->dirty[kept++] = state;
+        else
+            b->is_dirty[state] = 0;
+    }
+    b->dirty_count = kept;
+}
+
 /* One round; afterwards the states that lead to one that moved are dirty. */
 static void split(Blocks *b)
 {
     const int32_t blocks = b->blocks;
     b->moved_count = 0;
+    drop_lone(b);
     choose(b, group(b));
     for (int32_t i = 0; i < b->dirty_count; i++)
         b->is_dirty[b->dirty[i]] = 0;
@@ -174,37 +197,73 @@ static int is_split(Blocks *b, Look look)
     return 1;
 }
 
-/* Finds the states that lead to each but state 0, once each. */
-static void find_before(Blocks *b, int32_t *last)
+/* 0 if there is no memory. */
+static int find_runs(Blocks *b)
 {
-    for (int round = 0; round < 2; round++) { /* count, then write */
-        for (int32_t state = 0; state < b->states; state++)
-            last[state] = -1;
-        for (int32_t source = 0; source < b->states; source++) {
-            const int32_t *row = b->table + b->classes * source;
-            for (int64_t i = 0; i < b->classes; i++) {
-                if (!row[i] || last[row[i]] == source)
-                    continue;
-                last[row[i]] = source;
-                if (round)
-                    b->before[b->before_begin[row[i]]++] = source;
-                else
-                    b->before_begin[row[i] + 1]++;
-            }
+    int64_t used = 0;
+    for (int32_t state = 0; state < b->states; state++) {
+        const int32_t *row = b->table + b->classes * state;
+        if (used + b->classes > b->run_room) {
+            b->run_room = 2 * b->run_room + b->classes;
+            Run *larger = realloc(b->runs, (size_t)b->run_room * sizeof *larger);
+            if (!larger)
+                return 0;
+            b->runs = larger;
         }
-        for (int32_t state = 0; !round && state < b->states; state++)
-            b->before_begin[state + 1] += b->before_begin[state];
+        b->run_begin[state] = used;
+        for (int64_t i = 1; i < b->classes; i++)
+            if (row[i] != row[i - 1])
+                b->runs[used++] = (Run){(int32_t)i, row[i - 1]};
+        b->runs[used++] = (Run){(int32_t)b->classes, row[b->classes - 1]};
     }
-    memmove(b->before_begin + 1, b->before_begin, (size_t)b->states * sizeof *b->before_begin);
-    b->before_begin[0] = 0;
+    b->run_begin[b->states] = used;
+    return 1;
 }
 
-static int64_t count_moves(const int32_t *table, int64_t cells)
+/* Finds the states that lead to each, once for each run. */
+static void find_before(Blocks *b)
 {
-    int64_t moves = 0;
-    for (int64_t i = 0; i < cells; i++)
-        moves += table[i] != 0;
-    return moves;
+    int64_t *begin = b->before_begin;
+    for (int64_t run = 0; run < b->run_begin[b->states]; run++)
+        begin[b->runs[run].to + 1]++;
+    for (int32_t state = 0; state < b->states; state++)
+        begin[state + 1] += begin[state];
+    for (int32_t source = 0; source < b->states; source++)
+        for (int64_t run = b->run_begin[source]; run < b->run_begin[source + 1]; run++)
+            b->before[begin[b->runs[run].to]++] = source;
+    memmove(begin + 1, begin, (size_t)b->states * sizeof *begin);
+    begin[0] = 0;
+}
+
+/* Puts states as far from the end as others into one block: then long texts, a state for each byte, take few rounds. */
+static void begin_blocks(Blocks *b, const uint8_t *accepting)
+{
+    int32_t *queue = b->moved, queued = 0, *distance = b->moves_to;
+    b->head[0] = b->head[1] = -1; /* the dead state, and those that reach no end */
+    b->size[0] = b->size[1] = 0;
+    b->blocks = 2;
+    for (int32_t state = 0; state < b->states; state++) {
+        distance[state] = !state ? 0 : accepting[state] ? 2 : 1;
+        if (distance[state] == 2)
+            queue[queued++] = state;
+    }
+    for (int32_t i = 0; i < queued; i++) {
+        const int32_t next = distance[queue[i]] + 1;
+        for (int64_t at = b->before_begin[queue[i]]; at < b->before_begin[queue[i] + 1]; at++) {
+            const int32_t source = b->before[at];
+            if (distance[source] != 1)
+                continue;
+            distance[source] = next;
+            queue[queued++] = source;
+        }
+    }
+    for (int32_t state = 0; state < b->states; state++) {
+        for (; b->blocks <= distance[state]; b->blocks++)
+            b->head[b->blocks] = -1, b->size[b->blocks] = 0;
+        enter_block(b, state, distance[state]);
+        b->is_dirty[state] = 1;
+        b->dirty[b->dirty_count++] = state;
+    }
 }
 
 static int begin(Blocks *b, const uint8_t *accepting)
@@ -220,20 +279,22 @@ static int begin(Blocks *b, const uint8_t *accepting)
             return 0;
     b->buckets = malloc(room * sizeof *b->buckets);
     b->before_begin = calloc(states + 1, sizeof *b->before_begin);
-    b->before = malloc((size_t)(count_moves(b->table, b->states * b->classes) + 1) * sizeof *b->before);
     b->is_dirty = malloc(states);
     b->groups = malloc(states * sizeof *b->groups);
-    if (!b->buckets || !b->before_begin || !b->before || !b->is_dirty || !b->groups)
+    b->run_begin = malloc((states + 1) * sizeof *b->run_begin);
+    b->hash_of = malloc(states * sizeof *b->hash_of);
+    b->weight_before = malloc(((size_t)b->classes + 1) * sizeof *b->weight_before);
+    if (!b->buckets || !b->before_begin || !b->is_dirty || !b->groups || !b->run_begin || !b->hash_of ||
+        !b->weight_before)
         return 0;
-    find_before(b, b->moved);
-    b->head[0] = b->head[1] = b->head[2] = -1;
-    b->size[0] = b->size[1] = b->size[2] = 0;
-    b->blocks = 3; /* dead, others, accepting */
-    for (int32_t state = 0; state < b->states; state++) {
-        enter_block(b, state, !state ? 0 : accepting[state] ? 2 : 1);
-        b->is_dirty[state] = 1;
-        b->dirty[b->dirty_count++] = state;
-    }
+    b->weight_before[0] = 0;
+    for (int64_t i = 0; i < b->classes; i++)
+        b->weight_before[i + 1] = b->weight_before[i] + mixed((uint64_t)i + 1);
+    if (!find_runs(b) ||
+        !(b->before = malloc((size_t)b->run_begin[states] * sizeof *b->before)))
+        return 0;
+    find_before(b);
+    begin_blocks(b, accepting);
     return 1;
 }
 
@@ -243,91 +304,155 @@ static void end(Blocks *b)
                          b->before, b->dirty, b->moved, b->group_of, b->buckets};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
+    free(b->runs);
+    free(b->run_begin);
+    free(b->weight_before);
+    free(b->hash_of);
     free(b->before_begin);
     free(b->is_dirty);
     free(b->groups);
 }
 
-/* The minimal automaton; states keep their order, and each is numbered when its first one comes.
+/* Numbers the states that are left: each when its first one comes.
  *
- * table      (states, classes) where each class of bytes leads; state 0 is dead
- * accepting  (states)
- * number     (states) written: the number of each state in the result; one of each number stands first
- * kept       (states) written: a state of each number
+ * number  (states) written: the number of each state
+ * kept    (states) written: the first state of each number
  *
- * Returns how many states are left; -1 if there is no memory, -2 if `look` stopped it.
+ * Returns how many there are; -1 if there is no memory, -2 if `look` stopped it.
  */
-PUBLIC int64_t hf_guided_minimize(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
-                                  int32_t *number, int32_t *kept, Look look)
+static int64_t number_states(Blocks *b, const uint8_t *accepting, int32_t *number, int32_t *kept, Look look)
 {
-    Blocks b;
-    int64_t left = -1;
-    memset(&b, 0, sizeof b);
-    b.table = table;
-    b.states = (int32_t)states;
-    b.classes = classes;
-    if (begin(&b, accepting)) {
-        left = is_split(&b, look) ? 0 : -2;
-    }
-    if (!left) {
-        int32_t *number_of = b.largest; /* of each block */
-        for (int32_t block = 0; block < b.blocks; block++)
-            number_of[block] = -1;
-        for (int32_t state = 0; state < b.states; state++) {
-            int32_t *mine = number_of + b.block_of[state];
-            if (*mine < 0) {
-                *mine = (int32_t)left;
-                kept[left++] = state;
-            }
-            number[state] = *mine;
+    int64_t left = begin(b, accepting) ? 0 : -1;
+    if (!left && !is_split(b, look))
+        left = -2;
+    if (left)
+        return left;
+    int32_t *number_of = b->largest; /* of each block */
+    for (int32_t block = 0; block < b->blocks; block++)
+        number_of[block] = -1;
+    for (int32_t state = 0; state < b->states; state++) {
+        int32_t *mine = number_of + b->block_of[state];
+        if (*mine < 0) {
+            *mine = (int32_t)left;
+            kept[left++] = state;
         }
+        number[state] = *mine;
     }
-    end(&b);
     return left;
 }
 
-static int is_column(const int32_t *table, int64_t classes, const int32_t *number, const int32_t *kept, int64_t left,
-                     int64_t one, int64_t other)
+struct Minimal {
+    int32_t *table;  /* (states, classes), of each row only the columns */
+    int32_t *column; /* (classes) which of the columns each class has */
+    uint8_t *accepting, byte_class[256];
+    int64_t states, classes, columns;
+};
+
+static int is_column(const Minimal *m, int64_t one, int64_t other)
 {
-    for (int64_t state = 0; state < left; state++) {
-        const int32_t *row = table + classes * kept[state];
-        if (number[row[one]] != number[row[other]])
+    for (int64_t at = 0; at < m->states * m->classes; at += m->classes)
+        if (m->table[at + one] != m->table[at + other])
             return 0;
-    }
     return 1;
 }
 
-/* The columns of a table that are different, and the table with those alone.
+/* Finds the columns that are different, and leaves those alone.
  *
- * table    (states, classes); `number` (states) is the number of each state in the result, `kept` (left) a state of each
- * merged   (left, classes) written; only the first columns of each row, as many as there are different ones
- * column   (classes) written: which of the columns each one is
- * chosen   (classes) written: for each column in the result the first like it, as many as there are
- * hash     (classes) written, of each column
- *
- * Returns how many columns there are.
+ * chosen  (classes) scratch: for each column that is left the first class that has it
+ * hash    (classes) scratch, zeros: of the column of each class
  */
-PUBLIC int64_t hf_guided_merge_columns(const int32_t *table, int64_t classes, const int32_t *number,
-                                       const int32_t *kept, int64_t left, int32_t *merged, int64_t *column,
-                                       int64_t *chosen, uint64_t *hash)
+static void merge_columns(Minimal *m, int64_t *chosen, uint64_t *hash)
 {
-    int64_t columns = 0;
-    memset(hash, 0, (size_t)classes * sizeof *hash);
-    for (int64_t state = 0; state < left; state++)
-        for (int64_t i = 0; i < classes; i++)
-            hash[i] = with_next(hash[i], number[table[classes * kept[state] + i]]);
-    for (int64_t i = 0; i < classes; i++) {
-        column[i] = -1;
-        for (int64_t j = 0; j < columns && column[i] < 0; j++)
-            if (hash[i] == hash[chosen[j]] && is_column(table, classes, number, kept, left, i, chosen[j]))
-                column[i] = j;
-        if (column[i] >= 0)
-            continue;
-        chosen[columns] = i;
-        column[i] = columns++;
+    for (int64_t state = 0; state < m->states; state++) {
+        const uint64_t weight = mixed((uint64_t)state + 1);
+        for (int64_t i = 0; i < m->classes; i++)
+            hash[i] += weight * (uint32_t)m->table[m->classes * state + i];
     }
-    for (int64_t state = 0; state < left; state++)
-        for (int64_t j = 0; j < columns; j++)
-            merged[classes * state + j] = number[table[classes * kept[state] + chosen[j]]];
-    return columns;
+    for (int64_t i = 0; i < m->classes; i++) {
+        m->column[i] = -1;
+        for (int64_t j = 0; j < m->columns && m->column[i] < 0; j++)
+            if (hash[i] == hash[chosen[j]] && is_column(m, i, chosen[j]))
+                m->column[i] = (int32_t)j;
+        if (m->column[i] >= 0)
+            continue;
+        chosen[m->columns] = i;
+        m->column[i] = (int32_t)m->columns++;
+    }
+    for (int64_t state = 0; state < m->states; state++)
+        for (int64_t j = 0; j < m->columns; j++) /* no column moves to the right */
+            m->table[m->classes * state + j] = m->table[m->classes * state + chosen[j]];
+}
+
+PUBLIC void hf_guided_minimal_end(Minimal *m)
+{
+    free(m->table);
+    free(m->column);
+    free(m->accepting);
+    free(m);
+}
+
+Minimal *minimal_of(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
+                    const uint8_t *byte_class, int64_t start, Look look, int64_t *counts)
+{
+    Blocks b = {.table = table, .states = (int32_t)states, .classes = classes};
+    Minimal *m = calloc(1, sizeof *m);
+    int32_t *number = malloc(2 * (size_t)states * sizeof *number), *kept = number + states;
+    uint64_t *hash = calloc(2 * (size_t)classes, sizeof *hash);
+    counts[0] = m && number && hash ? number_states(&b, accepting, number, kept, look) : -1;
+    end(&b);
+    if (counts[0] > 0) {
+        m->states = counts[0];
+        m->classes = classes;
+        m->table = malloc((size_t)(m->states * classes) * sizeof *m->table);
+        m->column = malloc((size_t)classes * sizeof *m->column);
+        m->accepting = malloc((size_t)m->states);
+        if (!m->table || !m->column || !m->accepting)
+            counts[0] = -1;
+    }
+    if (counts[0] > 0) {
+        for (int64_t state = 0; state < m->states; state++) {
+            m->accepting[state] = accepting[kept[state]];
+            for (int64_t i = 0; i < classes; i++)
+                m->table[classes * state + i] = number[table[classes * kept[state] + i]];
+        }
+        merge_columns(m, (int64_t *)hash + classes, hash);
+        for (int byte = 0; byte < 256; byte++)
+            m->byte_class[byte] = (uint8_t)m->column[byte_class[byte]];
+        counts[1] = m->columns;
+        counts[2] = number[start];
+    } else if (m) {
+        hf_guided_minimal_end(m);
+        m = NULL;
+    }
+    free(number);
+    free(hash);
+    return m;
+}
+
+/* As `minimal_of`, for Python. */
+PUBLIC Minimal *hf_guided_minimal_begin(const int32_t *table, int64_t states, int64_t classes,
+                                        const uint8_t *accepting, const uint8_t *byte_class, int64_t start, Look look,
+                                        int64_t *counts)
+{
+    return minimal_of(table, states, classes, accepting, byte_class, start, look, counts);
+}
+
+/* Writes it.
+ *
+ * narrow, wide  (states, columns) the table: one of the two, the other is null
+ * accepting     (states)
+ * byte_class    (256) the column of each byte
+ */
+PUBLIC void hf_guided_minimal_write(const Minimal *m, uint16_t *narrow, uint32_t *wide, uint8_t *accepting,
+                                    uint8_t *byte_class)
+{
+    for (int64_t state = 0; state < m->states; state++) {
+        const int32_t *row = m->table + m->classes * state;
+        for (int64_t j = 0; narrow && j < m->columns; j++)
+            narrow[m->columns * state + j] = (uint16_t)row[j];
+        for (int64_t j = 0; wide && j < m->columns; j++)
+            wide[m->columns * state + j] = (uint32_t)row[j];
+    }
+    memcpy(accepting, m->accepting, (size_t)m->states);
+    memcpy(byte_class, m->byte_class, sizeof m->byte_class);
 }

@@ -3,7 +3,7 @@
  * subsets.py explains the construction, dominance.py and inclusion.py what is left out of the sets; here is only what
  * differs. compiled_subsets.py calls these functions:
  *
- *     begin ──► run ──► measure ──► write ──► end
+ *     begin ──► write, or minimal ──► end
  *
  * A limit ends the construction at the same step of work as in subsets.py, and `look` ends it between two steps.
  * A set is an ascending array of members, stored once; a map finds its number. Nothing here is shared by two handles,
@@ -16,6 +16,7 @@
 
 #include "hash.h"
 #include "public.h"
+#include "tables.h"
 
 enum { EXIT = 1, FIRST = 2 };                                      /* fragments.py */
 enum { SET_STEPS = 8, EDGES = 8, CELLS = 64, SUBSET_MEMBERS = 64 }; /* limits.py, subsets.py */
@@ -34,19 +35,16 @@ typedef struct {
     const uint8_t *data; /* (states - 1) of a Literal */
 } Fragment;
 
-/* As compiled_subsets.py lays it out: (pieces) each, sorted by their source. */
+/* As compiled_subsets.py lays it out. */
 typedef struct {
     const Fragment *fragments;
-    const int32_t *fragment_of, *target;
-    const int64_t *first;  /* of its members */
-    const int64_t *starts; /* (outer + 1) the first piece of each source */
-    const int64_t *skip_starts, *skips;
-    int64_t outer, pieces, fragment_count, start, end;
+    const int32_t *fragment_of, *source, *target; /* (pieces) */
+    const int32_t *skips;                         /* (skip_count, 2) source and target */
+    int64_t outer, pieces, skip_count, fragment_count, start, end;
     /* What dominance.py says; levels is -1 where there is nothing to say. */
     int64_t levels;
     const int64_t *state_index, *piece_index; /* (outer), (pieces) */
     const int32_t *state_ranks, *piece_ranks; /* (outer, levels), (pieces, levels) */
-    const int32_t *fragment_at;               /* the fragment of each number in piece_index */
     int64_t max_states, max_work;
     Look look;
 } Nfa;
@@ -66,6 +64,13 @@ typedef struct {
     uint64_t *items;
     int64_t room, used;
 } Words;
+
+/* As `LivingNfa`, but with the pieces' numbers instead of what they are. */
+typedef struct {
+    Ints pieces, starts;     /* those of one source side by side; (outer + 1) where they begin */
+    Ints skips, skip_starts; /* their targets, likewise */
+    Ints firsts;             /* of the members inside each of the pieces */
+} Living;
 
 typedef struct {
     uint64_t first_bytes[4], end_bytes[4]; /* sets of bytes */
@@ -91,6 +96,7 @@ typedef struct {
 
 typedef struct {
     Nfa nfa;
+    Living living;
     jmp_buf ended;
     int status; /* that it ended with */
     int64_t work, members, since_look;
@@ -111,6 +117,9 @@ typedef struct {
     int64_t todo_room, todo_used;
     Row *rows;
     int64_t row_room, row_used;
+    /* the table */
+    uint8_t byte_class[256];
+    int64_t columns;
     /* scratch, each for one function */
     Words edges;
     Ints targets, united, reached, stack, inside, borders, seen_inside, swept, follow_pair, follow_before;
@@ -185,6 +194,14 @@ static void *zeroed(Subsets *s, int64_t count, size_t each)
     if (!data)
         end_with(s, NO_MEMORY);
     return data;
+}
+
+static int32_t *filled(Subsets *s, Ints *list, int64_t count, int32_t value)
+{
+    list->items = grown(s, list->items, &list->room, count + 1, sizeof *list->items);
+    for (int64_t i = 0; i < count; i++)
+        list->items[i] = value;
+    return list->items;
 }
 
 /* The place of a key's value, which is `fresh` if the key is new. Valid until the next key. */
@@ -272,6 +289,84 @@ static int64_t sorted_once(int32_t *items, int64_t count)
     return kept;
 }
 
+/* -- the living part */
+
+/* Sorts the numbers of moves by a state of each; those with the same one stay in order.
+ *
+ * states  of the moves, each `stride` entries after the one before
+ * begins  (outer + 1) written: where those of each state begin
+ */
+static void sort_moves(Subsets *s, const int32_t *states, int64_t stride, int64_t count, Ints *moves, Ints *begins)
+{
+    filled(s, moves, count, 0);
+    moves->used = count;
+    int32_t *begin = filled(s, begins, s->nfa.outer + 1, 0);
+    for (int64_t i = 0; i < count; i++)
+        begin[states[stride * i] + 1]++;
+    for (int64_t state = 0; state < s->nfa.outer; state++)
+        begin[state + 1] += begin[state];
+    for (int64_t i = count; i--;) /* from the last one on: what is counted up to each state becomes its begin */
+        moves->items[--begin[states[stride * i] + 1]] = (int32_t)i;
+    memmove(begin, begin + 1, (size_t)s->nfa.outer * sizeof *begin);
+    begin[s->nfa.outer] = (int32_t)count;
+}
+
+/* Leaves those whose target is alive. */
+static void keep_living(Subsets *s, const int32_t *targets, int64_t stride, Ints *moves, Ints *begins)
+{
+    int32_t *begin = begins->items;
+    moves->used = 0;
+    for (int64_t state = 0, at = 0; state < s->nfa.outer; state++) {
+        const int32_t end = begin[state + 1];
+        begin[state] = (int32_t)moves->used;
+        for (; at < end; at++)
+            if (s->seen.items[targets[stride * moves->items[at]]])
+                moves->items[moves->used++] = moves->items[at];
+    }
+    begin[s->nfa.outer] = (int32_t)moves->used;
+}
+
+static void reach_back(Subsets *s, const int32_t *sources, int64_t stride, const Ints *moves, const Ints *begins,
+                       int32_t state)
+{
+    for (int32_t at = begins->items[state]; at < begins->items[state + 1]; at++) {
+        const int32_t source = sources[stride * moves->items[at]];
+        if (!s->seen.items[source])
+            push(s, &s->stack, source);
+        s->seen.items[source] = 1;
+    }
+}
+
+static void find_living(Subsets *s)
+{
+    const Nfa *nfa = &s->nfa;
+    Living *living = &s->living;
+    const int64_t moves = nfa->pieces + nfa->skip_count;
+    spend(s, moves);
+    spend(s, nfa->outer + moves / EDGES);
+    filled(s, &s->seen, nfa->outer, 0);
+    s->seen.items[nfa->end] = 1;
+    push(s, &s->stack, (int32_t)nfa->end);
+    sort_moves(s, nfa->target, 1, nfa->pieces, &living->pieces, &living->starts);
+    sort_moves(s, nfa->skips + 1, 2, nfa->skip_count, &living->skips, &living->skip_starts);
+    while (s->stack.used) {
+        const int32_t state = s->stack.items[--s->stack.used];
+        reach_back(s, nfa->source, 1, &living->pieces, &living->starts, state);
+        reach_back(s, nfa->skips, 2, &living->skips, &living->skip_starts, state);
+    }
+    sort_moves(s, nfa->source, 1, nfa->pieces, &living->pieces, &living->starts);
+    sort_moves(s, nfa->skips, 2, nfa->skip_count, &living->skips, &living->skip_starts);
+    keep_living(s, nfa->target, 1, &living->pieces, &living->starts);
+    keep_living(s, nfa->skips + 1, 2, &living->skips, &living->skip_starts);
+    for (int64_t i = 0; i < living->skips.used; i++)
+        living->skips.items[i] = nfa->skips[2 * living->skips.items[i] + 1];
+    int64_t first = nfa->outer;
+    for (int64_t piece = 0; piece < living->pieces.used; piece++) {
+        push(s, &living->firsts, (int32_t)first);
+        first += nfa->fragments[nfa->fragment_of[living->pieces.items[piece]]].states - FIRST;
+    }
+}
+
 /* -- sets */
 
 static int64_t set_size(const Subsets *s, int32_t set)
@@ -342,9 +437,20 @@ static int32_t id_of_set(Subsets *s, int32_t set)
 
 /* -- pieces */
 
+/* Pieces are numbered as the living ones are sorted. */
+static int32_t kind_of(const Subsets *s, int64_t piece)
+{
+    return s->nfa.fragment_of[s->living.pieces.items[piece]];
+}
+
 static const Fragment *fragment_of(const Subsets *s, int64_t piece)
 {
-    return s->nfa.fragments + s->nfa.fragment_of[piece];
+    return s->nfa.fragments + kind_of(s, piece);
+}
+
+static int32_t target_of(const Subsets *s, int64_t piece)
+{
+    return s->nfa.target[s->living.pieces.items[piece]];
 }
 
 static int is_end(const Fragment *f, int64_t state)
@@ -354,16 +460,16 @@ static int is_end(const Fragment *f, int64_t state)
 
 static int leaves(const Subsets *s, int64_t state)
 {
-    return s->nfa.starts[state] < s->nfa.starts[state + 1];
+    return s->living.starts.items[state] < s->living.starts.items[state + 1];
 }
 
 /* The piece that a member is inside of. */
 static int64_t piece_of(const Subsets *s, int64_t member)
 {
-    int64_t low = 0, high = s->nfa.pieces; /* bisect_right */
+    int64_t low = 0, high = s->living.pieces.used; /* bisect_right */
     while (low < high) {
         const int64_t middle = (low + high) / 2;
-        if (member < s->nfa.first[middle])
+        if (member < s->living.firsts.items[middle])
             high = middle;
         else
             low = middle + 1;
@@ -373,7 +479,7 @@ static int64_t piece_of(const Subsets *s, int64_t member)
 
 static int64_t inside_of(const Subsets *s, int64_t piece, int64_t member)
 {
-    return member - s->nfa.first[piece] + FIRST;
+    return member - s->living.firsts.items[piece] + FIRST;
 }
 
 static void mark_bytes(const Fragment *f, const int32_t *row, uint64_t bytes[4])
@@ -391,15 +497,15 @@ static int opens(Subsets *s, int64_t piece)
 {
     if (s->opens[piece] < 0) {
         uint64_t after[4] = {0, 0, 0, 0};
-        const int32_t set = closure(s, s->nfa.target[piece]);
+        const int32_t set = closure(s, target_of(s, piece));
         for (int64_t i = s->set_begin.items[set]; i < s->set_begin.items[set + 1]; i++) {
             const int32_t member = s->arena.items[i];
-            handle(s, 1 + s->nfa.starts[member + 1] - s->nfa.starts[member]);
-            for (int64_t other = s->nfa.starts[member]; other < s->nfa.starts[member + 1]; other++)
+            handle(s, 1 + s->living.starts.items[member + 1] - s->living.starts.items[member]);
+            for (int64_t other = s->living.starts.items[member]; other < s->living.starts.items[member + 1]; other++)
                 for (int word = 0; word < 4; word++)
-                    after[word] |= s->facts[s->nfa.fragment_of[other]].first_bytes[word];
+                    after[word] |= s->facts[kind_of(s, other)].first_bytes[word];
         }
-        const uint64_t *end = s->facts[s->nfa.fragment_of[piece]].end_bytes;
+        const uint64_t *end = s->facts[kind_of(s, piece)].end_bytes;
         s->opens[piece] = !((after[0] & end[0]) | (after[1] & end[1]) | (after[2] & end[2]) | (after[3] & end[3]));
     }
     return s->opens[piece];
@@ -421,19 +527,20 @@ static void add_row(Subsets *s, int64_t piece, const int32_t *row)
             segment++;
         if (target)
             add_edge(s, f->bounds[begin], f->bounds[segment] - 1,
-                     target == EXIT ? s->nfa.target[piece] : s->nfa.first[piece] - FIRST + target);
+                     target == EXIT ? target_of(s, piece) : s->living.firsts.items[piece] - FIRST + target);
     }
 }
 
 static void add_edges(Subsets *s, int64_t member)
 {
     if (member < s->nfa.outer) {
-        for (int64_t piece = s->nfa.starts[member]; piece < s->nfa.starts[member + 1]; piece++) {
+        for (int64_t piece = s->living.starts.items[member]; piece < s->living.starts.items[member + 1]; piece++) {
             const Fragment *f = fragment_of(s, piece);
             if (f->table)
                 add_row(s, piece, f->start);
             else
-                add_edge(s, f->data[0], f->data[0], f->states > FIRST ? s->nfa.first[piece] : s->nfa.target[piece]);
+                add_edge(s, f->data[0], f->data[0],
+                         f->states > FIRST ? s->living.firsts.items[piece] : target_of(s, piece));
         }
         return;
     }
@@ -443,7 +550,7 @@ static void add_edges(Subsets *s, int64_t member)
         add_row(s, piece, f->table + f->segments * state);
     else
         add_edge(s, f->data[state - 1], f->data[state - 1],
-                 state < f->states - 1 ? member + 1 : s->nfa.target[piece]);
+                 state < f->states - 1 ? member + 1 : target_of(s, piece));
 }
 
 /* -- dominance */
@@ -548,7 +655,7 @@ static int copy_includes(Subsets *s, const Copy *small, const Copy *large)
 {
     if (small->index >= 0)
         return small->inside == large->inside;
-    return includes(s, s->nfa.fragment_at[-1 - small->index], small->inside, large->inside);
+    return includes(s, s->nfa.fragment_of[-1 - small->index], small->inside, large->inside);
 }
 
 /* Adds, of members at one position, those that no other dominates. */
@@ -597,9 +704,10 @@ static void undominated(Subsets *s, Ints *members)
             copy->ranks = s->nfa.state_ranks + levels * member;
         } else {
             const int64_t piece = piece_of(s, member);
-            copy->index = (int32_t)(-1 - s->nfa.piece_index[piece]);
+            const int32_t number = s->living.pieces.items[piece];
+            copy->index = (int32_t)(-1 - s->nfa.piece_index[number]);
             copy->inside = (int32_t)inside_of(s, piece, member);
-            copy->ranks = s->nfa.piece_ranks + levels * piece;
+            copy->ranks = s->nfa.piece_ranks + levels * number;
         }
     }
     qsort(s->copies, (size_t)count, sizeof *s->copies, by_index);
@@ -627,7 +735,7 @@ static int32_t closure_of_inner(Subsets *s, int64_t member)
     const int64_t piece = piece_of(s, member);
     Ints *reached = &s->reached;
     if (is_end(fragment_of(s, piece), inside_of(s, piece, member))) {
-        const int32_t after = closure(s, s->nfa.target[piece]);
+        const int32_t after = closure(s, target_of(s, piece));
         reached->used = 0;
         handle(s, set_size(s, after));
         for (int64_t i = s->set_begin.items[after]; i < s->set_begin.items[after + 1]; i++)
@@ -657,9 +765,9 @@ static int32_t closure(Subsets *s, int64_t member)
         const int32_t here = stack->items[--stack->used];
         if (here == s->nfa.end || leaves(s, here))
             push(s, reached, here);
-        handle(s, s->nfa.skip_starts[here + 1] - s->nfa.skip_starts[here]);
-        for (int64_t i = s->nfa.skip_starts[here]; i < s->nfa.skip_starts[here + 1]; i++) {
-            const int64_t target = s->nfa.skips[i];
+        handle(s, s->living.skip_starts.items[here + 1] - s->living.skip_starts.items[here]);
+        for (int64_t i = s->living.skip_starts.items[here]; i < s->living.skip_starts.items[here + 1]; i++) {
+            const int64_t target = s->living.skips.items[i];
             if (s->seen.items[target] == s->seen_now)
                 continue;
             s->seen.items[target] = s->seen_now;
@@ -695,7 +803,7 @@ static int32_t enter(Subsets *s, int64_t piece, int64_t state)
     int32_t *ids = s->entered[piece];
     if (ids[state])
         return ids[state];
-    const int through = s->facts[s->nfa.fragment_of[piece]].has_ends && opens(s, piece);
+    const int through = s->facts[kind_of(s, piece)].has_ends && opens(s, piece);
     Ints *inside = &s->inside, *borders = &s->borders;
     inside->used = borders->used = 0;
     push(s, inside, (int32_t)state);
@@ -724,10 +832,10 @@ static int32_t enter(Subsets *s, int64_t piece, int64_t state)
     check_states(s, s->states);
     for (int64_t i = 0; i < borders->used; i++) {
         const int32_t border = borders->items[i];
-        ids[border] = id_of(s, border == EXIT ? s->nfa.target[piece] : s->nfa.first[piece] - FIRST + border);
+        ids[border] = id_of(s, border == EXIT ? target_of(s, piece) : s->living.firsts.items[piece] - FIRST + border);
     }
     if (through && !ids[EXIT])
-        ids[EXIT] = id_after(s, s->nfa.target[piece]);
+        ids[EXIT] = id_after(s, target_of(s, piece));
     return ids[state];
 }
 
@@ -885,7 +993,8 @@ static void add_rows(Subsets *s, int32_t state, int32_t set)
 
 PUBLIC void hf_guided_subsets_end(Subsets *s)
 {
-    Ints *lists[] = {&s->arena, &s->set_begin, &s->buckets, &s->id_of_set, &s->id_of_targets, &s->closure_of_outer,
+    Ints *lists[] = {&s->living.pieces, &s->living.starts, &s->living.skips, &s->living.skip_starts, &s->living.firsts,
+                     &s->arena, &s->set_begin, &s->buckets, &s->id_of_set, &s->id_of_targets, &s->closure_of_outer,
                      &s->seen, &s->targets, &s->united, &s->reached, &s->stack, &s->inside, &s->borders,
                      &s->seen_inside, &s->swept, &s->follow_pair, &s->follow_before};
     Map *maps[] = {&s->closure_of, &s->id_of, &s->after_piece, &s->follow_known};
@@ -893,7 +1002,7 @@ PUBLIC void hf_guided_subsets_end(Subsets *s)
         free(lists[i]->items);
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_free(maps[i]);
-    for (int64_t piece = 0; s->entered && piece < s->nfa.pieces; piece++)
+    for (int64_t piece = 0; s->entered && piece < s->living.pieces.used; piece++)
         free(s->entered[piece]);
     for (int64_t fragment = 0; s->facts && fragment < s->nfa.fragment_count; fragment++)
         map_free(&s->facts[fragment].pairs);
@@ -909,23 +1018,15 @@ PUBLIC void hf_guided_subsets_end(Subsets *s)
     free(s);
 }
 
-static int32_t *filled(Subsets *s, Ints *list, int64_t count, int32_t value)
-{
-    list->items = grown(s, list->items, &list->room, count + 1, sizeof *list->items);
-    for (int64_t i = 0; i < count; i++)
-        list->items[i] = value;
-    return list->items;
-}
-
 static void prepare(Subsets *s)
 {
     int64_t largest = 0;
     push(s, &s->set_begin, 0);
     filled(s, &s->closure_of_outer, s->nfa.outer, -1);
     filled(s, &s->seen, s->nfa.outer, 0);
-    s->entered = zeroed(s, s->nfa.pieces, sizeof *s->entered);
-    s->opens = zeroed(s, s->nfa.pieces, sizeof *s->opens);
-    memset(s->opens, 0xff, (size_t)s->nfa.pieces * sizeof *s->opens);
+    s->entered = zeroed(s, s->living.pieces.used, sizeof *s->entered);
+    s->opens = zeroed(s, s->living.pieces.used, sizeof *s->opens);
+    memset(s->opens, 0xff, (size_t)s->living.pieces.used * sizeof *s->opens);
     s->facts = zeroed(s, s->nfa.fragment_count, sizeof *s->facts);
     for (int64_t i = 0; i < s->nfa.fragment_count; i++) {
         const Fragment *f = s->nfa.fragments + i;
@@ -946,28 +1047,6 @@ static void prepare(Subsets *s)
     filled(s, &s->seen_inside, largest, 0);
 }
 
-static int prepared(Subsets *s)
-{
-    if (!setjmp(s->ended))
-        prepare(s);
-    return s->status;
-}
-
-/* A construction that has not begun; null if there is no memory. The arrays of `nfa` have to outlive it. */
-PUBLIC Subsets *hf_guided_subsets_begin(const Nfa *nfa)
-{
-    Subsets *s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
-    s->nfa = *nfa;
-    s->states = 1; /* state 0 is dead */
-    if (prepared(s) != DONE) {
-        hf_guided_subsets_end(s);
-        return NULL;
-    }
-    return s;
-}
-
 static void construct(Subsets *s)
 {
     const int32_t first = closure(s, s->nfa.start);
@@ -981,26 +1060,12 @@ static void construct(Subsets *s)
     check_states(s, s->states);
 }
 
-/* Makes all sets; once.
- *
- * counts  (3) work so far, states, members of all sets; written
- */
-PUBLIC int64_t hf_guided_subsets_run(Subsets *s, int64_t *counts)
-{
-    if (!setjmp(s->ended))
-        construct(s);
-    counts[0] = s->work;
-    counts[1] = s->states;
-    counts[2] = s->members;
-    return s->status;
-}
-
-static int64_t find_classes(const Subsets *s, int64_t *byte_class)
+static void find_classes(Subsets *s)
 {
     uint8_t is_cut[257] = {0};
     for (int64_t i = 0; i < s->row_used; i++)
         is_cut[s->rows[i].low] = is_cut[s->rows[i].high + 1] = 1;
-    for (int64_t piece = 0; piece < s->nfa.pieces; piece++) {
+    for (int64_t piece = 0; piece < s->living.pieces.used; piece++) {
         const Fragment *f = fragment_of(s, piece);
         if (!s->entered[piece])
             continue;
@@ -1009,22 +1074,20 @@ static int64_t find_classes(const Subsets *s, int64_t *byte_class)
         for (int64_t i = 0; f->table && i <= f->segments; i++)
             is_cut[f->bounds[i]] = 1;
     }
-    int64_t classes = 0;
     for (int byte = 0; byte < 256; byte++) {
-        classes += byte == 0 || is_cut[byte];
-        byte_class[byte] = classes - 1;
+        s->columns += byte == 0 || is_cut[byte];
+        s->byte_class[byte] = (uint8_t)(s->columns - 1);
     }
-    return classes;
 }
 
 /* Counts the work of the copies: as many of a fragment at once as subsets.py writes. */
-static void count_copies(Subsets *s, int64_t classes)
+static void count_copies(Subsets *s)
 {
-    for (int64_t piece = 0; piece < s->nfa.pieces; piece++)
+    for (int64_t piece = 0; piece < s->living.pieces.used; piece++)
         if (s->entered[piece] && fragment_of(s, piece)->table)
-            s->facts[s->nfa.fragment_of[piece]].copies[opens(s, piece)]++;
+            s->facts[kind_of(s, piece)].copies[opens(s, piece)]++;
     for (int64_t fragment = 0; fragment < s->nfa.fragment_count; fragment++) {
-        const int64_t size = s->nfa.fragments[fragment].states * classes;
+        const int64_t size = s->nfa.fragments[fragment].states * s->columns;
         const int64_t step = CELLS_AT_ONCE / size > 1 ? CELLS_AT_ONCE / size : 1;
         for (int is_open = 0; is_open < 2; is_open++)
             for (int64_t left = s->facts[fragment].copies[is_open]; left > 0; left -= step)
@@ -1032,45 +1095,69 @@ static void count_copies(Subsets *s, int64_t classes)
     }
 }
 
-/* The classes of bytes of the table, and its size, when all sets are done; once.
- *
- * byte_class  (256) written
- * counts      (3) rows, columns, and work so far; written
- */
-PUBLIC int64_t hf_guided_subsets_measure(Subsets *s, int64_t *byte_class, int64_t *counts)
+static int64_t row_count(const Subsets *s)
 {
-    if (!setjmp(s->ended)) {
-        counts[0] = s->states + s->after_count;
-        counts[1] = find_classes(s, byte_class);
-        spend(s, 1 + counts[0] * counts[1] / CELLS);
-        count_copies(s, counts[1]);
-    }
-    counts[2] = s->work;
-    return s->status;
+    return s->states + s->after_count;
 }
 
-static void write_copy(const Subsets *s, int64_t piece, const int64_t *byte_class, int64_t classes, int64_t rows,
-                       int32_t *table, uint8_t *accepting)
+static int64_t row_of(const Subsets *s, int32_t state)
+{
+    return state < 0 ? row_count(s) + state : state;
+}
+
+/* Constructs it, as far as the limits allow; `nfa` and its arrays have to outlive it.
+ *
+ * counts  (6) written: a status, the work, states, members of all sets, rows and columns of the table
+ *
+ * Returns it, for the functions below; NULL if there is no memory.
+ */
+PUBLIC Subsets *hf_guided_subsets_begin(const Nfa *nfa, int64_t *counts)
+{
+    Subsets *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->nfa = *nfa;
+    s->states = 1; /* state 0 is dead */
+    if (!setjmp(s->ended)) {
+        find_living(s);
+        prepare(s);
+        construct(s);
+        if (s->states > 1) {
+            find_classes(s);
+            spend(s, 1 + row_count(s) * s->columns / CELLS);
+            count_copies(s);
+        }
+    }
+    counts[0] = s->status;
+    counts[1] = s->work;
+    counts[2] = s->states;
+    counts[3] = s->members;
+    counts[4] = row_count(s);
+    counts[5] = s->columns;
+    return s;
+}
+
+static void write_copy(const Subsets *s, int64_t piece, int32_t *table, uint8_t *accepting)
 {
     const Fragment *f = fragment_of(s, piece);
     const int32_t *ids = s->entered[piece];
     const int32_t exit = ids[EXIT];
-    const int64_t exit_row = exit < 0 ? rows + exit : exit;
+    const int64_t exit_row = row_of(s, exit);
     for (int64_t state = FIRST; state < f->states; state++) {
         const int is_open_end = is_end(f, state) && s->opens[piece] == 1;
         if (!ids[state] || (is_end(f, state) && !is_open_end))
             continue;
-        int32_t *row = table + classes * ids[state];
+        int32_t *row = table + s->columns * ids[state];
         if (!f->table) {
             const int32_t target = state < f->states - 1 ? ids[state + 1] : exit;
-            row[byte_class[f->data[state - 1]]] = target;
+            row[s->byte_class[f->data[state - 1]]] = target;
             continue;
         }
         for (int64_t segment = 0; segment < f->segments; segment++) {
             const int32_t to = f->table[f->segments * state + segment];
-            const int64_t begin = byte_class[f->bounds[segment]], end = byte_class[f->bounds[segment + 1] - 1];
+            const int64_t begin = s->byte_class[f->bounds[segment]], end = s->byte_class[f->bounds[segment + 1] - 1];
             for (int64_t column = begin; column <= end; column++)
-                row[column] = to ? ids[to] : is_open_end ? table[classes * exit_row + column] : 0;
+                row[column] = to ? ids[to] : is_open_end ? table[s->columns * exit_row + column] : 0;
         }
         if (is_open_end)
             accepting[ids[state]] = accepting[exit_row];
@@ -1079,27 +1166,43 @@ static void write_copy(const Subsets *s, int64_t piece, const int64_t *byte_clas
 
 /* Writes the table.
  *
- * byte_class  (256) and rows, columns: as measured
+ * byte_class  (256) written
  * table       (rows, columns) zeros, written
  * accepting   (rows) zeros, written
  */
-PUBLIC void hf_guided_subsets_write(const Subsets *s, const int64_t *byte_class, int64_t rows, int64_t columns,
-                                    int32_t *table, uint8_t *accepting)
+PUBLIC void hf_guided_subsets_write(const Subsets *s, uint8_t *byte_class, int32_t *table, uint8_t *accepting)
 {
+    memcpy(byte_class, s->byte_class, sizeof s->byte_class);
     for (int64_t i = 0; i < s->row_used; i++) {
         const Row *row = s->rows + i;
-        const int64_t begin = byte_class[row->low], end = byte_class[row->high];
-        int32_t *cells = table + columns * (row->state < 0 ? rows + row->state : row->state);
-        for (int64_t column = begin; column <= end; column++)
+        int32_t *cells = table + s->columns * row_of(s, row->state);
+        for (int64_t column = s->byte_class[row->low]; column <= s->byte_class[row->high]; column++)
             cells[column] = row->target;
     }
     for (int64_t i = 0; i < s->todo_used; i++) {
         const Todo *todo = s->todo + i;
         for (int64_t j = s->set_begin.items[todo->set]; j < s->set_begin.items[todo->set + 1]; j++)
             if (s->arena.items[j] == s->nfa.end)
-                accepting[todo->state < 0 ? rows + todo->state : todo->state] = 1;
+                accepting[row_of(s, todo->state)] = 1;
     }
-    for (int64_t piece = 0; piece < s->nfa.pieces; piece++)
+    for (int64_t piece = 0; piece < s->living.pieces.used; piece++)
         if (s->entered[piece])
-            write_copy(s, piece, byte_class, columns, rows, table, accepting);
+            write_copy(s, piece, table, accepting);
+}
+
+/* The minimal automaton; for `counts` and what is returned see `minimal_of`. */
+PUBLIC Minimal *hf_guided_subsets_minimal(const Subsets *s, int64_t *counts)
+{
+    const size_t rows = (size_t)row_count(s);
+    int32_t *table = calloc(rows * (size_t)s->columns, sizeof *table);
+    uint8_t *accepting = calloc(rows, 1), byte_class[256];
+    Minimal *minimal = NULL;
+    counts[0] = NO_MEMORY;
+    if (table && accepting) {
+        hf_guided_subsets_write(s, byte_class, table, accepting);
+        minimal = minimal_of(table, s->states, s->columns, accepting, byte_class, 1, s->nfa.look, counts);
+    }
+    free(table);
+    free(accepting);
+    return minimal;
 }
