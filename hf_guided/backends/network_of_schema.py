@@ -71,7 +71,7 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
         else:
             later += size
         is_compiled &= positions.is_canonical or not any(map(long_string, content.scalars))
-        for number, automaton in enumerate((*content.arrays, *content.objects)):
+        for number, automaton in enumerate(content.automata):
             is_compiled &= automaton.register is None
             if isinstance(automaton.register, DifferentItems):
                 whole.append(rtn.number(positions.track_at(inside, number)))
@@ -98,7 +98,8 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
         callees = {callee for callee, _ in rtn[number].calls}
         return _rule(positions, rtn.name(number), lambda name: _one_of(callees, rtn.known_number(name)))
 
-    network = Network(rtn, rule, ordered=positions.is_ordered)
+    # Names are strings: only different items have members.
+    network = Network(rtn, rule, ordered=bool(whole) and positions.is_ordered)
     for number in in_doubt:
         network.reach(number)
         if not network.rules[number].is_possible(network):

@@ -14,6 +14,7 @@ from operator import attrgetter
 
 from .charset import ALL, CharSet
 
+_WORD = 32  # characters of a text that is kept
 _nullable = attrgetter("nullable")
 
 
@@ -130,9 +131,16 @@ def chars(charset: CharSet) -> Node:
 
 def text(value: str) -> Node:
     """Exactly this text."""
+    return _word(value) if len(value) <= _WORD else _text(value)
+
+
+def _text(value: str) -> Node:
     if len(value) < 2:
         return _character(value) if value else EMPTY
     return Concat(tuple(map(_character, value)))
+
+
+_word = lru_cache(maxsize=4096)(_text)  # the same names come in most schemas
 
 
 @lru_cache(maxsize=4096)
@@ -169,9 +177,9 @@ def alt(*branches: Node) -> Node:
                 single_branch = branch
                 flat[branch] = None
             single |= branch.charset
-        elif branch == EMPTY:
+        elif type(branch) is Empty:
             empty = True
-        elif branch != NOTHING:
+        elif type(branch) is not Nothing:
             flat[branch] = None
     kept = [Chars(single) if branch is single_branch else branch for branch in flat]
     if ANYTHING in flat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from ..regex import ANYTHING, Node, UnsupportedRegex, alt, complement, parse_search, text
@@ -14,7 +15,6 @@ from .documents import Subschema
 from .shapes import (
     ANY,
     EMPTY,
-    KINDS,
     UNIVERSE,
     ArrayClause,
     AtLeastOne,
@@ -51,8 +51,16 @@ _OBJECTS = frozenset(
 
 def kinds(sub: Subschema) -> tuple[Kind, ...]:
     """The types that the keyword ``type`` leaves, "integer" as "number"."""
-    types = readers.types(sub)
-    return KINDS if types is None else tuple(kind for kind in KINDS if any(_NAMED[name] == kind for name in types))
+    return tuple(_of_types(readers.types(sub)))
+
+
+@lru_cache(maxsize=128)
+def _of_types(types: tuple[str, ...] | None) -> Shape:
+    """All values of these types, "integer" as "number"; None is any type."""
+    if types is None:
+        return UNIVERSE
+    named = {_NAMED[name] for name in types}
+    return {kind: whole for kind, whole in UNIVERSE.items() if kind in named}
 
 
 def holding(n: SchemaContext, sub: Subschema) -> Shape:
@@ -60,17 +68,19 @@ def holding(n: SchemaContext, sub: Subschema) -> Shape:
     schema = sub.schema
     assert isinstance(schema, dict)
     types = readers.types(sub)
-    shape: Shape = {kind: UNIVERSE[kind] for kind in kinds(sub)}
     integral = True if types is not None and "number" not in types and "integer" in types else None
     clauses: dict[Kind, Clause | None] = {}
-    if integral or _NUMBERS & schema.keys():
+    if integral or not _NUMBERS.isdisjoint(schema):
         clauses["number"] = _numbers(n, sub, integral)
-    if _STRINGS & schema.keys():
+    if not _STRINGS.isdisjoint(schema):
         clauses["string"] = _strings(n, sub)
-    if _ARRAYS & schema.keys():
+    if not _ARRAYS.isdisjoint(schema):
         clauses["array"] = _arrays(n, sub)
-    if _OBJECTS & schema.keys():
+    if not _OBJECTS.isdisjoint(schema):
         clauses["object"] = _objects(n, sub)
+    if not clauses:
+        return _of_types(types)
+    shape = dict(_of_types(types))
     # Keywords of types that are not allowed are read too: they may be malformed.
     for kind, clause in clauses.items():
         if kind in shape and (clause is None or n.is_plainly_empty(clause)):
@@ -86,7 +96,7 @@ def failing(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     assert isinstance(schema, dict)
     types = readers.types(sub)
     if types is not None:
-        shape = {kind: whole for kind, whole in UNIVERSE.items() if kind not in kinds(sub)}
+        shape = {kind: whole for kind, whole in UNIVERSE.items() if kind not in _of_types(types)}
         if "integer" in types and "number" not in types:
             shape["number"] = (NumberClause(integral=False),)
         yield "type", shape
@@ -174,16 +184,15 @@ def pattern(n: SchemaContext, sub: Subschema, keyword: str, source: str | None) 
 # -- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def _arrays(n: SchemaContext, sub: Subschema) -> Clause | None:
+def _arrays(n: SchemaContext, sub: Subschema) -> Clause:
     items = _items(n, sub)
-    clause = ArrayClause(
+    return ArrayClause(
         () if items is None else (items,),
         readers.count(sub, "minItems", 0),
         readers.optional_count(sub, "maxItems"),
         _contains(n, sub),
         sub.pointer if readers.flag(sub, "uniqueItems") else None,
     )
-    return meet(clause, UNIVERSE["array"][0])
 
 
 def _items(n: SchemaContext, sub: Subschema) -> Items | None:
@@ -246,9 +255,9 @@ def _failing_arrays(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sha
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def _objects(n: SchemaContext, sub: Subschema) -> Clause | None:
+def _objects(n: SchemaContext, sub: Subschema) -> Clause:
     members, _ = _members(n, sub)
-    clause = ObjectClause(
+    return ObjectClause(
         () if members is None else (members,),
         _required(sub),
         frozenset(),
@@ -257,7 +266,6 @@ def _objects(n: SchemaContext, sub: Subschema) -> Clause | None:
         readers.optional_count(sub, "maxProperties"),
         origin=sub.pointer,
     )
-    return meet(clause, UNIVERSE["object"][0])
 
 
 def _required(sub: Subschema) -> tuple[str, ...]:

@@ -36,9 +36,9 @@ def union(*shapes: Shape) -> Shape:
     """Values of any of the shapes; equal clauses are kept once."""
     met: Shape = {}
     for kind in KINDS:
-        if clauses := tuple(dict.fromkeys(clause for shape in shapes for clause in shape.get(kind, ()))):
+        if clauses := [clause for shape in shapes if kind in shape for clause in shape[kind]]:
             whole = UNIVERSE[kind]
-            met[kind] = whole if whole[0] in clauses else clauses
+            met[kind] = whole if whole[0] in clauses else tuple(dict.fromkeys(clauses))
     return met
 
 
@@ -63,7 +63,13 @@ def intersection(first: Shape, second: Shape) -> Shape:
         return second if first is UNIVERSE else first
     met: Shape = {}
     for kind in KINDS:
-        if kind in first and kind in second:
+        if kind not in first or kind not in second:
+            continue
+        if first[kind] is UNIVERSE[kind]:
+            met[kind] = second[kind]
+        elif second[kind] is UNIVERSE[kind]:
+            met[kind] = first[kind]
+        else:
             clauses = [meet(a, b) for a in first[kind] for b in second[kind]]
             if clauses_left := tuple(dict.fromkeys(clause for clause in clauses if clause is not None)):
                 met[kind] = clauses_left
@@ -210,11 +216,11 @@ def _has_no_number(clause: NumberClause) -> bool:
         if clause.low is None or clause.high is None or clause.low < clause.high:
             return False
         return clause.low > clause.high or not clause.has(clause.low)
-    step = _least_common_multiple(clause)
-    if clause.integral is False and step.denominator == 1:
+    if clause.integral is False and _least_common_multiple(clause).denominator == 1:
         return True
     if clause.low is None or clause.high is None:
         return False
+    step = _least_common_multiple(clause)
     first = math.ceil(Fraction(*clause.low.as_integer_ratio()) / step)
     last = math.floor(Fraction(*clause.high.as_integer_ratio()) / step)
     # Among more there is one that is not left out: not the bounds, not listed, and of two neighbours one is not whole.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from ..regex import ANYTHING, Alt, Chars, Concat, Empty, Node, Not
-from .content_automata import ContentAutomaton, Entry
+from .content_automata import ContentAutomaton
 from .grammar import Content
 from .shapes import UNIVERSE, BooleanClause, Clause, NullClause, NumberClause, StringClause
 from .to_network import long_string
@@ -26,31 +26,37 @@ _PLAIN: tuple[Clause, ...] = (UNIVERSE["number"][0], NumberClause(integral=True)
 def size_of_content(content: Content) -> int | None:
     """About how many states and moves there are, those of what is called aside; None if that is not known."""
     sides = max(len(content.arrays), len(content.objects))
-    inside = [_size_of_automaton(automaton) for automaton in (*content.arrays, *content.objects)]
-    scalars = [_size_of_scalar(clause) for clause in content.scalars]
-    if sides > _MOST_SIDES or None in inside or None in scalars:
+    if sides > _MOST_SIDES:
         return None
-    alone = sum(size for size in scalars if size is not None)
-    return _BRACKETS + alone + (1 << sides) * sum(_BRACKETS + size for size in inside if size is not None)
+    size = _BRACKETS
+    for clause in content.scalars:
+        if (alone := _size_of_scalar(clause)) is None:
+            return None
+        size += alone
+    for automaton in content.automata:
+        if (inside := _size_of_automaton(automaton)) is None:
+            return None
+        size += (_BRACKETS + inside) << sides
+    return size
 
 
 def is_endless(name: Node) -> bool:
     """Whether a language is any string, but for some that are listed: then there are any number of them."""
-    return name == ANYTHING or (isinstance(name, Not) and _characters(name.body) is not None)
+    return _left_out(name) is not None
 
 
 def _size_of_scalar(clause: Clause) -> int | None:
-    if isinstance(clause, (NullClause, BooleanClause)):
-        return 0
-    if clause in _PLAIN:
-        return _SCALAR
-    if isinstance(clause, NumberClause) and clause.values is not None:
-        return sum(map(_size_of_number, clause.values))
-    if isinstance(clause, StringClause) and clause.values is not None:
-        return _SPELLING * sum(len(value) + 2 for value in clause.values)
-    if isinstance(clause, StringClause) and clause.language == ANYTHING:
+    if isinstance(clause, StringClause):
+        if clause.values is not None:
+            return _SPELLING * sum(len(value) + 2 for value in clause.values)
+        if clause.language != ANYTHING:
+            return None
         return _SCALAR * (1 + (0 if long_string(clause) else clause.high or clause.low))
-    return None
+    if isinstance(clause, NumberClause):
+        if clause.values is not None:
+            return sum(map(_size_of_number, clause.values))
+        return _SCALAR if clause in _PLAIN else None
+    return 0 if isinstance(clause, (NullClause, BooleanClause)) else None
 
 
 def _size_of_number(number: Decimal) -> int:
@@ -59,34 +65,38 @@ def _size_of_number(number: Decimal) -> int:
 
 
 def _size_of_automaton(automaton: ContentAutomaton) -> int | None:
-    entries: list[Entry] = []
-    size, states = 0, len(automaton.edges)
-    for edges in automaton.edges:
-        for edge in edges:
-            entries += edge.entries
-            size += max(edge.low, edge.high or 1) * (_ENTRY * len(edge.entries) + sum(map(_size_of_name, edge.entries)))
-    keys = [entry.value if entry.name is None else entry.name for entry in entries]
+    keys = [entry.value if entry.name is None else entry.name for entry in automaton.entries()]
     if len(set(keys)) < len(keys) and (any(automaton.skips) or max(map(len, automaton.edges)) > 1):
         return None
-    others = {name for name in keys if isinstance(name, Node)}
-    if len(others) > 1 or not all(map(is_endless, others)):
+    if len({name for name in keys if isinstance(name, Node)}) > 1:
         return None
-    return size + states * len(entries) // 4  # each of the members that may be left out leads to all that come later
+    size = len(automaton.edges) * len(keys) // 4  # each member that may be left out leads to all that come later
+    for edges in automaton.edges:
+        for edge in edges:
+            for entry in edge.entries:
+                characters = _characters(entry.name)
+                if characters is None:
+                    return None
+                size += max(edge.low, edge.high or 1) * (_ENTRY + _SPELLING * characters)
+    return size
 
 
-def _size_of_name(entry: Entry) -> int:
-    if entry.name is None:
-        return 0
-    if isinstance(entry.name, str):
-        return _SPELLING * len(entry.name)
-    characters = _characters(entry.name.body) if isinstance(entry.name, Not) else 0
-    return _SPELLING * (characters or 0)
+def _characters(name: str | Node | None) -> int | None:
+    """How many characters a name has, or the names that it may not be; None if it is another kind of language."""
+    if isinstance(name, Node):
+        return _left_out(name)
+    return len(name or "")
 
 
-def _characters(words: Node) -> int | None:
-    """The length of some words together; None if it is another kind of language."""
-    branches = words.branches if isinstance(words, Alt) else (words,)
-    parts = [part for branch in branches for part in (branch.parts if isinstance(branch, Concat) else (branch,))]
-    if not all(isinstance(part, (Chars, Empty)) for part in parts):
-        return None
-    return sum(len(part.charset.ranges) for part in parts if isinstance(part, Chars))
+def _left_out(name: Node) -> int | None:
+    """The length of some words together, where a language is all strings but those; None if it is another kind."""
+    if not isinstance(name, Not):
+        return 0 if name == ANYTHING else None
+    length = 0
+    for branch in name.body.branches if isinstance(name.body, Alt) else (name.body,):
+        for part in branch.parts if isinstance(branch, Concat) else (branch,):
+            if isinstance(part, Chars):
+                length += len(part.charset.ranges)
+            elif not isinstance(part, Empty):
+                return None
+    return length

@@ -63,7 +63,7 @@ class Edge(NamedTuple):
     high: int | None = 1
 
 
-@dataclass
+@dataclass(slots=True)
 class ContentAutomaton:
     """An automaton that starts in state 0.
 
@@ -84,6 +84,10 @@ class ContentAutomaton:
         self.edges.append([])
         self.skips.append([])
         return len(self.edges) - 1
+
+    def entries(self) -> list[Entry]:
+        """The entries of all edges."""
+        return [entry for edges in self.edges for edge in edges for entry in edge.entries]
 
 
 class ObjectWriter(Protocol):
@@ -119,8 +123,10 @@ def object_automata(
         yield from _with_a_member(n, clause, closed, partial(object_automata, registers=registers))
         return
     names = [name for name in clause.declared if name not in clause.forbidden]
+    required = frozenset(clause.required)
     # Only required, declared nowhere: their order is open, so any order is allowed, if they are few.
-    free = [name for name in names if not any(name in members.named for members in clause.members)]
+    unordered = required.difference(*(members.named for members in clause.members))
+    free = [name for name in names if name in unordered]
     free = free if len(free) <= MAX_FREE else []
     names = [name for name in names if name not in free]
     others = other_members(n, clause, closed)
@@ -136,33 +142,30 @@ def object_automata(
         automaton.register = DifferentNames((clause.origin, "minProperties"))
     states = {(0, 0, 0): 0}
     todo = [(0, 0, 0)]
+
+    def state(i: int, count: int, used: int) -> int:
+        key = i, count, used
+        if key not in states:
+            states[key] = automaton.state()
+            todo.append(key)
+        return states[key]
+
     while todo:
         i, count, used = todo.pop()
         here = states[i, count, used]
-        following: list[tuple[tuple[int, int, int], Entry | None]] = []
         more = min(count + 1, most)
         room = high is None or count < high
         if i < len(names):
             if room:
-                following.append(((i + 1, more, used), member(n, clause, names[i])))
-            if names[i] not in clause.required:
-                following.append(((i + 1, count, used), None))
+                automaton.edges[here].append(Edge((member(n, clause, names[i]),), state(i + 1, more, used)))
+            if names[i] not in required:
+                automaton.skips[here].append(state(i + 1, count, used))
         elif used + 1 < 1 << len(free):
-            following += [
-                ((i, more, used | 1 << j), member(n, clause, name))
-                for j, name in enumerate(free)
-                if room and not used >> j & 1
-            ]
+            for j, name in enumerate(free):
+                if room and not used >> j & 1:
+                    automaton.edges[here].append(Edge((member(n, clause, name),), state(i, more, used | 1 << j)))
         else:
             _end(automaton, here, others, max(0, low - count), None if high is None else high - count)
-        for state, entry in following:
-            if state not in states:
-                states[state] = automaton.state()
-                todo.append(state)
-            if entry is None:
-                automaton.skips[here].append(states[state])
-            else:
-                automaton.edges[here].append(Edge((entry,), states[state]))
     yield automaton
 
 
@@ -197,12 +200,14 @@ def _counts(n: Normalizer, clause: ObjectClause, declared: int, open_: bool) -> 
 
 def other_members(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, ...]:
     """Members that are not declared: for each set of patterns that a name may match, those names and their values."""
-    speaks = any(members.additional is not None or members.patterns for members in clause.members)
-    if closed and not speaks and any(members.named and members.evaluates for members in clause.members):
-        return ()
-    patterns = tuple(dict.fromkeys(names for members in clause.members for names, _ in members.patterns))
-    if not patterns and NEVER in (_value(members, frozenset()) for members in clause.members):
-        return ()
+    patterns = tuple(dict.fromkeys([names for members in clause.members for names, _ in members.patterns]))
+    if not patterns:
+        additional = [members.additional for members in clause.members]
+        says_nothing = all(position is None for position in additional)
+        if closed and says_nothing and any(members.named and members.evaluates for members in clause.members):
+            return ()
+        if NEVER in additional:
+            return ()
     allowed = complement(_any_of(clause))
     if clause.names:
         allowed = both(allowed, n.written_names(clause.names))
@@ -314,7 +319,8 @@ def _with_a_member(
 
 def array_automaton(n: Normalizer, clause: ArrayClause) -> ContentAutomaton:
     """The items of an array."""
-    clause = replace(clause, contains=tuple(kind for kind in clause.contains if kind.counts))
+    if clause.contains:
+        clause = replace(clause, contains=tuple(kind for kind in clause.contains if kind.counts))
     if clause.unique is not None and (clause.high is None or clause.high > 1):
         automaton = different_items(n, clause)
         if automaton is not None:

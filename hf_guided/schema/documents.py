@@ -99,14 +99,14 @@ class Documents:
         Raises:
             InvalidConstraint: the value there is not a schema.
         """
-        pointer = parent.pointer + "".join(f"/{escape(str(step))}" for step in steps)
+        made = self._made.get(id(schema))
+        if made is not None:
+            return made
+        pointer = "/".join((parent.pointer, *map(escape, map(str, steps))))
         if not isinstance(schema, (dict, bool)):
             raise InvalidConstraint(
                 f"not a valid JSON Schema, at {pointer}: expected a schema, got {shown(schema)}", pointers=[pointer]
             )
-        made = self._made.get(id(schema)) if isinstance(schema, dict) else None
-        if made is not None:
-            return made
         base, dialect = parent.base, parent.dialect
         if isinstance(schema, dict) and not self._plain:
             dialect = dialect_of(schema, dialect)

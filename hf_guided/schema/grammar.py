@@ -32,7 +32,7 @@ from .shapes import (
 MAX_POSITIONS = 10_000
 
 
-@dataclass
+@dataclass(slots=True)
 class Content:
     """The alternatives for a value at one position.
 
@@ -47,6 +47,15 @@ class Content:
     objects: list[ContentAutomaton] = field(default_factory=list)
     any_array: bool = False
     any_object: bool = False
+
+    @property
+    def automata(self) -> list[ContentAutomaton]:
+        """Those over items, then those over members."""
+        return self.arrays + self.objects
+
+    def children(self) -> list[Position]:
+        """The positions of items and of members' values."""
+        return [entry.value for automaton in self.arrays + self.objects for entry in automaton.entries()]
 
 
 @contextmanager
@@ -85,10 +94,8 @@ def contents(
                 f"the JSON Schema has more than {MAX_POSITIONS} positions for values; make it smaller"
             )
         contents_of[position] = content = _content(n, position, closed, spelling, writer)
-        for automaton in (*content.arrays, *content.objects):
-            for edges in reversed(automaton.edges):
-                for edge in reversed(edges):
-                    todo.extend(entry.value for entry in reversed(edge.entries))
+        for automaton in content.automata:
+            todo += [entry.value for entry in reversed(automaton.entries())]
     return completable_contents(contents_of, n.root)
 
 
@@ -109,7 +116,7 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
             "names that rule each other out"
         )
     for position, content in contents_of.items():
-        if position in alive:
+        if position in alive and content.automata:
             content.arrays = all_pruned(content.arrays, alive)
             content.objects = all_pruned(content.objects, alive)
     return {position: content for position, content in contents_of.items() if position in alive}
@@ -129,7 +136,7 @@ def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling
                     content.any_object = True
                 else:
                     content.objects += writer.objects(n, clause, closed=closed)
-            elif _has_text(n, position, clause, spelling):
+            elif clause is UNIVERSE[kind][0] or _has_text(n, position, clause, spelling):
                 content.scalars.append(clause)
     if content.any_array:
         content.arrays = []
@@ -158,7 +165,7 @@ def _alive(contents_of: dict[Position, Content]) -> set[Position]:
             content = contents_of[position]
             if content.scalars or content.any_array or content.any_object:
                 alive.add(position)
-            elif any(completable(automaton, alive) for automaton in (*content.arrays, *content.objects)):
+            elif any(completable(automaton, alive) for automaton in content.automata):
                 alive.add(position)
             else:
                 left.append(position)
@@ -176,31 +183,34 @@ def _has_room(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> bool
     """Whether names with such values are enough for what the register wants."""
     if not isinstance(automaton.register, DifferentNames) or not automaton.register.any_order:
         return True
-    edges = (edge for leaving in automaton.edges for edge in leaving)
-    return automaton.register.has_room(entry.name for edge in edges for entry in edge.entries if entry.value in alive)
+    return automaton.register.has_room(entry.name for entry in automaton.entries() if entry.value in alive)
 
 
 def _useful(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> set[int]:
     """States from which the end can be reached."""
-    before: list[list[int]] = [[] for _ in automaton.edges]
-    for state, edges in enumerate(automaton.edges):
-        for edge in edges:
-            if any(entry.value in alive for entry in edge.entries):
-                before[edge.target].append(state)
-        for target in automaton.skips[state]:
-            before[target].append(state)
     useful = set(automaton.accepting)
-    todo = list(useful)
-    while todo:
-        for state in before[todo.pop()]:
-            if state not in useful:
+    waiting = [state for state in reversed(range(len(automaton.edges))) if state not in useful]
+    while waiting:  # seldom more than once: most edges lead to later states
+        left = []
+        for state in waiting:
+            if not useful.isdisjoint(automaton.skips[state]) or any(
+                edge.target in useful and any([entry.value in alive for entry in edge.entries])
+                for edge in automaton.edges[state]
+            ):
                 useful.add(state)
-                todo.append(state)
+            else:
+                left.append(state)
+        if len(left) == len(waiting):
+            break
+        waiting = left
     return useful
 
 
 def all_pruned(automata: list[ContentAutomaton], alive: AbstractSet[Position]) -> list[ContentAutomaton]:
-    """The automata with values at these positions alone, without those that cannot be completed."""
+    """The automata with values at these positions alone, without those that cannot be completed.
+
+    Those of which nothing is left out are not built again.
+    """
     return [pruned for automaton in automata if (pruned := _pruned(automaton, alive)) is not None]
 
 
@@ -208,6 +218,8 @@ def _pruned(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> Conten
     useful = _useful(automaton, alive)
     if 0 not in useful or not _has_room(automaton, alive):
         return None
+    if len(useful) == len(automaton.edges) and all([entry.value in alive for entry in automaton.entries()]):
+        return automaton
     edges: list[list[Edge]] = []
     for leaving in automaton.edges:
         kept = []

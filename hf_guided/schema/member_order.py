@@ -19,7 +19,7 @@ def has_one_order(contents: Iterable[Content]) -> bool:
     """
     before: set[tuple[str, str]] = set()
     for content in contents:
-        if content.any_object or _holds_any(content):
+        if content.any_array or content.any_object or ANY in content.children():
             return False
         for automaton in content.objects:
             pairs = _pairs(automaton)
@@ -42,14 +42,7 @@ def depends_on_order(constraint: JsonSchema) -> bool:
 
 
 def _has_two_kinds(automaton: ContentAutomaton) -> bool:
-    edges = (edge for leaving in automaton.edges for edge in leaving)
-    return len({entry.name for edge in edges for entry in edge.entries}) > 1
-
-
-def _holds_any(content: Content) -> bool:
-    automata = (*content.arrays, *content.objects)
-    edges = (edge for automaton in automata for leaving in automaton.edges for edge in leaving)
-    return content.any_array or any(entry.value == ANY for edge in edges for entry in edge.entries)
+    return len({entry.name for entry in automaton.entries()}) > 1
 
 
 def _pairs(automaton: ContentAutomaton) -> set[tuple[str, str]] | None:

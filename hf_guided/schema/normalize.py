@@ -43,6 +43,7 @@ from .unevaluated import without_unevaluated
 MAX_BRANCHES = 64  # alternatives of one type at one position
 MAX_WORK = 2_500  # pairs of alternatives to look at: some tens of milliseconds
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_OF_THE_WHOLE = frozenset({*APPLY, *_UNEVALUATED})  # most schemas have none of these
 
 
 class Normalizer(SchemaContext):
@@ -106,10 +107,19 @@ class Normalizer(SchemaContext):
     def shape(self, position: Position) -> Shape:
         shape = self._shapes.get(position)
         if shape is None:
-            shape = UNIVERSE
-            for term in sorted(position, key=lambda term: term.schema.order):
-                shape = self.meet(shape, self.term(term), term.schema, "allOf")
-            self._shapes[position] = shape
+            shape = self._shapes[position] = self._shape(position)
+        return shape
+
+    def _shape(self, position: Position) -> Shape:
+        if len(position) == 1:
+            (term,) = position
+            shape = self.term(term)
+            # Where a schema holds, its alternatives are looked at already; where there is no choice, that is no work.
+            if term.holds and size(shape) < 2 and self._work <= MAX_WORK:
+                return shape
+        shape = UNIVERSE
+        for term in sorted(position, key=lambda term: term.schema.order):
+            shape = self.meet(shape, self.term(term), term.schema, "allOf")
         return shape
 
     @override
@@ -118,7 +128,7 @@ class Normalizer(SchemaContext):
 
     def has_name(self, position: Position, name: str) -> bool:
         """Whether a property name satisfies a position of strings."""
-        return any(
+        return position == ANY or any(
             isinstance(clause, StringClause) and clause.has(name) for clause in self.shape(position).get("string", ())
         )
 
@@ -191,6 +201,8 @@ class Normalizer(SchemaContext):
         if sub.dialect <= 7 and "$ref" in schema:
             return referred(self, sub, "$ref", True)
         shape = assertions.holding(self, sub)
+        if _OF_THE_WHOLE.isdisjoint(schema):
+            return shape
         for keyword, apply in APPLY.items():
             if keyword in schema:
                 shape = self.meet(shape, apply(self, sub, True), sub, keyword)
@@ -243,16 +255,16 @@ class Normalizer(SchemaContext):
     def _with_strings(self, shape: Shape) -> Shape:
         """The shape without alternatives that no string satisfies."""
         clauses = shape.get("string", ())
-        remaining = tuple(clause for clause in clauses if not self.is_plainly_empty(clause))
-        if len(remaining) == len(clauses):
+        if not any(map(self.is_plainly_empty, clauses)):
             return shape
+        remaining = tuple(clause for clause in clauses if not self.is_plainly_empty(clause))
         return {kind: clauses_left for kind, clauses_left in {**shape, "string": remaining}.items() if clauses_left}
 
     def _without_hopeless(self, shape: Shape, least: int = 1) -> Shape:
         """The shape without objects of which a required member can have no value: this distinguishes branches."""
-        objects = [clause for clause in shape.get("object", ()) if isinstance(clause, ObjectClause)]
-        if len(objects) < least:
+        if len(shape.get("object", ())) < least:
             return shape
+        objects = [clause for clause in shape["object"] if isinstance(clause, ObjectClause)]
         remaining = tuple(
             clause for clause in objects if not any(self._is_hopeless(clause.at(name)) for name in clause.required)
         )
@@ -270,7 +282,7 @@ class Normalizer(SchemaContext):
 
 def _work(first: Shape, second: Shape) -> int:
     """How many pairs of alternatives there are, where there is a choice."""
-    return sum(len(first[kind]) * len(second[kind]) - 1 for kind in first.keys() & second.keys())
+    return sum([len(clauses) * len(first[kind]) - 1 for kind, clauses in second.items() if kind in first])
 
 
 _DEEP = (HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP | APPLY.keys()) - {"const", "enum", "format"}

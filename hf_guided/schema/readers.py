@@ -106,14 +106,14 @@ def mapping(sub: Subschema, keyword: str) -> dict[str, Any]:
 
 
 def types(sub: Subschema) -> tuple[str, ...] | None:
-    """The names of types a schema allows; None for all."""
+    """The names of types a schema allows, each once; None for all."""
     value = _value(sub, "type")
     if value is None:
         return None
     listed = value if isinstance(value, list) else [value]
-    if not listed or not all(isinstance(name, str) and name in _TYPES for name in listed):
+    if not listed or not all([isinstance(name, str) and name in _TYPES for name in listed]):
         malformed(sub, "type", f"one of {', '.join(sorted(_TYPES))}, or a list of those")
-    return tuple(listed)
+    return tuple(dict.fromkeys(listed))
 
 
 _TYPES = frozenset("array boolean integer null number object string".split())

@@ -259,7 +259,7 @@ class ObjectClause:
             position = self._at[name] = NEVER if name in self.forbidden else all_of(*members)
         return position
 
-    @property
+    @cached_property
     def declared(self) -> tuple[str, ...]:
         """The names the schemas speak of, in the order of output: declared ones first, then those only required."""
         names = [name for part in self.members for name in part.named]
@@ -282,7 +282,9 @@ EMPTY: Shape = {}
 
 def all_of(*positions: Position) -> Position:
     """A position where all of these hold."""
-    merged = frozenset().union(*positions) if len(positions) != 1 else positions[0]
+    if len(positions) == 1:
+        return positions[0]
+    merged = frozenset().union(*positions)
     return NEVER if len(merged) > 1 and merged >= NEVER else merged
 
 

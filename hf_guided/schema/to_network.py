@@ -24,7 +24,7 @@ from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Mark, Register
 from .scalars import language_of, quoted
 from .shapes import ANY, Clause, Position, StringClause
-from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders, children
+from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions
 
 _FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
@@ -110,7 +110,7 @@ class RegisteredPositions(Positions):
             content = self._schema.contents[inside.position]
             yield inside, content
             level = None if inside.level is None else inside.level + 1
-            for position in children(content):
+            for position in content.children():
                 child = Inside(position, level if position in self._known else None)
                 if child not in seen:
                     seen.add(child)
@@ -172,8 +172,7 @@ class RegisteredPositions(Positions):
 
     def automaton(self, track: Track) -> ContentAutomaton:
         """The content automaton of a track."""
-        content = self._schema.contents[track.position]
-        return [*content.arrays, *content.objects][track.number]
+        return self._schema.contents[track.position].automata[track.number]
 
     def track_at(self, inside: Inside, number: int) -> Track:
         """The track of a position's content automaton, by its number among all of them."""
@@ -181,8 +180,7 @@ class RegisteredPositions(Positions):
 
     def track(self, inner: Inner) -> Track:
         """The track of a content automaton."""
-        content = self._schema.contents[inner.slot.position]
-        automata = [*content.arrays, *content.objects]
+        automata = self._schema.contents[inner.slot.position].automata
         number = next(i for i, automaton in enumerate(automata) if automaton is inner.automaton)
         return Track(inner.slot.position, inner.slot.level, number)
 
@@ -192,8 +190,7 @@ class RegisteredPositions(Positions):
 
 def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     """The names of members that are listed, and the languages of the others."""
-    edges = (edge for leaving in automaton.edges for edge in leaving)
-    names = dict.fromkeys(entry.name for edge in edges for entry in edge.entries)
+    names = dict.fromkeys([entry.name for entry in automaton.entries()])
     return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
 
 
@@ -204,9 +201,9 @@ def names_text(language: Node) -> Node:
 
 def long_string(clause: Clause) -> LongString | None:
     """A string of any characters whose bounds would take many states."""
-    if not isinstance(clause, StringClause) or clause.values is not None or clause.language != ANYTHING:
+    if not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
         return None
-    return LongString(clause.low, clause.high) if max(clause.low, clause.high or 0) > _FEW_CHARACTERS else None
+    return LongString(clause.low, clause.high) if clause.values is None and clause.language == ANYTHING else None
 
 
 class _Writer(CallingWriter):

@@ -169,7 +169,7 @@ def check_finite(root: Position, contents_of: Mapping[Position, Content]) -> Non
         content = contents_of[position]
         if content.any_array or content.any_object:
             raise NotRegular(pointer_of(position), "", "anything is allowed in it")
-        under_way[position] = iter(dict.fromkeys(children(content)))
+        under_way[position] = iter(dict.fromkeys(content.children()))
 
     enter(root)
     while under_way:
@@ -186,15 +186,6 @@ def check_finite(root: Position, contents_of: Mapping[Position, Content]) -> Non
             enter(child)
 
 
-def children(content: Content) -> Iterator[Position]:
-    """The positions of items and of members' values."""
-    for automaton in (*content.arrays, *content.objects):
-        for edges in automaton.edges:
-            for edge in edges:
-                for entry in edge.entries:
-                    yield entry.value
-
-
 def _by_levels(contents_of: Mapping[Position, Content], max_depth: int) -> tuple[frozenset[Position], ...]:
     """See ``Regular.alive``."""
     levels = [frozenset(position for position, content in contents_of.items() if content.scalars)]
@@ -206,7 +197,7 @@ def _by_levels(contents_of: Mapping[Position, Content], max_depth: int) -> tuple
             if position in below
             or content.any_array
             or content.any_object
-            or any(completable(automaton, below) for automaton in (*content.arrays, *content.objects))
+            or any(completable(automaton, below) for automaton in content.automata)
         )
         levels.append(alive)
         if len(alive) == len(below):

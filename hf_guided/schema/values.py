@@ -15,8 +15,8 @@ from .shapes import (
     UNIVERSE,
     ArrayClause,
     BooleanClause,
-    Clause,
     Items,
+    Kind,
     Members,
     NullClause,
     NumberClause,
@@ -52,18 +52,15 @@ def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) ->
     arrays = [value for value in values if isinstance(value, list)]
     objects = [value for value in values if isinstance(value, dict)]
     if holds:
-        listed: list[Clause] = []
-        listed += [NullClause()] * (None in values)
-        listed += [BooleanClause(booleans)] * bool(booleans)
-        listed += [NumberClause(values=numbers, floats=frozenset(numbers) & floats)] * bool(numbers)
-        listed += [StringClause(values=strings)] * bool(strings)
-        listed += [_array_value(n, sub, value) for value in arrays]
-        listed += [_object_value(n, sub, value) for value in objects]
-        shape: Shape = {}
-        for kind, whole in UNIVERSE.items():
-            if clauses := tuple(value for value in listed if type(value) is type(whole[0])):
-                shape[kind] = clauses
-        return shape
+        listed: Shape = {
+            "null": (NullClause(),) * (None in values),
+            "boolean": (BooleanClause(booleans),) * bool(booleans),
+            "number": (NumberClause(values=numbers, floats=frozenset(numbers) & floats),) * bool(numbers),
+            "string": (StringClause(values=strings),) * bool(strings),
+            "array": tuple(dict.fromkeys([_array_value(n, sub, value) for value in arrays])),
+            "object": tuple(dict.fromkeys([_object_value(n, sub, value) for value in objects])),
+        }
+        return {kind: clauses for kind, clauses in listed.items() if clauses}
     others: Shape = dict(UNIVERSE)
     if None in values:
         del others["null"]
@@ -75,7 +72,8 @@ def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) ->
         others["string"] = (StringClause(language=complement(alt(*map(text, strings)))),)
     if len(booleans) == 2:
         del others["boolean"]
-    for kind, containers in (("array", arrays), ("object", objects)):
+    containers_of: dict[Kind, list[Any]] = {"array": arrays, "object": objects}
+    for kind, containers in containers_of.items():
         for value in containers:
             inner = n.documents.invent(sub, _spelled_out(value))
             rest = {**UNIVERSE, kind: n.term(Term(inner, False)).get(kind, ())}
