@@ -23,11 +23,16 @@ _SPELLING = 6  # bytes of a character at most, in the one spelling that a listed
 _PLAIN: tuple[Clause, ...] = (UNIVERSE["number"][0], NumberClause(integral=True))
 
 
-def size_of_content(content: Content) -> int | None:
-    """About how many states and moves there are, those of what is called aside; None if that is not known."""
+def size_of_content(content: Content, marks: tuple[str, ...]) -> int | None:
+    """About how many states and moves there are, those of what is called aside; None if that is not known.
+
+    Args:
+        content: of a position.
+        marks: what no string holds.
+    """
     sides = max(len(content.arrays), len(content.objects))
-    inside = [_size_of_automaton(automaton) for automaton in (*content.arrays, *content.objects)]
-    scalars = [_size_of_scalar(clause) for clause in content.scalars]
+    inside = [_size_of_automaton(automaton, marks) for automaton in (*content.arrays, *content.objects)]
+    scalars = [_size_of_scalar(clause, marks) for clause in content.scalars]
     if sides > _MOST_SIDES or None in inside or None in scalars:
         return None
     alone = sum(size for size in scalars if size is not None)
@@ -39,7 +44,12 @@ def is_endless(name: Node) -> bool:
     return name == ANYTHING or (isinstance(name, Not) and _characters(name.body) is not None)
 
 
-def _size_of_scalar(clause: Clause) -> int | None:
+def _times(marks: tuple[str, ...]) -> int:
+    """States of a string in one place: how much of a mark may have come, with an escape or without."""
+    return 1 + sum(2 * len(mark) + _SPELLING for mark in marks)
+
+
+def _size_of_scalar(clause: Clause, marks: tuple[str, ...]) -> int | None:
     if isinstance(clause, (NullClause, BooleanClause)):
         return 0
     if clause in _PLAIN:
@@ -49,7 +59,7 @@ def _size_of_scalar(clause: Clause) -> int | None:
     if isinstance(clause, StringClause) and clause.values is not None:
         return _SPELLING * sum(len(value) + 2 for value in clause.values)
     if isinstance(clause, StringClause) and clause.language == ANYTHING:
-        return _SCALAR * (1 + (0 if long_string(clause) else clause.high or clause.low))
+        return _SCALAR * _times(marks) * (1 + (0 if long_string(clause, marks) else clause.high or clause.low))
     return None
 
 
@@ -58,13 +68,14 @@ def _size_of_number(number: Decimal) -> int:
     return _SCALAR + len(digits) + abs(int(exponent))  # as many zeros may be written
 
 
-def _size_of_automaton(automaton: ContentAutomaton) -> int | None:
+def _size_of_automaton(automaton: ContentAutomaton, marks: tuple[str, ...]) -> int | None:
     entries: list[Entry] = []
     size, states = 0, len(automaton.edges)
     for edges in automaton.edges:
         for edge in edges:
             entries += edge.entries
-            size += max(edge.low, edge.high or 1) * (_ENTRY * len(edge.entries) + sum(map(_size_of_name, edge.entries)))
+            names = sum(_size_of_name(entry, marks) for entry in edge.entries)
+            size += max(edge.low, edge.high or 1) * (_ENTRY * len(edge.entries) + names)
     keys = [entry.value if entry.name is None else entry.name for entry in entries]
     if len(set(keys)) < len(keys) and (any(automaton.skips) or max(map(len, automaton.edges)) > 1):
         return None
@@ -74,13 +85,13 @@ def _size_of_automaton(automaton: ContentAutomaton) -> int | None:
     return size + states * len(entries) // 4  # each of the members that may be left out leads to all that come later
 
 
-def _size_of_name(entry: Entry) -> int:
+def _size_of_name(entry: Entry, marks: tuple[str, ...]) -> int:
     if entry.name is None:
         return 0
     if isinstance(entry.name, str):
         return _SPELLING * len(entry.name)
     characters = _characters(entry.name.body) if isinstance(entry.name, Not) else 0
-    return _SPELLING * (characters or 0)
+    return _SPELLING * (characters or 0) + _ENTRY * (_times(marks) - 1)
 
 
 def _characters(words: Node) -> int | None:

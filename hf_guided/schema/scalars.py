@@ -173,7 +173,12 @@ def listed_texts(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()
 
 def constant_language(value: Any, marks: tuple[str, ...] = ()) -> Node:
     """One string, number or the like, as `json` writes it, but for marks."""
-    return text(_escaped(json.dumps(value, ensure_ascii=False), marks))
+    return text(constant_text(value, marks))
+
+
+def constant_text(value: Any, marks: tuple[str, ...] = ()) -> str:
+    """As ``constant_language``."""
+    return _escaped(json.dumps(value, ensure_ascii=False), marks)
 
 
 def _escaped(listed: str, marks: tuple[str, ...]) -> str:
