@@ -336,37 +336,9 @@ def test_calls_keep_what_only_registers_know(family: str) -> None:
 
 
 PIECES = [
-    '", "',
-    '","',
-    '"]',
-    '["',
-    "</",
-    "p>",
-    "</p>",
-    "\\u003c",
-    "\\u00",
-    "3c/p>",
-    "003c",
-    'a"',
-    '"a',
-    'a", "a"',
-    "aa",
-    '"b"',
-]
-PIECES += [
-    '": 1',
-    '{"v": ',
-    '"}]}',
-    "<p>{",
-    "}</p>",
-    'text <p>{"v"',
-    '</p>"',
-    '"</',
-    '"\\u',
-    '"<"',
-    '"b": ',
-    "<<",
-    "/p>",
+    *('", "', '","', '"]', '["', 'a"', '"a', 'a", "a"', "aa", '"b"', '"b": ', '": 1', '{"v": ', '"}]}', "<<"),
+    *("<p>{", "}</p>", 'text <p>{"v"', "</", "p>", "/p>", "</p>", '</p>"', '"</', '"<"'),
+    *("\\u003c", "\\u00", "3c/p>", "003c", '"\\u', '\\u003c/p>x"', "\\u003c/p>x", 'c/p>x"]', 'x\\u003c/p>"'),
 ]
 
 
@@ -382,14 +354,33 @@ def marked(schema: Any, **options: Any) -> hg.StructuralTag:
     return hg.StructuralTag({"format": {"type": "triggered_tags", "triggers": ["<p>"], "tags": [call]}})
 
 
+BEGUN = {
+    "strings": ['["\\u003c/p>x", "', '["x\\u003c/p>", "x', '["</", "<'],
+    "records": ['[{"b": "\\u003c/p>x"}, {"b": "'],
+    "names": ['{"\\u003c/p>": 1, "', '{"</q>": 1, "</'],
+    "listed names": ['{"\\u003c/p>": 1, "'],
+    "long": ['"' + "a" * 14, '"' + "a" * 19],
+    "short": ['"a'],
+}
+
+
 @pytest.mark.parametrize("name", DIFFERENT)
-@settings(max_examples=repeats(4, 60))
+@settings(max_examples=repeats(6, 100))
 @given(rng=st.randoms(use_true_random=False))
 def test_masks_in_tags_equal_reading_every_token(name: str, rng: random.Random) -> None:
     matcher = NetworkBackend(pieces()).compile(marked(different_tools()[name])).matcher()
-    if rng.random() < 0.8:
-        assert all(map(matcher.accept_token, b'a <p>{"v": '))
-    check_masks(matcher, rng, steps=20, vocabulary=pieces())
+    begun = rng.choice(["", 'a <p>{"v": ', *(f'<p>{{"v": {text}' for text in BEGUN.get(name, ()))])
+    assert all(map(matcher.accept_token, begun.encode()))
+    check_masks(matcher, rng, steps=15, vocabulary=pieces())
+    assert allowed(matcher)
+
+
+def test_a_string_has_room_for_the_rest_of_its_mark() -> None:
+    matcher = BYTES.compile(marked(DIFFERENT["long"])).matcher()
+    assert all(map(matcher.accept_token, b'<p>"'))
+    for count in range(20):
+        assert (matcher.validate_tokens([*b"\\u003c"]) == 6) == (count + len("</p>") <= 20)
+        assert matcher.accept_token(ord("a"))
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
