@@ -31,7 +31,9 @@ from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 from tests.effort import repeats
 from tests.pairs import one_in
-from tests.property.strategies import allowed
+from tests.property.strategies import allowed, tiny
+from tests.property.test_budget_rtn import allowed as allowed_within
+from tests.property.test_budget_rtn import still_open
 from tests.property.test_network import check_masks, every_text
 from tests.property.test_reachable_network import check_same_walk
 from tests.property.test_tool_calls import JSON_FAMILIES, OTHER_SPELLINGS, STOP, as_tools, target_texts, tools_of, walk
@@ -415,3 +417,143 @@ def test_every_string_without_its_marks_has_one_text(schema: Any) -> None:
     else:
         letters = ("".join(some) for count in range(6) for some in product("</p>a", repeat=count))
         assert sorted(found) == sorted(letters)
+
+
+# -- budgets
+
+
+@pytest.mark.parametrize("family", ["qwen_3", "glm_4_7"])
+def test_a_call_over_a_large_schema_ends_within_its_budget(family: str) -> None:
+    """Of a model that wants nothing but to go on."""
+    fields = {f"field {i}": {"type": "string"} if i % 2 else {"items": {"type": "integer"}} for i in range(8)}
+    schema = {"type": "object", "properties": {**fields, "v": DIFFERENT["records"]}, "required": [*fields, "v"]}
+    constraint = hg.ToolCalls(as_tools({"f": schema}), family, "f")
+    compiled = Compiler(tiny()).compile(constraint, budget=True)
+    assert compiled.backend == "network" and compiled.keeps_budget
+    start = compiled.matcher()
+    needed = start.min_tokens_to_finish()
+    assert needed is not None
+    for seed in range(repeats(2, 10)):
+        matcher, rng, taken = start.fork(), random.Random(seed), []
+        left = needed + rng.randint(0, 50)
+        while not matcher.is_terminated():
+            assert left > 0, compiled.vocabulary.decode_bytes(taken)
+            taken.append(rng.choice(still_open(matcher, allowed_within(matcher, left))))
+            assert matcher.accept_token(taken[-1])
+            left -= 1
+        [call] = constraint.parse(compiled.vocabulary.decode_bytes(taken).decode()).calls
+        jsonschema.Draft202012Validator(schema).validate(call.arguments)
+
+
+# -- what is refused
+
+
+FEW_NAMES = {"type": "object", "propertyNames": {"pattern": "^[ab]{1,9}$"}, "minProperties": 3}
+UNKNOWN = {"type": "array", "uniqueItems": True, "contains": {"const": 1}}
+
+
+def losses(part: Format | hg.StructuralTag) -> list[tuple[str, str]]:
+    constraint = hg.StructuralTag({"format": part}) if isinstance(part, dict) else part
+    with pytest.raises(hg.UnsupportedConstraint) as caught:
+        BYTES.compile(constraint)
+    return [(loss.pointer, loss.keyword) for loss in caught.value.losses]
+
+
+@pytest.mark.parametrize(
+    ("part", "pointer", "keyword"),
+    [
+        (values({}, any_order=True), "/format", "any_order"),
+        (values({}, excludes=["{}"]), "/format", "excludes"),
+        # In these strings a part of an escape would be a mark, or what is left of one mark another.
+        *(
+            (values({}, excludes=marks), "/format/json_schema", "excludes")
+            for marks in (["no"], ["\\n"], ["<\n"], ["\n<"], ["\U0001f600"], ["<<"], ["<a", "a>"], ["<a", "x<ab"])
+        ),
+        ({"type": "any_text", "max_tokens": 3}, "/format", "max_tokens"),
+        ({"type": "token", "token": 3}, "/format", "token"),
+        ({"type": "grammar", "grammar": 'root ::= "a"'}, "/format", "grammar"),
+        (tag("<", sequence(const("a"), {"type": "any_text"}), ">"), "/format/content", "sequence"),
+        # Registers of what is no JSON.
+        (
+            values({"additionalProperties": {"type": "integer"}, "minProperties": 2}, style="qwen_xml"),
+            "/format/json_schema",
+            "minProperties",
+        ),
+        (
+            values({"properties": {"a": DIFFERENT["strings"]}}, style="cohere_xml"),
+            "/format/json_schema/properties/a",
+            "uniqueItems",
+        ),
+        (
+            values({"properties": {"a": {"const": "]<]minimax[>["}}}, style="minimax_m3_xml"),
+            "/format/json_schema",
+            "properties",
+        ),
+        (
+            sequence(const("a"), values({"properties": {"a": {"type": "integer", "multipleOf": 7919}}})),
+            "/format/elements/1/json_schema/properties/a",
+            "multipleOf",
+        ),
+        (
+            sequence(const("a"), values({"additionalProperties": {}, **FEW_NAMES})),
+            "/format/elements/1/json_schema",
+            "minProperties",
+        ),
+        (
+            sequence(const("a"), values({"properties": {"a": UNKNOWN}})),
+            "/format/elements/1/json_schema/properties/a",
+            "uniqueItems",
+        ),
+    ],
+    ids=str,
+)
+def test_what_the_network_does_not_take(part: Format, pointer: str, keyword: str) -> None:
+    assert losses(part) == [(pointer, keyword)]
+
+
+def test_pointers_into_the_older_form_of_a_tag() -> None:
+    schema = {"properties": {"a": UNKNOWN}}
+    for backend in ("network", "llguidance"):
+        older = {"structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}], "triggers": ["<f>"]}
+        with pytest.raises(hg.UnsupportedConstraint) as caught:
+            compiler().compile(hg.StructuralTag(older), backend)
+        assert [loss.pointer for loss in caught.value.losses] == ["/structures/0/schema/properties/a"]
+
+
+NO_FOUR = {"type": "array", "items": {"const": 1}, "prefixItems": [{}], "uniqueItems": True, "minItems": 4}
+NEVER: list[tuple[Format, str]] = [
+    (
+        tag("<", values({"items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 3, "type": "array"}), ">"),
+        "content",
+    ),
+    (values(NO_FOUR), ""),
+    (values({"properties": {"a": NO_FOUR}, "required": ["a"]}, style="qwen_xml"), ""),
+    (values({"type": "string"}, style="qwen_xml"), ""),
+    (values({"patternProperties": {"^<": {}}, "additionalProperties": False, "minProperties": 1}, style="glm_xml"), ""),
+]
+
+
+@pytest.mark.parametrize(("part", "inside"), NEVER, ids=str)
+def test_a_tag_without_texts_is_refused_before_the_first_token(part: Format, inside: str) -> None:
+    """Also where only counting different values tells, and where there would be another alternative."""
+    constraint = hg.StructuralTag({"format": {"type": "or", "elements": [const("a"), part]}})
+    with pytest.raises(hg.InvalidConstraint) as caught:
+        BYTES.compile(constraint)
+    assert caught.value.pointers == (f"/format/elements/1{inside and '/'}{inside}/json_schema",)
+
+
+def test_what_has_no_values_is_left_out_of_every_schema() -> None:
+    """The second reading leaves out alternatives of both."""
+    none = {"type": "array", "items": {"enum": [[1], [2]]}, "uniqueItems": True, "minItems": 3}
+    parts = [values({"anyOf": [none, {"const": value}]}, max_whitespace_cnt=0) for value in (1, 2)]
+    compiled = BYTES.compile(hg.StructuralTag({"format": sequence(parts[0], const(";"), parts[1])}))
+    assert [*every_text(compiled.matcher())] == [b"1;2"]
+    elements = values({"properties": {"a": NO_FOUR, "b": {"const": 1}}}, style="qwen_xml")
+    compiled = BYTES.compile(hg.StructuralTag({"format": elements}))
+    assert [*every_text(compiled.matcher())] == [b"", b"<parameter=b>1</parameter>"]
+
+
+def test_repetitions_without_end_reach_a_limit() -> None:
+    part = {"type": "repeat", "min": 0, "max": 2**31 - 1, "content": values({"type": "array"})}
+    with pytest.raises(hg.CompileLimitExceeded):
+        BYTES.compile(hg.StructuralTag({"format": part}))
