@@ -8,7 +8,7 @@ texts of a tag, and arguments as elements, whose sizes are not plain to see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from ..constraints.structural_tag_checks import inside_tag
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
+from ..schema.grammar import Content
 from ..schema.registers import DifferentItems
 from ..schema.scalars import constant_text
 from ..schema.to_network import LongString, RegisteredPositions, Track, names_of
@@ -114,7 +115,8 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
         CompileLimitExceeded: a component that is built at once is too large.
     """
     rtn: Rtn[Any] = Rtn(plan.root, plan.build, meter.limits)
-    later, has_registers = 0, False
+    later: dict[Hashable, int] = {}  # sizes
+    has_registers = False
     at_once: list[int] = [] if plan.part(plan.root) else [0]
     in_doubt: list[int] = []
     whole: list[int] = []  # with all callees
@@ -124,7 +126,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
             if size is None or size > _SMALL:
                 at_once.append(rtn.number(positions.name_of(inside)))
             else:
-                later += size
+                later[_alike(positions, inside, content)] = size
             has_registers |= any(map(positions.long_string, content.scalars))
             for automaton in (*content.arrays, *content.objects):
                 has_registers |= automaton.register is not None
@@ -132,7 +134,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
                     whole.append(rtn.number(positions.track_at(inside, automaton)))
                 if not _has_enough(automaton):
                     in_doubt.append(rtn.number(positions.track_at(inside, automaton)))
-    nbytes, states = _BYTES * later, 0
+    nbytes, states = _BYTES * sum(later.values()), 0
     built: set[int] = set()
     for numbers, takes_all in ((whole, True), ([*at_once, *in_doubt], False)):
         todo = list(numbers)
@@ -198,6 +200,13 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
             positions, _, pointer = plan.parts[schema]
             with inside_tag(pointer) if pointer else nullcontext():
                 positions.leave_out(tracks)
+
+
+def _alike(positions: RegisteredPositions, inside: Inside, content: Content) -> Hashable:
+    """Equal for positions that have the same component: those of equal values without children."""
+    if content.arrays or content.objects or content.any_array or content.any_object:
+        return inside
+    return positions.marks, *content.scalars
 
 
 def _comes_at_once(name: Any) -> bool:

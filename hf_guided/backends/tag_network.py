@@ -46,20 +46,7 @@ class TagNetwork(TagRtn):
         self.losses: list[Loss] = []
         self._parts: dict[str, SchemaPart] = {}
         super().__init__(tag, "canonical")
-        self._check_texts(self.piece)
         self.plan = NetworkPlan(self.root, self.build, self._parts)
-
-    def _check_texts(self, piece: Piece) -> None:
-        """Raise InvalidConstraint where a regular language has no text: automata would just leave it out."""
-        for part in piece:
-            if isinstance(part, Node):
-                if not part.nullable and self._is_empty(part, ""):
-                    raise impossible("a part", "")
-            elif isinstance(part, Choice):
-                for branch in part.pieces:
-                    self._check_texts(branch)
-            elif isinstance(part, Times):
-                self._check_texts(part.piece)
 
     @override
     def _read_schema(self, schema: TagSchema) -> Positions | ElementPositions:
@@ -88,9 +75,23 @@ class TagNetwork(TagRtn):
     @override
     def build(self, name: Any, builder: ComponentBuilder) -> tuple[int, int]:
         if name == self.root:
+            self._check_texts(self.piece, builder)
             return super().build(name, builder)
         with _inside(self._parts[name.schema].pointer):
             return super().build(name, builder)
+
+    def _check_texts(self, piece: Piece, builder: ComponentBuilder) -> None:
+        """Raise InvalidConstraint where a regular language has no text: automata would just leave it out."""
+        for part in piece:
+            if isinstance(part, Choice):
+                for branch in part.pieces:
+                    self._check_texts(branch, builder)
+            elif isinstance(part, Times):
+                self._check_texts(part.piece, builder)
+            elif isinstance(part, Node) and not part.nullable:
+                empty = self._emptiness.verdict(part)
+                if builder.is_empty(part) if empty is None else empty:
+                    raise impossible("a part", "")
 
 
 def _have_escapes(marks: tuple[str, ...]) -> bool:
