@@ -31,23 +31,27 @@ from tests.toy import all_bytes
 BYTES = all_bytes()
 TABLES = ComponentTables(token_trie(BYTES))
 STYLES: list[dict[str, Any]] = [{}, {"spelling": "any", "key_order": "any"}, {"whitespace": "compact"}]
+MARKED: list[dict[str, Any]] = [
+    {"marks": ("</p>",)},
+    {"marks": ("</tool_call>", "<|x|>", "[X]"), "whitespace": "compact"},
+]
 STEPS_OF_A_STATE = 500  # many times what real schemas take
 OF_ANY_SCHEMA = 500  # states of a number in its one spelling, which all schemas share
 
 
-def positions(schema: Any, **options: Any) -> RegisteredPositions | None:
+def positions(schema: Any, marks: tuple[str, ...] = (), **options: Any) -> RegisteredPositions | None:
     """Of a schema, or None if it has no value, or something is lost."""
     constraint = JsonSchema(schema, extra="allow", **options)
     n = Normalizer.of(constraint)
     try:
-        read = RegisteredPositions(n, constraint.style, closed=False, key_order=constraint.key_order)
+        read = RegisteredPositions(n, constraint.style, closed=False, key_order=constraint.key_order, marks=marks)
     except (ConstraintError, CompileLimitExceeded, NotRegular):
         return None
     return None if n.losses else read
 
 
 @settings(max_examples=repeats(20, 400))
-@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(STYLES))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from([*STYLES, *MARKED]))
 def test_both_read_the_same_texts(random: Random, draft: int, options: dict[str, Any]) -> None:
     schema = Writer(random, draft).document()
     read = positions(schema, **options)
@@ -83,11 +87,13 @@ def check_same_walk(first: Network, second: Network, random: Random) -> None:
 
 
 @settings(max_examples=repeats(20, 400))
-@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(STYLES))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from([*STYLES, *MARKED]))
 def test_what_is_built_later_is_as_small_as_it_looks(random: Random, draft: int, options: dict[str, Any]) -> None:
     """Or a limit would be reached in the middle of a text."""
     read = positions(Writer(random, draft).document(), **options)
-    sizes = [None] if read is None else [size_of_content(content, ()) for _, content in read.reached([read.whole])]
+    sizes = []
+    if read is not None:
+        sizes = [size_of_content(content, read.marks) for _, content in read.reached([read.whole])]
     if read is None or None in sizes:
         return
     most = OF_ANY_SCHEMA + sum(size for size in sizes if size is not None)
