@@ -154,12 +154,12 @@ class TagPieces(ABC):
             raise unsupported(pointer, "excludes", _OTHER_ENGINES)
         if node_format.get("any_order"):
             raise unsupported(pointer, "any_order", "members come in the order of the schema; leave it out")
-        pointer = f"{pointer}/json_schema"
+        at = f"{pointer}/json_schema"
+        if self._is_older:
+            at = re.sub(r"^/tags/(\d+)/content/json_schema$", r"/structures/\1/schema", at)
         schema = TagSchema(
             JsonSchema(node_format["json_schema"]),
-            re.sub(r"^/tags/(\d+)/content/json_schema$", r"/structures/\1/schema", pointer)
-            if self._is_older
-            else pointer,
+            at,
             style,
             JsonStyle(max_space=node_format.get("max_whitespace_cnt")),
             excludes,

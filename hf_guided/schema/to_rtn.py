@@ -66,12 +66,17 @@ class Positions:
     Raises:
         InvalidConstraint: no value satisfies it.
         CompileLimitExceeded: it is too large.
+
+    Attributes:
+        name, marks: the arguments.
+        position, level: of a whole text.
+        root: its callee.
     """
 
     def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
         self._style, self.name, self.marks = style, schema, marks
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **self._contents(n, closed)}, None, None)
-        self.position, self.level = n.root, None if style.indent is None else 0  # of a whole text
+        self.position, self.level = n.root, None if style.indent is None else 0
         self.root = self.callee(self.position, self.level)
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
