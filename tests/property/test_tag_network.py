@@ -419,6 +419,17 @@ def test_every_string_without_its_marks_has_one_text(schema: Any) -> None:
         assert sorted(found) == sorted(letters)
 
 
+def test_the_one_difference_from_llguidance() -> None:
+    """A name that is not declared, and holds a mark: llguidance leaves it out, but where any object may stand."""
+    constraint = hg.StructuralTag(
+        {"format": values({"additionalProperties": {"const": 1}, "type": "object"}, excludes=["</p>"])}
+    )
+    for engine, expected in (("network", [False, True, False]), ("llguidance", [False, False, False])):
+        matcher = compiler().compile(constraint, engine).matcher()
+        texts = [b'{"</p>": 1}', b'{"\\u003c/p>": 1}', b'{"\\u003c/q>": 1}']
+        assert [matcher.validate_tokens([*text, STOP]) == len(text) + 1 for text in texts] == expected
+
+
 # -- budgets
 
 
