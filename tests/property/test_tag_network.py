@@ -7,6 +7,7 @@ what its parts are. llguidance reads the same tags by another way, a grammar.
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -397,6 +398,17 @@ def test_tags_that_are_built_as_far_as_texts_reach_are_the_same(name: str) -> No
         if later is not None:
             for seed in range(repeats(3, 50)):
                 check_same_walk(later.network, at_once.network, random.Random(seed))
+
+
+@pytest.mark.parametrize("name", ["strings", "sevenths"])
+def test_tags_are_the_same_after_a_journey(name: str) -> None:
+    """With registers, and without."""
+    constraint = marked(different_tools()[name])
+    compiled = BYTES.compile(constraint)
+    packed = pickle.loads(pickle.dumps(BYTES.packed(compiled)))
+    for seed in range(repeats(3, 30)):
+        pair = [one.matcher() for one in (compiled, BYTES.unpacked(constraint, packed, ()))]
+        check_same_masks(*pair, [b"<p>", b'{"v": ', b"7", b'["</", "'], random.Random(seed))
 
 
 # -- what no string may hold
