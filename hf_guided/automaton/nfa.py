@@ -97,6 +97,10 @@ class NfaBuilder:
         self.add(node, start, end)
         return end
 
+    def is_empty(self, node: Node) -> bool:
+        """Whether a language has no strings; its automaton tells."""
+        return not language_dfa(node, self._meter).accepting.any()
+
     def add_multiples(self, node: Node, factors: Iterable[Decimal], start: int, end: int) -> None:
         """Add, of the numbers without an exponent in a language, those that are multiples of each factor."""
         key = node, tuple(factors)

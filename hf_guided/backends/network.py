@@ -1,7 +1,7 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
-Members in any order, different items, bounds on members of any name: what other engines lose. Its masks take longer
-than theirs, so "auto" takes it where the others would lose something.
+Members in any order, different items, bounds on members of any name: what other engines lose. So it is with schemas in
+structural tags. Its masks take longer than theirs, so "auto" takes it where the others would lose something.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..automaton.reach import single_byte_tokens
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
-from ..constraints.values import Constraint, JsonSchema
+from ..constraints.values import Constraint, JsonSchema, StructuralTag
 from ..errors import Loss, UnsupportedConstraint
 from ..options import NETWORK, CompileLimits
 from ..schema.normalize import Normalizer
@@ -33,7 +33,8 @@ from ..schema.to_nfa import NotRegular
 from .adapter import Build, PortableAdapter
 from .base import CompiledConstraint, Engine
 from .frame_engine import FrameEngine, FrameMasks
-from .network_of_schema import Built, reachable_network, size_of, whole_network
+from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
+from .tag_network import TagNetwork
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,16 +80,21 @@ class NetworkBackend(PortableAdapter):
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
             raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
-        return lambda: self._built(positions), n.losses
+        return lambda: self._built(NetworkPlan.of_schema(positions), constraint), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
-        raise self._unsupported(constraint.kind, "the network takes JSON alone")
+        if not isinstance(constraint, StructuralTag):
+            raise self._unsupported(constraint.kind, "the network takes JSON and structural tags alone")
+        tag = TagNetwork(constraint.tag)
+        if tag.losses:
+            raise UnsupportedConstraint("the network does not enforce all of the schemas in this tag", tag.losses)
+        return lambda: self._built(tag.plan, constraint)
 
-    def _built(self, positions: RegisteredPositions) -> tuple[Callable[[], Engine], int]:
+    def _built(self, plan: NetworkPlan, constraint: Constraint) -> tuple[Callable[[], Engine], int]:
         meter = WorkMeter(self._limits)
-        built = None if self._lacks_bytes else reachable_network(positions, meter)
-        built = whole_network(positions, meter) if built is None else built
-        self._check_bytes(built.network)
+        built = None if self._lacks_bytes else reachable_network(plan, meter)
+        built = whole_network(plan, meter) if built is None else built
+        self._check_bytes(built.network, constraint)
         return self._made(built)
 
     def _made(self, built: Built) -> tuple[Callable[[], Engine], int]:
@@ -123,12 +129,12 @@ class NetworkBackend(PortableAdapter):
         lacks = np.flatnonzero(~single_byte_tokens(self._tables.tokens)).tolist()
         return bytes(byte for byte in lacks if byte in _IN_UTF8)
 
-    def _check_bytes(self, network: Network) -> None:
+    def _check_bytes(self, network: Network, constraint: Constraint) -> None:
         """Refuse a network that needs bytes of which the vocabulary has no token: it counts on every byte."""
         for number in range(len(network.components)) if self._lacks_bytes else ():
             dfa = network.components[number].dfa
             if (dfa.table[:, dfa.byte_class[[*self._lacks_bytes]]] != 0).any():
-                raise self._unsupported("json_schema", "the vocabulary has no token for some single bytes")
+                raise self._unsupported(constraint.kind, "the vocabulary has no token for some single bytes")
 
 
 class NetworkEngine:

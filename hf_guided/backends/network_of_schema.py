@@ -1,26 +1,30 @@
-"""Builds the network of a schema: the whole of it, or only what a text reaches.
+"""Builds the network of a schema, or of a tag with several: the whole of it, or only what a text reaches.
 
 A component that is surely small is built when the first text reaches it: of a large schema a text uses little. What may
 be refused has to be refused before the first token, so all others are built at once, and those of doubtful rules. So is
-all that different items may hold: whether another one is left may be asked in the middle of a text.
+all that different items may hold: whether another one is left may be asked in the middle of a text. And so are the
+texts of a tag, and arguments as elements, whose sizes are not plain to see.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from ..automaton.frame_machine import reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
-from ..automaton.rtn import Component, Rtn, build_rtn
-from ..errors import Loss, UnsupportedConstraint
+from ..automaton.rtn import Component, ComponentBuilder, Rtn, build_rtn
+from ..constraints.structural_tag_checks import inside_tag
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
+from ..schema.grammar import Content
 from ..schema.registers import DifferentItems
-from ..schema.to_network import LongString, RegisteredPositions, Track, long_string, names_of
+from ..schema.scalars import constant_text
+from ..schema.to_network import LongString, RegisteredPositions, Track, names_of
 from ..schema.to_rtn import Inside
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
@@ -46,38 +50,92 @@ def size_of(components: Iterable[Component]) -> int:
     return sum(6 * component.dfa.nbytes for component in components)
 
 
-def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built | None:
+class SchemaPart(NamedTuple):
+    """A schema of a network.
+
+    Args:
+        positions: its positions.
+        starts: its outermost positions that are written as JSON.
+        pointer: where it stands in the constraint.
+    """
+
+    positions: RegisteredPositions
+    starts: tuple[Inside, ...]
+    pointer: str
+
+
+class NetworkPlan(NamedTuple):
+    """What a network is built of.
+
+    Args:
+        root: the name of its first component.
+        build: builds the component of a name, see ``Rtn``.
+        parts: its schemas, by the names that they have in the names of components.
+    """
+
+    root: Any
+    build: Callable[[Any, ComponentBuilder], tuple[int, int]]
+    parts: Mapping[str, SchemaPart]
+
+    @classmethod
+    def of_schema(cls, positions: RegisteredPositions) -> NetworkPlan:
+        """That of one schema."""
+        part = SchemaPart(positions, (positions.whole,), "")
+        return cls(positions.root, positions.build, {positions.name: part})
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether equal values always have their members in the same order."""
+        return all(part.positions.is_ordered for part in self.parts.values())
+
+    def part(self, name: Any) -> SchemaPart | None:
+        """The schema to which the component of a name belongs; None for regular languages, and the texts of a tag."""
+        return self.parts[name.schema] if isinstance(name, (Inside, Track, LongString)) else None
+
+    def check_texts(self, name: Any, component: Component) -> None:
+        """Raise InvalidConstraint for a component without any text."""
+        if not component.dfa.accepting.any():
+            part = self.part(name)
+            pointer = "" if part is None else part.pointer
+            raise InvalidConstraint(f"no text fits {f'what is at {pointer}' if pointer else 'it'}", pointers=[pointer])
+
+
+def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     """A network of which most components are built later.
 
     Args:
-        positions: of the schema.
+        plan: of the network.
         meter: counts the work of what is built at once.
 
     Returns:
         None where arrays or objects without values have to be left out first.
 
     Raises:
+        InvalidConstraint: a part of it has no text.
+        UnsupportedConstraint: a part of it cannot be written.
         CompileLimitExceeded: a component that is built at once is too large.
     """
-    rtn: Rtn[Inside | Track | LongString] = Rtn(positions.root, positions.build, meter.limits)
-    later, is_compiled = 0, True
-    at_once: list[int] = []
+    rtn: Rtn[Any] = Rtn(plan.root, plan.build, meter.limits)
+    later: dict[Hashable, int] = {}  # sizes
+    is_compiled = True
+    at_once: list[int] = [] if plan.part(plan.root) else [0]
     in_doubt: list[int] = []
     whole: list[int] = []  # with all callees
-    for inside, content in positions.reached():
-        size = size_of_content(content)
-        if size is None or size > _SMALL:
-            at_once.append(rtn.number(positions.callee(inside.position, inside.level)))
-        else:
-            later += size
-        is_compiled &= positions.is_canonical or not any(map(long_string, content.scalars))
-        for number, automaton in enumerate(content.automata):
-            is_compiled &= automaton.register is None
-            if isinstance(automaton.register, DifferentItems):
-                whole.append(rtn.number(positions.track_at(inside, number)))
-            if not _has_enough(automaton):
-                in_doubt.append(rtn.number(positions.track_at(inside, number)))
-    nbytes, states = _BYTES * later, 0
+    for positions, starts, _ in plan.parts.values():
+        for inside, content in positions.reached(starts):
+            size = size_of_content(content, positions.marks)
+            if size is None or size > _SMALL:
+                at_once.append(rtn.number(positions.name_of(inside)))
+            else:
+                later[_alike(positions, inside, content)] = size
+            is_compiled &= positions.is_canonical or not any(map(positions.long_string, content.scalars))
+            for automaton in content.automata:
+                is_compiled &= automaton.register is None
+                if isinstance(automaton.register, DifferentItems):
+                    whole.append(rtn.number(positions.track_at(inside, automaton)))
+                if not _has_enough(automaton):
+                    in_doubt.append(rtn.number(positions.track_at(inside, automaton)))
+    nbytes, states = _BYTES * sum(later.values()), 0
     built: set[int] = set()
     for numbers, takes_all in ((whole, True), ([*at_once, *in_doubt], False)):
         todo = list(numbers)
@@ -87,19 +145,19 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
                 continue
             built.add(number)
             component = rtn.built(number, meter)
+            plan.check_texts(rtn.name(number), component)
             states += component.dfa.states
             meter.check_states(states)
             nbytes += size_of([component])
-            # The inside of an array or an object, if it is a component of its own; or all callees.
             callees = [callee for callee, _ in component.calls if callee >= 0]
-            todo += [callee for callee in callees if takes_all or isinstance(rtn.name(callee), Track)]
+            todo += [callee for callee in callees if takes_all or _comes_at_once(rtn.name(callee))]
 
     def rule(number: int) -> Rule | None:
         callees = {callee for callee, _ in rtn[number].calls}
-        return _rule(positions, rtn.name(number), lambda name: _one_of(callees, rtn.known_number(name)))
+        return _rule(plan, rtn.name(number), lambda name: _one_of(callees, rtn.known_number(name)))
 
     # Names are strings: only different items have members.
-    network = Network(rtn, rule, ordered=bool(whole) and positions.is_ordered)
+    network = Network(rtn, rule, ordered=bool(whole) and plan.is_ordered)
     for number in in_doubt:
         network.reach(number)
         if not network.rules[number].is_possible(network):
@@ -107,36 +165,55 @@ def reachable_network(positions: RegisteredPositions, meter: WorkMeter) -> Built
     return Built(network, nbytes, is_compiled)
 
 
-def whole_network(positions: RegisteredPositions, meter: WorkMeter) -> Built:
+def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
     """A network with all its components.
 
     Args:
-        positions: of the schema; alternatives without any value are left out there.
+        plan: of the network; alternatives without any value are left out there.
         meter: counts the work.
 
     Raises:
-        InvalidConstraint: no value satisfies it: there are fewer different items, or names, than there have to be.
-        UnsupportedConstraint: it is not known whether there are enough.
+        InvalidConstraint: no value satisfies a schema: there are fewer different items, or names, than there have to
+            be; or a part of it has no text.
+        UnsupportedConstraint: it is not known whether there are enough; or a part of it cannot be written.
         CompileLimitExceeded: it is too large.
     """
     while True:
-        components = build_rtn(positions.root, positions.build, meter)
+        components = build_rtn(plan.root, plan.build, meter)
         numbers = {callee: number for number, callee in enumerate(components)}
-        rules = {number: _rule(positions, callee, numbers.get) for callee, number in numbers.items()}
-        network = Network([*components.values()], rules.get, ordered=positions.is_ordered)
-        without_values: list[Track] = []
+        rules = {number: _rule(plan, callee, numbers.get) for callee, number in numbers.items()}
+        network = Network([*components.values()], rules.get, ordered=plan.is_ordered)
+        without_values: dict[str, list[Track]] = {}
         for callee, number in numbers.items():
+            plan.check_texts(callee, components[callee])
             if (rule := rules[number]) is None or (possible := rule.is_possible(network)):
                 continue
             assert isinstance(callee, Track), "a long string is always possible"
             if possible is None:
+                positions, _, pointer = plan.parts[callee.schema]
+                origin, keyword = positions.register(callee).origin
                 reason = "it is not known whether enough different ones are left"
-                loss = Loss(*positions.register(callee).origin, reason)
+                loss = Loss(pointer + origin, keyword, reason)
                 raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
-            without_values.append(callee)
+            without_values.setdefault(callee.schema, []).append(callee)
         if not without_values:
             return Built(network, size_of(components.values()), all(map(reads, rules.values())))
-        positions.leave_out(without_values)
+        for schema, tracks in without_values.items():
+            positions, _, pointer = plan.parts[schema]
+            with inside_tag(pointer) if pointer else nullcontext():
+                positions.leave_out(tracks)
+
+
+def _alike(positions: RegisteredPositions, inside: Inside, content: Content) -> Hashable:
+    """Equal for positions that have the same component: those of equal values without children."""
+    if content.automata or content.any_array or content.any_object:
+        return inside
+    return positions.marks, *content.scalars
+
+
+def _comes_at_once(name: Any) -> bool:
+    """Whether a component is built with its caller: the inside of an array or an object, or an object as elements."""
+    return isinstance(name, Track) or (isinstance(name, Inside) and name.as_elements)
 
 
 def _has_enough(automaton: ContentAutomaton) -> bool:
@@ -156,27 +233,28 @@ def _one_of(numbers: set[int], number: int | None) -> int | None:
     return number if number in numbers else None
 
 
-def _rule(positions: RegisteredPositions, callee: Any, number: Callable[[Any], int | None]) -> Rule | None:
+def _rule(plan: NetworkPlan, callee: Any, number: Callable[[Any], int | None]) -> Rule | None:
     """The rule of a component's register; None if it has none.
 
     Args:
-        positions: of the schema.
+        plan: of the network.
         callee: what the component was called.
         number: of other components; None for those that the component does not call.
     """
-    if isinstance(callee, LongString):
-        return LengthRule(*callee, one_spelling=positions.is_canonical)
-    if not isinstance(callee, Track):
+    if not isinstance(callee, (Track, LongString)):
         return None
+    positions = plan.parts[callee.schema].positions
+    if isinstance(callee, LongString):
+        return LengthRule(callee.low, callee.high, one_spelling=positions.is_canonical)
     register = positions.register(callee)
     if isinstance(register, DifferentItems):
         items = positions.item_callees(callee, register)
         # One that may not come after all the others is in no component.
         numbers = tuple(None if item is None else number(item) for item in items)
-        return ItemRule(numbers, register.low, positions.is_ordered, positions.is_canonical)
+        return ItemRule(numbers, register.low, plan.is_ordered, positions.is_canonical)
     names, languages = positions.names(callee)
     return NameRule(
-        frozenset(json.dumps(name, ensure_ascii=False).encode() for name in register.required),
+        frozenset(constant_text(name, positions.marks).encode() for name in register.required),
         register.low,
         register.high,
         len(names),

@@ -3,7 +3,8 @@
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
 llguidance refuses, then the automaton for what both refuse. The automaton goes first where a text has to close within a
 number of tokens, because it knows the shortest path from every state, and where the depth of nesting is bounded,
-because no other engine does that; it has no tags. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
+because no other engine does that. It has no tags: there the network comes last. A grammar has one engine: llguidance
+reads Lark, xgrammar GBNF.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
-        return ("llguidance", "xgrammar")
+        return ("llguidance", "xgrammar", "network")
     if isinstance(constraint, Grammar):
         # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
         return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)

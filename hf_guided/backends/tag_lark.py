@@ -6,7 +6,6 @@ before a schema is refused, and left to an engine without a lexer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import combinations, starmap
 
@@ -38,8 +37,6 @@ class TagLark(TagPieces):
         self._terminals: dict[Node, str] = {}
         self._schemas: dict[str, str] = {}
         start = self._expression(self.read())
-        if self._is_older:
-            self.losses = [loss._replace(pointer=_older(loss.pointer)) for loss in self.losses]
         lines = [f"start: {start}", *self._lines]
         lines += [f"{name}: {to_lark(node)}" for node, name in self._terminals.items()]
         self.grammar = "\n".join(lines)
@@ -142,7 +139,3 @@ def _differ(one: Node, other: Node) -> bool:
 
 def _parts(node: Node) -> tuple[Node, ...]:
     return node.parts if isinstance(node, Concat) else (node,)
-
-
-def _older(pointer: str) -> str:
-    return re.sub(r"^/tags/(\d+)/content/json_schema", r"/structures/\1/schema", pointer)

@@ -6,6 +6,7 @@ trigger before that, is one language.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import chain, groupby
@@ -78,6 +79,11 @@ class TagSchema(NamedTuple):
     excludes: tuple[str, ...]
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """What no string of its JSON holds."""
+        return self.excludes if self.style == "json" else STYLES[self.style].marks
+
+    @property
     def key(self) -> str:
         """Equal for schemas that are written alike."""
         return f"{self.style} {self.layout} {self.excludes} {self.constraint.schema_json}"
@@ -148,9 +154,12 @@ class TagPieces(ABC):
             raise unsupported(pointer, "excludes", _OTHER_ENGINES)
         if node_format.get("any_order"):
             raise unsupported(pointer, "any_order", "members come in the order of the schema; leave it out")
+        at = f"{pointer}/json_schema"
+        if self._is_older:
+            at = re.sub(r"^/tags/(\d+)/content/json_schema$", r"/structures/\1/schema", at)
         schema = TagSchema(
             JsonSchema(node_format["json_schema"]),
-            f"{pointer}/json_schema",
+            at,
             style,
             JsonStyle(max_space=node_format.get("max_whitespace_cnt")),
             excludes,
@@ -303,4 +312,4 @@ def impossible(what: str, pointer: str) -> InvalidConstraint:
 
 def unsupported(pointer: str, keyword: str, reason: str) -> UnsupportedConstraint:
     """The error for a part of a tag that cannot be written."""
-    return UnsupportedConstraint("llguidance cannot write this structural tag", (Loss(pointer, keyword, reason),))
+    return UnsupportedConstraint("the engine cannot write this structural tag", (Loss(pointer, keyword, reason),))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..automaton.limits import WorkMeter
 from ..automaton.rtn import Component, ComponentBuilder, build_rtn
-from ..constraints.json_style import Spelling
+from ..constraints.json_style import JsonStyle, Spelling
 from ..constraints.tool_xml import STYLES
 from ..regex import Node
 from ..schema.normalize import Normalizer
-from ..schema.to_rtn import Inside, Positions
+from ..schema.to_rtn import Positions
 from ..schema.xml_to_rtn import ElementPositions
 from .tag_pieces import Choice, Format, Piece, TagPieces, TagSchema, Times
 
-_ROOT = "tag"
-
 
 class TagRtn(TagPieces):
-    """Reads one structural tag.
+    """Reads one structural tag, and everything that some engine writes.
 
     Args:
         tag: in either form that ``StructuralTag`` takes.
@@ -26,33 +26,41 @@ class TagRtn(TagPieces):
         InvalidConstraint: a part of it matches nothing.
         UnsupportedConstraint: it has a part that no RTN has.
         CompileLimitExceeded: it is too large.
+
+    Attributes:
+        root: the name of the component of the whole tag.
+        piece: the whole tag.
     """
+
+    root = "tag"
 
     def __init__(self, tag: Format, spelling: Spelling):
         super().__init__(tag)
         self._spelling = spelling
-        self._schemas: dict[str, Positions] = {}  # by name, which is also their key
-        self._piece_of_root = self.read()
+        self._schemas: dict[str, Positions | ElementPositions] = {}  # by name, which is also their key
+        self.piece = self.read()
 
     def components(self, meter: WorkMeter) -> list[Component]:
         """The RTN, the whole tag first; raises NotRegular, or CompileLimitExceeded."""
-        return list(build_rtn(_ROOT, self._build, meter).values())
+        return list(build_rtn(self.root, self.build, meter).values())
 
     def _values(self, schema: TagSchema) -> str:
-        key = schema.key
-        if key not in self._schemas:
-            n = Normalizer.of(schema.constraint)
-            style = schema.layout._replace(spelling=self._spelling)
-            if schema.style == "json":
-                self._schemas[key] = Positions(n, style, closed=True, schema=key, marks=schema.excludes)
-            else:
-                self._schemas[key] = ElementPositions(n, STYLES[schema.style], style, closed=True, schema=key)
-        return key
+        if schema.key not in self._schemas:
+            self._schemas[schema.key] = self._read_schema(schema)
+        return schema.key
 
-    def _build(self, name: Inside | str, builder: ComponentBuilder) -> tuple[int, int]:
+    def _read_schema(self, schema: TagSchema) -> Positions | ElementPositions:
+        positions = self._positions(schema, schema.layout._replace(spelling=self._spelling))
+        return positions if schema.style == "json" else ElementPositions(positions, STYLES[schema.style])
+
+    def _positions(self, schema: TagSchema, style: JsonStyle) -> Positions:
+        return Positions(Normalizer.of(schema.constraint), style, closed=True, schema=schema.key, marks=schema.marks)
+
+    def build(self, name: Any, builder: ComponentBuilder) -> tuple[int, int]:
+        """Build the component of a name: see ``Rtn``."""
         if isinstance(name, str):
             start = builder.state()
-            return start, self._add(self._piece_of_root, start, builder)
+            return start, self._add(self.piece, start, builder)
         return self._schemas[name.schema].build(name, builder)
 
     def _add(self, piece: Piece, state: int, builder: ComponentBuilder) -> int:

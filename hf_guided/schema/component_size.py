@@ -23,18 +23,23 @@ _SPELLING = 6  # bytes of a character at most, in the one spelling that a listed
 _PLAIN: tuple[Clause, ...] = (UNIVERSE["number"][0], NumberClause(integral=True))
 
 
-def size_of_content(content: Content) -> int | None:
-    """About how many states and moves there are, those of what is called aside; None if that is not known."""
+def size_of_content(content: Content, marks: tuple[str, ...]) -> int | None:
+    """About how many states and moves there are, those of what is called aside; None if that is not known.
+
+    Args:
+        content: of a position.
+        marks: what no string holds.
+    """
     sides = max(len(content.arrays), len(content.objects))
     if sides > _MOST_SIDES:
         return None
     size = _BRACKETS
     for clause in content.scalars:
-        if (alone := _size_of_scalar(clause)) is None:
+        if (alone := _size_of_scalar(clause, marks)) is None:
             return None
         size += alone
     for automaton in content.automata:
-        if (inside := _size_of_automaton(automaton)) is None:
+        if (inside := _size_of_automaton(automaton, marks)) is None:
             return None
         size += (_BRACKETS + inside) << sides
     return size
@@ -45,13 +50,18 @@ def is_endless(name: Node) -> bool:
     return _left_out(name) is not None
 
 
-def _size_of_scalar(clause: Clause) -> int | None:
+def _times(marks: tuple[str, ...]) -> int:
+    """States of a string in one place: how much of a mark may have come, with an escape or without."""
+    return 1 + sum(2 * len(mark) + _SPELLING for mark in marks)
+
+
+def _size_of_scalar(clause: Clause, marks: tuple[str, ...]) -> int | None:
     if isinstance(clause, StringClause):
         if clause.values is not None:
             return _SPELLING * sum(len(value) + 2 for value in clause.values)
         if clause.language != ANYTHING:
             return None
-        return _SCALAR * (1 + (0 if long_string(clause) else clause.high or clause.low))
+        return _SCALAR * _times(marks) * (1 + (0 if long_string(clause, marks) else clause.high or clause.low))
     if isinstance(clause, NumberClause):
         if clause.values is not None:
             return sum(map(_size_of_number, clause.values))
@@ -64,20 +74,22 @@ def _size_of_number(number: Decimal) -> int:
     return _SCALAR + len(digits) + abs(int(exponent))  # as many zeros may be written
 
 
-def _size_of_automaton(automaton: ContentAutomaton) -> int | None:
+def _size_of_automaton(automaton: ContentAutomaton, marks: tuple[str, ...]) -> int | None:
     keys = [entry.value if entry.name is None else entry.name for entry in automaton.entries()]
     if len(set(keys)) < len(keys) and (any(automaton.skips) or max(map(len, automaton.edges)) > 1):
         return None
     if len({name for name in keys if isinstance(name, Node)}) > 1:
         return None
     size = len(automaton.edges) * len(keys) // 4  # each member that may be left out leads to all that come later
+    times = _times(marks)
     for edges in automaton.edges:
         for edge in edges:
             for entry in edge.entries:
                 characters = _characters(entry.name)
                 if characters is None:
                     return None
-                size += max(edge.low, edge.high or 1) * (_ENTRY + _SPELLING * characters)
+                places = _ENTRY * times if isinstance(entry.name, Node) else _ENTRY
+                size += max(edge.low, edge.high or 1) * (places + _SPELLING * characters)
     return size
 
 

@@ -6,14 +6,14 @@ is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spellings, text
+from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spelling_without, json_spellings, text
 from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
@@ -37,11 +37,13 @@ class Track(NamedTuple):
         position: of the array or object.
         level: how many brackets are open inside, where that is known.
         number: of its content automaton among the position's, arrays first.
+        schema: its name, where one network has several.
     """
 
     position: Position
     level: int | None
     number: int
+    schema: str
 
 
 class LongString(NamedTuple):
@@ -49,10 +51,12 @@ class LongString(NamedTuple):
 
     Args:
         low, high: how many; ``high`` None is no bound.
+        schema: its name, where one network has several.
     """
 
     low: int
     high: int | None
+    schema: str
 
 
 class RegisteredPositions(Positions):
@@ -63,6 +67,7 @@ class RegisteredPositions(Positions):
         style: how values are written.
         closed: whether objects that declare properties and do not speak of others have no others.
         key_order: of the members of an object.
+        schema, marks: see ``Positions``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
@@ -71,10 +76,20 @@ class RegisteredPositions(Positions):
         CompileLimitExceeded: it is too large.
     """
 
-    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, key_order: KeyOrder):
+    def __init__(
+        self,
+        n: Normalizer,
+        style: JsonStyle,
+        *,
+        closed: bool,
+        key_order: KeyOrder,
+        schema: str = "",
+        marks: tuple[str, ...] = (),
+    ):
         self._key_order = key_order
-        super().__init__(n, style, closed=closed)
-        self.root = self.callee(n.root, 0)
+        super().__init__(n, style, closed=closed, schema=schema, marks=marks)
+        self.level = 0
+        self.root = self.callee(self.position, 0)
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
         found = contents(n, closed=closed, spelling=self._style.spelling, writer=registered(self._key_order))
@@ -101,17 +116,33 @@ class RegisteredPositions(Positions):
         """See ``Positions.callee``."""
         return super().callee(position, level if position in self._known else None)
 
-    def reached(self) -> Iterator[tuple[Inside, Content]]:
-        """All positions that values have, each once for each level that it has, and their contents."""
-        root = Inside(self._schema.root, 0 if self._schema.root in self._known else None)
-        seen, todo = {root}, [root]
+    @property
+    def whole(self) -> Inside:
+        """The position of the whole text."""
+        return self._inside(self.position, 0)
+
+    def _inside(self, position: Position, level: int | None) -> Inside:
+        return Inside(position, level if position in self._known else None, self.name)
+
+    def name_of(self, inside: Inside) -> Callee:
+        """What the component of one of these positions is called."""
+        return self.callee(inside.position, inside.level) if inside.only is None else inside
+
+    def reached(self, starts: Iterable[Inside]) -> Iterator[tuple[Inside, Content]]:
+        """All positions that values have, each once for each level that it has, and their contents.
+
+        Args:
+            starts: the outermost ones.
+        """
+        todo = list(starts)
+        seen = set(todo)
         while todo:
             inside = todo.pop()
-            content = self._schema.contents[inside.position]
+            content = self.content(inside.position) if inside.only is None else self.container(inside)
             yield inside, content
             level = None if inside.level is None else inside.level + 1
             for position in content.children():
-                child = Inside(position, level if position in self._known else None)
+                child = self._inside(position, level)
                 if child not in seen:
                     seen.add(child)
                     todo.append(child)
@@ -131,11 +162,19 @@ class RegisteredPositions(Positions):
     def names(self, track: Track) -> tuple[list[str], list[Node]]:
         """The names that are listed, and the languages of the texts of the others."""
         listed, languages = names_of(self.automaton(track))
-        return listed, [*map(names_text, languages)]
+        return listed, [*map(self.names_text, languages)]
+
+    def names_text(self, language: Node) -> Node:
+        """How the names of a language are written; none is left out, so marks in them are written with escapes."""
+        return quoted(json_spelling_without(language, self.marks))
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values; None where digits do not decide, and where a register counts."""
-        return None if long_string(clause) else language_of(clause, self._style.spelling)
+        return None if self.long_string(clause) else language_of(clause, self._style.spelling, self.marks)
+
+    def long_string(self, clause: Clause) -> LongString | None:
+        """The string that a register counts; None if there is none."""
+        return long_string(clause, self.marks, self.name)
 
     def register(self, track: Track) -> Register:
         """The register of a component."""
@@ -145,8 +184,8 @@ class RegisteredPositions(Positions):
 
     @property
     def is_canonical(self) -> bool:
-        """Whether a string has only one text."""
-        return self._style.is_canonical
+        """Whether strings have one text, that of their keys (written_values.py): marks have escapes that keys lack."""
+        return self._style.is_canonical and not self.marks
 
     def build(self, callee: Inside | Track | LongString, builder: Caller) -> tuple[int, int]:
         """See ``Positions.build``."""
@@ -172,20 +211,23 @@ class RegisteredPositions(Positions):
 
     def automaton(self, track: Track) -> ContentAutomaton:
         """The content automaton of a track."""
-        return self._schema.contents[track.position].automata[track.number]
+        return self.content(track.position).automata[track.number]
 
-    def track_at(self, inside: Inside, number: int) -> Track:
-        """The track of a position's content automaton, by its number among all of them."""
-        return Track(inside.position, None if inside.level is None else inside.level + 1, number)
+    def track_at(self, inside: Inside, automaton: ContentAutomaton) -> Track:
+        """The track of a content automaton of a position."""
+        return self._track(inside.position, None if inside.level is None else inside.level + 1, automaton)
 
     def track(self, inner: Inner) -> Track:
         """The track of a content automaton."""
-        automata = self._schema.contents[inner.slot.position].automata
-        number = next(i for i, automaton in enumerate(automata) if automaton is inner.automaton)
-        return Track(inner.slot.position, inner.slot.level, number)
+        return self._track(inner.slot.position, inner.slot.level, inner.automaton)
+
+    def _track(self, position: Position, level: int | None, automaton: ContentAutomaton) -> Track:
+        automata = self.content(position).automata
+        number = next(i for i, other in enumerate(automata) if other is automaton)
+        return Track(position, level, number, self.name)
 
     def _writer(self, schema: Regular, builder: Caller) -> NfaWriter:
-        return _Writer(self, schema, builder, self._style, self._marks)
+        return _Writer(self, schema, builder, self._style, self.marks)
 
 
 def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
@@ -194,16 +236,17 @@ def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
 
 
-def names_text(language: Node) -> Node:
-    """How the names of a language are written."""
-    return quoted(json_spelling(language))
+def long_string(clause: Clause, marks: tuple[str, ...], schema: str = "") -> LongString | None:
+    """A string of any characters whose bounds would take many states.
 
-
-def long_string(clause: Clause) -> LongString | None:
-    """A string of any characters whose bounds would take many states."""
-    if not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
+    None where there are marks: once a mark has begun with an escape all of it has to come, for which no register keeps
+    room.
+    """
+    if marks or not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
         return None
-    return LongString(clause.low, clause.high) if clause.values is None and clause.language == ANYTHING else None
+    return (
+        LongString(clause.low, clause.high, schema) if clause.values is None and clause.language == ANYTHING else None
+    )
 
 
 class _Writer(CallingWriter):
@@ -214,11 +257,14 @@ class _Writer(CallingWriter):
     def fill(self, slot: ValueSlot, start: int) -> None:
         super().fill(slot, start)
         for clause in self._schema.contents[slot.position].scalars:
-            if string := long_string(clause):
+            if string := self._positions.long_string(clause):
                 self._caller.call(string, start, slot.end)
 
     def language(self, clause: Clause) -> Node | None:
         return self._positions.language(clause)
+
+    def names(self, language: Node) -> Node:
+        return self._positions.names_text(language)
 
     def lay(self, node: Node, start: int, end: int) -> None:
         # White space has many states: it is a component too, the same for all.
@@ -267,5 +313,5 @@ class _RegisteredEntries(Entries):
             named = self._writer.name(entry.name, begun)
         else:
             named = self._caller.state()
-            self._caller.call(names_text(entry.name), begun, named)
+            self._caller.call(self._writer.names(entry.name), begun, named)
         self._writer.lay(self._layout.colon, self._marked(Mark.END, named), self.value(entry.value, end))

@@ -15,7 +15,8 @@ from ..regex import ANYTHING, Node, alt, json_spellings, parse_fullmatch
 from .grammar import Content, contents, too_deep_is_a_limit
 from .layout import Layout, layout_around
 from .normalize import Normalizer
-from .scalars import language_of, quoted, without
+from .ranges import undecided_factors
+from .scalars import language_of, numbers_without_undecided, quoted, without
 from .shapes import ANY, Clause, Kind, NumberClause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Builder, NfaWriter, Regular, ValueSlot
 
@@ -65,12 +66,18 @@ class Positions:
     Raises:
         InvalidConstraint: no value satisfies it.
         CompileLimitExceeded: it is too large.
+
+    Attributes:
+        name, marks: the arguments.
+        position, level: of a whole text.
+        root: its callee.
     """
 
     def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
-        self._style, self._name, self._marks = style, schema, marks
+        self._style, self.name, self.marks = style, schema, marks
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **self._contents(n, closed)}, None, None)
-        self.root = self.callee(n.root, None if style.indent is None else 0)
+        self.position, self.level = n.root, None if style.indent is None else 0
+        self.root = self.callee(self.position, self.level)
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
         return {
@@ -82,21 +89,21 @@ class Positions:
         """The callee for a value at a position: the same where the same scalars are allowed."""
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
-            return Inside(position, level, self._name)
+            return Inside(position, level, self.name)
         languages: list[Node] = []
         for clause in content.scalars:
             language = self.language(clause)
             if language is None:
-                return Inside(position, level, self._name)
+                return Inside(position, level, self.name)
             languages.append(language)
         return alt(*languages)
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""
         if self._style.is_canonical:
-            return language_of(clause, "canonical", self._marks)
+            return language_of(clause, "canonical", self.marks)
         language = _tolerant(clause)
-        return without(language, self._marks) if isinstance(clause, StringClause) and language is not None else language
+        return without(language, self.marks) if isinstance(clause, StringClause) and language is not None else language
 
     @too_deep_is_a_limit()
     def build(self, callee: Inside, builder: Caller) -> tuple[int, int]:
@@ -118,14 +125,23 @@ class Positions:
         return start, end
 
     def _writer(self, schema: Regular, builder: Caller) -> NfaWriter:
-        return _Tolerant(self, schema, builder, self._style, self._marks)
+        return _Tolerant(self, schema, builder, self._style, self.marks)
+
+    def content(self, position: Position) -> Content:
+        """The values at a position."""
+        return self._schema.contents[position]
 
     def container(self, callee: Inside) -> Content:
         """The values of one kind that are allowed at a position: arrays or objects."""
-        content = self._schema.contents[callee.position]
+        content = self.content(callee.position)
         if callee.only == "array":
             return Content(arrays=content.arrays, any_array=content.any_array)
         return Content(objects=content.objects, any_object=content.any_object)
+
+    def add_multiples(self, clause: NumberClause, start: int, end: int, builder: Builder) -> None:
+        """Add the numbers of a clause that digits do not decide between two states."""
+        numbers = numbers_without_undecided(clause, self._style.spelling)
+        builder.add_multiples(numbers, undecided_factors(clause), start, end)
 
 
 class CallingWriter(NfaWriter):

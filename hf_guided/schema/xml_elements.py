@@ -100,6 +100,11 @@ class XmlElements:
         return NOTHING if empty else language
 
 
+def without_text(style: XmlStyle) -> UnsupportedConstraint:
+    """The error for an element whose every value would end it."""
+    return unsayable(f"strings that all hold {' or '.join(style.marks)}, which ends them")
+
+
 def unsayable(what: str) -> UnsupportedConstraint:
     """The error for what elements cannot hold."""
     return UnsupportedConstraint(

@@ -17,7 +17,7 @@ from .normalize import Normalizer
 from .scalars import language_of
 from .shapes import ANY, BooleanClause, Kind, NullClause, NumberClause, Position, StringClause
 from .to_lark import Rules, SchemaWriter
-from .xml_elements import ANY_NAME, XmlElements, unsayable
+from .xml_elements import ANY_NAME, XmlElements, without_text
 
 _ANY_CONTENT = Content([NullClause(), BooleanClause(), NumberClause(), StringClause()], any_array=True, any_object=True)
 
@@ -99,7 +99,7 @@ class _XmlWriter(SchemaWriter):
         for kind in self._elements_of.containers(content):
             alternatives.append(self._around(entry, kind, self._inside(entry.value, content, kind)))
         if not alternatives:
-            raise unsayable(f"strings that all hold {' or '.join(self._xml.marks)}, which ends them")
+            raise without_text(self._xml)
         return " | ".join(alternatives)
 
     def _inside(self, position: Position, content: Content, kind: Kind) -> str:

@@ -2,45 +2,65 @@
 
 from __future__ import annotations
 
-from ..constraints.json_style import JsonStyle
+from collections.abc import Iterator
+from typing import Any
+
 from ..constraints.tool_xml import XmlStyle
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from .content_automata import ContentAutomaton, Edge, Entry
-from .normalize import Normalizer
-from .shapes import ANY
-from .to_nfa import NotRegular
+from .shapes import ANY, Kind, NumberClause, Position
 from .to_rtn import Caller, Inside, Positions
-from .xml_elements import ANY_NAME, XmlElements
+from .xml_elements import ANY_NAME, XmlElements, without_text
 
 _ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 0, None)], []], [[], []], {1})
 _ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANY_NAME, ANY),), 1, 0, None)], []], [[], []], {1})
 
 
-class ElementPositions(Positions):
+class ElementPositions:
     """The positions of a schema whose root is an object, written as elements.
 
     Args:
-        n: the schema.
+        positions: of the schema; they write the JSON inside elements.
         xml: how elements are written.
-        style: how the JSON inside elements is written.
-        closed: see ``Positions``.
-        schema: see ``Positions``.
+
+    Attributes:
+        root: see ``Positions``.
     """
 
-    def __init__(self, n: Normalizer, xml: XmlStyle, style: JsonStyle, *, closed: bool, schema: str = ""):
-        super().__init__(n, style, closed=closed, schema=schema, marks=xml.marks)
-        self._xml, self._elements = xml, XmlElements(xml, self.language)
-        self.root = Inside(n.root, None, schema, "object", as_elements=True)
+    def __init__(self, positions: Positions, xml: XmlStyle):
+        self._positions, self._xml = positions, xml
+        self._elements = XmlElements(xml, positions.language)
+        self.root = self._inside(positions.position, "object")
 
-    def build(self, callee: Inside, builder: Caller) -> tuple[int, int]:
-        """See ``Positions.build``."""
-        if not callee.as_elements:
-            return super().build(callee, builder)
+    def _inside(self, position: Position, kind: Kind, *, as_elements: bool = True) -> Inside:
+        level = None if as_elements else self._positions.level
+        return Inside(position, level, self._positions.name, kind, as_elements)
+
+    def json_inside(self) -> Iterator[Inside]:
+        """The arrays and objects that elements hold as JSON."""
+        if self._xml.item is None:
+            for automaton in self._automata(self.root):
+                for entry in (entry for edges in automaton.edges for edge in edges for entry in edge.entries):
+                    for kind in self._elements.containers(self._positions.content(entry.value)):
+                        yield self._inside(entry.value, kind, as_elements=False)
+
+    def build(self, callee: Any, builder: Caller) -> tuple[int, int]:
+        """See ``Positions.build``.
+
+        Raises:
+            InvalidConstraint: no object satisfies the schema.
+            UnsupportedConstraint: the elements cannot hold something.
+        """
+        if not isinstance(callee, Inside) or not callee.as_elements:
+            return self._positions.build(callee, builder)
         start, end = builder.state(), builder.state()
-        content = self.container(callee)
-        automata = [*content.arrays, *content.objects]
-        if content.any_array or content.any_object:
-            automata = [_ANY_ITEMS if content.any_array else _ANY_MEMBERS]
+        automata = self._automata(callee)
+        if not automata:
+            raise InvalidConstraint("a tool's arguments are an object, and this schema allows none")
         for automaton in automata:
+            if automaton.register is not None:
+                reason = "is not kept where items or members are elements"
+                raise UnsupportedConstraint("elements have no registers", [Loss(*automaton.register.origin, reason)])
             states = [builder.state() for _ in automaton.edges]
             builder.epsilon(start, states[0])
             for state in automaton.accepting:
@@ -51,6 +71,12 @@ class ElementPositions(Positions):
                 for edge in edges:
                     self._run(edge, states[state], states[edge.target], builder)
         return start, end
+
+    def _automata(self, callee: Inside) -> list[ContentAutomaton]:
+        content = self._positions.container(callee)
+        if content.any_array or content.any_object:
+            return [_ANY_ITEMS if content.any_array else _ANY_MEMBERS]
+        return [*content.arrays, *content.objects]
 
     def _run(self, edge: Edge, start: int, end: int, builder: Caller) -> None:
         """``low`` to ``high`` elements in a row."""
@@ -71,15 +97,22 @@ class ElementPositions(Positions):
         return end
 
     def _element(self, entry: Entry, start: int, end: int, builder: Caller) -> None:
-        content = self._schema.contents[entry.value]
+        content = self._positions.content(entry.value)
         elements, counted = self._elements.whole(entry, content)
-        if counted:
-            raise NotRegular("", "multipleOf", "its remainders are counted")
+        containers = self._elements.containers(content)
+        if not elements and not counted and not containers:
+            raise without_text(self._xml)
         for node in elements:
             builder.add(node, start, end)
-        for kind in self._elements.containers(content):
+        for kind, clauses in counted:
             before, after = self._elements.marks(entry, kind)
-            inside = Inside(entry.value, None, self._name, kind, as_elements=self._xml.item is not None)
             opened, closing = builder.regex(before, start), builder.state()
-            builder.call(inside, opened, closing)
+            for clause in clauses:
+                assert isinstance(clause, NumberClause), "strings are written as they are"
+                self._positions.add_multiples(clause, opened, closing, builder)
+            builder.add(after, closing, end)
+        for kind in containers:
+            before, after = self._elements.marks(entry, kind)
+            opened, closing = builder.regex(before, start), builder.state()
+            builder.call(self._inside(entry.value, kind, as_elements=self._xml.item is not None), opened, closing)
             builder.add(after, closing, end)

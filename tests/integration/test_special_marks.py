@@ -63,8 +63,9 @@ def test_what_the_tokenizer_makes_of_a_chat_template_is_accepted_and_read_back(f
     its_own = special(tokenizer)
     assert {its_own[mark] for mark in MARKS[name]} <= set(ids)
     asked = hg.ToolCalls(TOOLS, name, "required")
-    matcher = guide.compile(asked).matcher()
-    assert matcher.validate_tokens([*ids, tokenizer.eos_token_id]) == len(ids) + 1
+    for backend in ("network", "auto"):
+        matcher = guide.compile(asked, backend=backend).matcher()
+        assert matcher.validate_tokens([*ids, tokenizer.eos_token_id]) == len(ids) + 1
     result = guide.read(asked, [*ids, tokenizer.eos_token_id])
     assert (result.finish_reason, result.value.calls) == ("stop", tuple(CALLS))
     assert matcher.validate_tokens([its_own[OTHER]]) == 0
@@ -105,6 +106,31 @@ def test_hot_models_write_them_as_tokens(family: Any, jump_forward: bool, thinks
             assert begin in result.token_ids
             marks = re.findall("|".join(map(re.escape, MARKS[name])), result.text)
             assert marks and all(special(tokenizer)[mark] in result.token_ids for mark in marks[:1])
+
+
+def test_hot_models_write_them_where_the_network_keeps_registers(family: Any) -> None:
+    name, tokenizer, guide, model = family
+    codes = {"type": "array", "items": {"type": "string", "maxLength": 3}, "uniqueItems": True, "maxItems": 4}
+    schema = {"type": "object", "properties": {"codes": {**codes, "minItems": 2}}, "required": ["codes"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    asked = hg.ToolCalls([tool], name, "f", parallel=False)
+    assert guide.compile(asked).backend == "network"
+    torch.manual_seed(1)
+    [result] = hg.generate(
+        model,
+        tokenizer,
+        "a",
+        asked,
+        guide=guide,
+        show_tools=False,
+        do_sample=True,
+        temperature=2.0,
+        max_new_tokens=300,
+    )
+    assert (result.finish_reason, result.error) == ("stop", None), result.text
+    [call] = result.value.calls
+    jsonschema.Draft202012Validator(schema).validate(call.arguments)
+    assert special(tokenizer)[MARKS[name][0]] in result.token_ids
 
 
 def test_greedy_jumps_write_what_the_tokenizer_writes_for_the_text(family: Any) -> None:

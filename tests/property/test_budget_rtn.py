@@ -88,6 +88,7 @@ TAKEN = {
     "llguidance": ["tree", "compact tree", "open", "extra", "record", "object", "regex", "choice", "lark", "tag"],
     "xgrammar": ["tree", "compact tree", "open", "record", "object", "regex", "choice", "gbnf", "tag"],
     "lm_format_enforcer": ["tree", "open", "record", "object", "regex", "choice"],
+    "network": ["tree", "tag"],
 }
 CASES = [(backend, name) for backend, names in TAKEN.items() for name in names]
 CLOSING = frozenset(b'"]})>')

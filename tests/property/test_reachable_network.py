@@ -16,7 +16,7 @@ from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.automaton.rtn import Rtn, build_rtn
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
-from hf_guided.backends.network_of_schema import reachable_network, whole_network
+from hf_guided.backends.network_of_schema import NetworkPlan, reachable_network, whole_network
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.options import NETWORK, CompileLimits
@@ -31,32 +31,36 @@ from tests.toy import all_bytes
 BYTES = all_bytes()
 TABLES = ComponentTables(token_trie(BYTES))
 STYLES: list[dict[str, Any]] = [{}, {"spelling": "any", "key_order": "any"}, {"whitespace": "compact"}]
+MARKED: list[dict[str, Any]] = [
+    {"marks": ("</p>",)},
+    {"marks": ("</tool_call>", "<|x|>", "[X]"), "whitespace": "compact"},
+]
 STEPS_OF_A_STATE = 500  # many times what real schemas take
 OF_ANY_SCHEMA = 500  # states of a number in its one spelling, which all schemas share
 
 
-def positions(schema: Any, **options: Any) -> RegisteredPositions | None:
+def positions(schema: Any, marks: tuple[str, ...] = (), **options: Any) -> RegisteredPositions | None:
     """Of a schema, or None if it has no value, or something is lost."""
     constraint = JsonSchema(schema, extra="allow", **options)
     n = Normalizer.of(constraint)
     try:
-        read = RegisteredPositions(n, constraint.style, closed=False, key_order=constraint.key_order)
+        read = RegisteredPositions(n, constraint.style, closed=False, key_order=constraint.key_order, marks=marks)
     except (ConstraintError, CompileLimitExceeded, NotRegular):
         return None
     return None if n.losses else read
 
 
 @settings(max_examples=repeats(20, 400))
-@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(STYLES))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from([*STYLES, *MARKED]))
 def test_both_read_the_same_texts(random: Random, draft: int, options: dict[str, Any]) -> None:
     schema = Writer(random, draft).document()
     read = positions(schema, **options)
-    later = None if read is None else reachable_network(read, WorkMeter(NETWORK))
+    later = None if read is None else reachable_network(NetworkPlan.of_schema(read), WorkMeter(NETWORK))
     if later is None:
         return
     again = positions(schema, **options)
     assert again is not None
-    at_once = whole_network(again, WorkMeter(NETWORK)).network
+    at_once = whole_network(NetworkPlan.of_schema(again), WorkMeter(NETWORK)).network
     for _ in range(3):
         check_same_walk(later.network, at_once, random)
 
@@ -83,11 +87,13 @@ def check_same_walk(first: Network, second: Network, random: Random) -> None:
 
 
 @settings(max_examples=repeats(20, 400))
-@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(STYLES))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from([*STYLES, *MARKED]))
 def test_what_is_built_later_is_as_small_as_it_looks(random: Random, draft: int, options: dict[str, Any]) -> None:
     """Or a limit would be reached in the middle of a text."""
     read = positions(Writer(random, draft).document(), **options)
-    sizes = [None] if read is None else [size_of_content(content) for _, content in read.reached()]
+    sizes = []
+    if read is not None:
+        sizes = [size_of_content(content, read.marks) for _, content in read.reached([read.whole])]
     if read is None or None in sizes:
         return
     most = OF_ANY_SCHEMA + sum(size for size in sizes if size is not None)
@@ -99,8 +105,8 @@ def test_numbers_with_many_digits_are_not_small(options: dict[str, Any]) -> None
     numbers = [*(7**1_000 + i for i in range(20)), *(float(f"{i}e300") for i in range(1, 20))]
     read = positions({"type": "integer", "enum": numbers}, **options)
     assert read is not None
-    ((_, content),) = read.reached()
-    size = size_of_content(content)
+    ((_, content),) = read.reached([read.whole])
+    size = size_of_content(content, ())
     assert size is not None
     (component,) = build_rtn(read.root, read.build, WorkMeter(NETWORK)).values()
     assert component.dfa.states <= size
@@ -153,7 +159,7 @@ def test_all_that_different_items_may_hold_is_built_at_once() -> None:
     fields = {f"field {i}": {"type": "array", "items": {"const": i}} for i in range(50)}
     item = {"type": "object", "properties": fields}
     read = positions({"properties": {"a": {"type": "array", "items": item, "uniqueItems": True}}})
-    later = None if read is None else reachable_network(read, WorkMeter(NETWORK))
+    later = None if read is None else reachable_network(NetworkPlan.of_schema(read), WorkMeter(NETWORK))
     assert later is not None
     components = later.network.components
     assert isinstance(components, Rtn)
@@ -164,4 +170,4 @@ def test_all_that_different_items_may_hold_is_built_at_once() -> None:
     assert len(components._components) == count > 50
     assert read is not None
     with pytest.raises(CompileLimitExceeded):
-        reachable_network(read, WorkMeter(CompileLimits(max_states=1_000)))
+        reachable_network(NetworkPlan.of_schema(read), WorkMeter(CompileLimits(max_states=1_000)))

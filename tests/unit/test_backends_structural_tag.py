@@ -43,11 +43,16 @@ OLDER = {
         (hg.StructuralTag(OLDER), "/structures/0/schema"),
     ],
 )
-def test_lost_keyword_is_refused_with_its_pointer(compiler: Compiler, constraint: Any, pointer: str) -> None:
+@pytest.mark.parametrize("backend", ["llguidance", "xgrammar"])
+def test_lost_keyword_is_refused_with_its_pointer(
+    compiler: Compiler, constraint: Any, pointer: str, backend: str
+) -> None:
     with pytest.raises(hg.UnsupportedConstraint, match="uniqueItems") as caught:
-        compiler.compile(constraint)
+        compiler.compile(constraint, backend)
     assert (pointer, "uniqueItems") in {(loss.pointer, loss.keyword) for loss in caught.value.losses}
-    assert not compiler.audit(constraint).ok
+    assert not compiler.audit(constraint, backend).ok
+    assert compiler.audit(constraint).backend == compiler.compile(constraint).backend == "network"
+    assert compiler.compile(constraint, budget=True).keeps_budget
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,9 @@ def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compil
         ("llguidance", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
         ("llguidance", {"max_whitespace_cnt": 3}, 3, 3),
         ("llguidance", {"max_whitespace_cnt": 0}, 0, 0),
+        ("network", {}, 1, 1 + 8),
+        ("network", {"max_whitespace_cnt": 3}, 3, 3),
+        ("network", {"max_whitespace_cnt": 0}, 0, 0),
     ],
 )
 def test_whitespace_in_a_tag_is_bounded(
@@ -138,25 +146,28 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("name", TAGS)
-def test_two_engines_accept_the_same_texts(compiler: Compiler, name: str) -> None:
+def test_engines_accept_the_same_texts(compiler: Compiler, name: str) -> None:
     tag = hg.StructuralTag({"type": "structural_tag", "format": TAGS[name]})
     verdicts = []
-    for backend in ("xgrammar", "llguidance"):
+    for backend in ("xgrammar", "llguidance", "network"):
         matcher = compiler.compile(tag, backend).matcher()
         token_ids_of = {text: [*text.encode(), 256] for text in TEXTS}
         verdicts.append(
             {text for text, token_ids in token_ids_of.items() if matcher.validate_tokens(token_ids) == len(token_ids)}
         )
-    assert verdicts[0] == verdicts[1]
+    assert verdicts[0] == verdicts[1] == verdicts[2]
     assert 0 < len(verdicts[0]) < len(TEXTS)
 
 
 def test_free_text_without_an_end_marker_goes_to_xgrammar(compiler: Compiler) -> None:
+    """The network reads it in all ways at once."""
     content = [{"type": "any_text"}, {"type": "json_schema", "json_schema": {"const": [1]}}]
     tag = hg.StructuralTag({"type": "structural_tag", "format": {"type": "sequence", "elements": content}})
     compiled = compiler.compile(tag)
     assert compiled.backend == "xgrammar"
-    assert compiled.matcher().validate_tokens([*b"hello[1]", 256]) == 9
+    for matcher in (compiled.matcher(), compiler.compile(tag, "network").matcher()):
+        for text, allowed in (("hello[1]", True), ("[1", False), ("[1][1]", True), ("[1] ", False)):
+            assert (matcher.validate_tokens([*text.encode(), 256]) == len(text) + 1) is allowed, text
 
 
 def test_arguments_as_elements_go_to_llguidance(compiler: Compiler) -> None:
@@ -209,12 +220,15 @@ OPEN_SCHEMAS: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize("backend", ["llguidance", "network"])
 @pytest.mark.parametrize("style", ELEMENTS)
 @pytest.mark.parametrize("schema", OPEN_SCHEMAS, ids=str)
-def test_elements_of_open_schemas_hold_what_xgrammar_says(compiler: Compiler, style: str, schema: Any) -> None:
+def test_elements_of_open_schemas_hold_what_xgrammar_says(
+    compiler: Compiler, style: str, schema: Any, backend: str
+) -> None:
     """The same position is written as elements outside, and as JSON inside an element."""
     tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema, "style": style}}
-    matcher = compiler.compile(hg.StructuralTag(tag)).matcher()
+    matcher = compiler.compile(hg.StructuralTag(tag), backend).matcher()
     info = xgrammar.TokenizerInfo([*(bytes([byte]) for byte in range(256)), b"<s>"], stop_token_ids=[256])
     grammar = xgrammar.GrammarCompiler(info).compile_grammar(xgrammar.Grammar.from_structural_tag(json.dumps(tag)))
     for text in ELEMENTS[style]:
@@ -270,7 +284,7 @@ ENDS = [["ab"], ["aa"], ["aba"], ["a", "ba"], ["a", "ab"], ["ab", "b"], ["ab", "
 
 @pytest.mark.parametrize("excludes", [[], ["c"], ["ba"]])
 @pytest.mark.parametrize("ends", ENDS, ids=" ".join)
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance", "network"])
 def test_ends_that_overlap(compiler: Compiler, backend: str, ends: list[str], excludes: list[str]) -> None:
     """The first end of all counts, or the engine refuses the tag."""
     content = {"type": "any_text", "excludes": excludes}
