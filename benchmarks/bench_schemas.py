@@ -12,7 +12,8 @@ instances were judged rightly,
 
 Each library runs in a process of its own that stays warm; schemas go to the libraries in turn, one at a time, so that a
 busy machine disturbs all alike. Ready is the time from the schema, as a dict, to the first mask; nothing comes out of a
-cache. A schema that takes more than the limits of time or memory ends its library's process and costs only itself.
+cache. Masks are timed twice: when a text is walked for the first time, and again. A schema that takes more than the limits
+of time or memory ends its library's process and costs only itself.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] =
     with_instances = [one for one in judged if one.sample.texts]
     ready = [one.verdict.ready_ms for one in judged if one.compiled]
     masks = [time for one in judged for time in one.verdict.mask_us]
+    warm = [time for one in judged for time in one.verdict.warm_us]
     both = [
         (one.verdict.ready_ms, other.verdict.ready_ms)
         for one, other in zip(judged, baseline, strict=False)
@@ -169,6 +171,7 @@ def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] =
         **{f"ready_p{q}_ms": _percentile(ready, q) for q in (50, 90, 99)},
         "ready_ratio": "" if ratio is None else f"{ratio:.2f}",
         **{f"mask_p{q}_us": _percentile(masks, q) for q in (50, 99)},
+        **{f"warm_p{q}_us": _percentile(warm, q) for q in (50, 99)},
         "load": load_average(),
     }
 
@@ -219,6 +222,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "ready p50 / p90 / p99 ms",
         "of llguidance's",
         "mask p50 / p99 µs",
+        "again p50 / p99 µs",
     ]
     return markdown_table(header, [_line(row) for row in rows])
 
@@ -238,6 +242,7 @@ def _line(row: Mapping[str, Any]) -> list[str]:
         " / ".join(row[f"ready_p{q}_ms"] for q in (50, 90, 99)),
         row["ready_ratio"],
         " / ".join(row[f"mask_p{q}_us"] for q in (50, 99)),
+        " / ".join(row[f"warm_p{q}_us"] for q in (50, 99)),
     ]
 
 

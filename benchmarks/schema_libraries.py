@@ -80,6 +80,7 @@ class HFGuided(SchemaLibrary):
     spelling: Spelling = "canonical"
     key_order: KeyOrder = "declared"
     whitespace: Whitespace = "flexible"
+    backend = "auto"
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -96,7 +97,7 @@ class HFGuided(SchemaLibrary):
             whitespace=self.whitespace,
         )
         try:
-            self._compiled = self._compiler.compile(constraint)
+            self._compiled = self._compiler.compile(constraint, self.backend)
         except hg.UnsupportedConstraint as error:
             raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
         except hg.CompileLimitExceeded as error:
@@ -133,6 +134,11 @@ class HFGuidedAnySpelling(HFGuided):
 class HFGuidedAnyText(HFGuidedAnySpelling):
     name = "hf-guided, any text"
     key_order = "any"
+
+
+class HFGuidedNetwork(HFGuided):
+    name = "hf-guided, network"
+    backend = "network"
 
 
 class LLGuidance(SchemaLibrary):
@@ -276,7 +282,7 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-_OURS = (HFGuided, HFGuidedAnySpelling, HFGuidedAnyText)
+_OURS = (HFGuided, HFGuidedNetwork, HFGuidedAnySpelling, HFGuidedAnyText)
 SCHEMA_LIBRARIES = {one.name: one for one in (*_OURS, LLGuidance, LLGuidanceLenient, XGrammar)}
 
 

@@ -1,7 +1,7 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
-Members in any order, different items, bounds on members of any name: what other engines lose. So it is with schemas in
-structural tags. Its masks take longer than theirs, so "auto" takes it where the others would lose something.
+Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
+structural tags. "auto" takes it where they would lose something.
 """
 
 from __future__ import annotations

@@ -244,9 +244,8 @@ def long_string(clause: Clause, marks: tuple[str, ...], schema: str = "") -> Lon
     """
     if marks or not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
         return None
-    return (
-        LongString(clause.low, clause.high, schema) if clause.values is None and clause.language == ANYTHING else None
-    )
+    is_any = clause.values is None and clause.language == ANYTHING
+    return LongString(clause.low, clause.high, schema) if is_any else None
 
 
 class _Writer(CallingWriter):

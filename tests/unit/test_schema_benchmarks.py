@@ -186,7 +186,7 @@ def test_every_library_judges_texts(name: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     verdict = judge(SCHEMA_LIBRARIES[name](vocabulary), Job(schema, ['{"a": 1}', '{"a": "é"}', '{"a": 1']), tokenize)
     assert (verdict.outcome, verdict.accepted, verdict.stopped_at) == ("compiled", [True, False, False], [8, 6, 7])
-    assert verdict.ready_ms > 0 and len(verdict.mask_us) == 8 + 7 + 7
+    assert verdict.ready_ms > 0 and len(verdict.mask_us) == 8 + 7 + 7 and len(verdict.warm_us) == 8
 
 
 @pytest.mark.parametrize(
