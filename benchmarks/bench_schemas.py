@@ -12,8 +12,8 @@ instances were judged rightly,
 
 Each library runs in a process of its own that stays warm; schemas go to the libraries in turn, one at a time, so that a
 busy machine disturbs all alike. Ready is the time from the schema, as a dict, to the first mask; nothing comes out of a
-cache. Masks are timed twice: when a text is walked for the first time, and again. A schema that takes more than the limits
-of time or memory ends its library's process and costs only itself.
+cache. Masks are timed twice: when a text is walked for the first time, and again. A schema that takes more than the
+limits of time or memory ends its library's process and costs only itself.
 """
 
 from __future__ import annotations
