@@ -158,14 +158,22 @@ class CallingWriter(NfaWriter):
         super().__init__(schema, builder, style, marks)
         self._positions, self._caller = positions, builder
         self._called: dict[ValueSlot, int] = {}
+        self._callees: dict[tuple[Position, int | None], Callee] = {}
 
     def value(self, slot: ValueSlot) -> int:
         """A call instead of the value."""
         start = self._called.get(slot)
         if start is None:
             start = self._called[slot] = self._caller.state()
-            self._caller.call(self._positions.callee(slot.position, slot.level), start, slot.end)
+            self._caller.call(self._callee(slot.position, slot.level), start, slot.end)
         return start
+
+    def _callee(self, position: Position, level: int | None) -> Callee:
+        """The callee for a value at a position; the items of a counted array all have the same."""
+        callee = self._callees.get((position, level))
+        if callee is None:
+            callee = self._callees[position, level] = self._positions.callee(position, level)
+        return callee
 
 
 class _Tolerant(CallingWriter):
