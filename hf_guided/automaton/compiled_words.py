@@ -48,5 +48,6 @@ def compiled_without_words(core: Core, whole: ByteDfa, words: Sequence[bytes], m
         )  # fmt: skip
         handle = core.without_words(ctypes.byref(given), counts)
     *sizes, work = counts
-    meter.spend(work)
-    return None if not handle and not sizes[0] else taken(core, handle, sizes)
+    left = None if not handle and not sizes[0] else taken(core, handle, sizes)
+    meter.spend(work)  # may raise: what was made is freed by now
+    return left

@@ -130,7 +130,7 @@ class FrameMachine:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that are usual, the components aside; more where texts are deep, and for single masks."""
-        return _SET_BYTES + _TABLE_BYTES
+        return _SET_BYTES + _TABLE_BYTES + _ROWS * self.mask_bytes
 
     @property
     def mask_bytes(self) -> int:
@@ -158,6 +158,7 @@ class FrameMachine:
         """See ``Renewed``."""
         self.lock = threading.RLock()
         _half_done.append(self._now)
+        self._used = len(self._rows)  # another thread may have been about to take one
         self._begin(self._now.number + 1)
 
     def refresh(self, new: int) -> None:

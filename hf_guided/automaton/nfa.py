@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
@@ -346,7 +346,6 @@ def _words(node: Node) -> list[bytes]:
     return words
 
 
-@lru_cache(maxsize=4096)
 def _word(node: Node) -> bytes | None:
     """The text, if the language is a single one."""
     characters = []

@@ -255,6 +255,7 @@ class Matcher:
         self._stops = 0  # stop tokens after them
         self._bitmask: Tensor | None = None  # the one filled last, and its numpy view
         self._lines: NDArray[np.int32] = np.empty((0, 0), np.int32)
+        self._taken: tuple[int, Sequence[int]] = 0, ()  # its address and shape then
 
     @property
     def engine(self) -> Engine:
@@ -384,19 +385,20 @@ class Matcher:
         Raises:
             BitmaskShapeError: the bitmask has another shape or device, or no such row.
         """
-        if bitmask is not self._bitmask:
-            self._take(bitmask)
+        self._take(bitmask)
         if type(row) is not int or not 0 <= row < len(self._lines):
             raise BitmaskShapeError(f"expected a row of the bitmask, which has {len(bitmask)}, got {shown(row)}")
         if tokens_left is not None and type(tokens_left) is not int:
             raise InvalidArgument(f"tokens_left: expected an int or None, got {shown(tokens_left)}", name="tokens_left")
-        self.fill_row(bitmask, row, tokens_left)
+        self._fill(bitmask, row, tokens_left)
         return True
 
     def fill_row(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         """As ``fill_next_token_bitmask``; returns the row of the bitmask, (words,) int32, not a copy."""
-        if bitmask is not self._bitmask:
-            self._take(bitmask)
+        self._take(bitmask)
+        return self._fill(bitmask, row, tokens_left)
+
+    def _fill(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         words: NDArray[np.int32] = self._lines[row]
         tokens = self._tokens
         covered = len(tokens.text_words)
@@ -423,13 +425,19 @@ class Matcher:
         return words
 
     def _take(self, bitmask: Tensor) -> None:
-        """Check a bitmask, and keep its numpy view: both take microseconds, in calls that may take no more."""
+        """Check a bitmask, and keep its numpy view: both take microseconds, in calls that may take no more.
+
+        Not again where it is as it was: one in shared memory, for example, is the same tensor at another address.
+        """
+        if bitmask is self._bitmask and (bitmask.data_ptr(), bitmask.shape) == self._taken:
+            return
         from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
 
         check_width(bitmask, self.compiled.vocabulary.padded_size)
         if bitmask.device.type != "cpu":
             raise BitmaskShapeError(f"expected a bitmask on the CPU, got one on {bitmask.device}")
         self._bitmask, self._lines = bitmask, bitmask.numpy()
+        self._taken = bitmask.data_ptr(), bitmask.shape
 
     def min_tokens_to_finish(self) -> int | None:
         """How many tokens, the stop token counted, are enough to finish; None if this engine does not know."""

@@ -71,3 +71,23 @@ def test_the_compiled_loops_leave_the_same(compiled, pattern, words, max_work):
         arrays = left.table, left.byte_class, left.accepting
         made.append((*((array.dtype.str, array.tolist()) for array in arrays), left.start, meter.work))
     assert made[0] == made[1]
+
+
+def test_what_a_stopped_compile_has_made_is_freed(compiled, monkeypatch):
+    made: list[int] = []
+    freed: list[int] = []
+    begin, end = compiled.without_words, compiled.minimal_end
+    monkeypatch.setattr(compiled, "without_words", lambda *given: made.append(begin(*given)) or made[-1])
+    monkeypatch.setattr(compiled, "minimal_end", lambda handle: freed.append(handle) or end(handle))
+    monkeypatch.setattr(core, "CORE", compiled)
+    whole = regex_dfa(parse_fullmatch("[a-c]*"), WorkMeter())
+    meter = WorkMeter()
+    monkeypatch.setattr(meter, "spend", stopped)
+    freed.clear()
+    with pytest.raises(CompileLimitExceeded, match="the clock"):
+        without_words(whole, [b"a"], meter)
+    assert made == freed
+
+
+def stopped(steps: int) -> None:
+    raise CompileLimitExceeded("the clock is up")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
+import pytest
+import torch
+
+from hf_guided.errors import BitmaskShapeError
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.toy import SetEngine, compiled_set, letters
 
@@ -18,3 +22,34 @@ def test_matcher_removes_special_tokens_and_padding_from_the_mask(
     matcher.fill_next_token_bitmask(bitmask)
     allowed = unpack(bitmask, 96)[0].nonzero().flatten().tolist()
     assert allowed == [i for i in range(96) if vocabulary.is_text(i)]
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        torch.Tensor.share_memory_,
+        lambda bitmask: bitmask.set_(torch.zeros_like(bitmask)),
+        lambda bitmask: setattr(bitmask, "data", torch.zeros_like(bitmask)),
+    ],
+    ids=["shared memory", "another storage", "other data"],
+)
+def test_a_bitmask_that_has_moved_is_filled_where_it_is(move: Callable[[torch.Tensor], object]) -> None:
+    vocabulary = letters("ab", stop=2)
+    matcher = compiled_set(vocabulary, "ab").matcher()
+    bitmask = allocate_bitmask(2, vocabulary.padded_size)
+    matcher.fill_next_token_bitmask(bitmask, 0)
+    expected = bitmask[0].clone()
+    move(bitmask)
+    bitmask.zero_()
+    matcher.fill_next_token_bitmask(bitmask, 1)
+    assert bitmask.tolist() == [[0] * len(expected), expected.tolist()]
+
+
+def test_a_bitmask_that_has_become_smaller_is_refused() -> None:
+    vocabulary = letters("ab", stop=2)
+    matcher = compiled_set(vocabulary, "ab").matcher()
+    bitmask = allocate_bitmask(4, vocabulary.padded_size)
+    matcher.fill_next_token_bitmask(bitmask, 3)
+    bitmask.resize_((1, bitmask.shape[1]))
+    with pytest.raises(BitmaskShapeError, match="row"):
+        matcher.fill_next_token_bitmask(bitmask, 3)

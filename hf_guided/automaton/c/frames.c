@@ -432,6 +432,14 @@ static int32_t after(Machine *m, int32_t set, uint8_t byte)
     return found;
 }
 
+PUBLIC void hf_guided_machine_end(Machine *m)
+{
+    void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
+                      m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+}
+
 /* A machine without components.
  *
  * trie  of the vocabulary; its arrays have to live as long
@@ -450,18 +458,10 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->characters = (const int64_t *)(intptr_t)trie->characters;
     m->longest = trie->longest;
     if (set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
-        free(m);
+        hf_guided_machine_end(m);
         return NULL;
     }
     return m;
-}
-
-PUBLIC void hf_guided_machine_end(Machine *m)
-{
-    void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
-                      m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
 }
 
 /* Bytes that a machine holds. */
