@@ -429,7 +429,8 @@ class Matcher:
 
         Not again where it is as it was: one in shared memory, for example, is the same tensor at another address.
         """
-        if bitmask is self._bitmask and (bitmask.data_ptr(), bitmask.shape) == self._taken:
+        known = self._bitmask
+        if known is not None and bitmask is known and (known.data_ptr(), known.shape) == self._taken:
             return
         from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
 
