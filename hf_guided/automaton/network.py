@@ -22,6 +22,7 @@ import numpy as np
 
 from ..errors import CompileLimitExceeded
 from ..schema.registers import Mark
+from .after_fork import renew_in_child
 from .network_graph import NetworkGraph
 from .registers import NOTHING_ENTERED, Entered, Rule
 from .rtn import Component, Components
@@ -152,9 +153,17 @@ class Network:
         self._frames = WeakValueDictionary()
         self._values: dict[int, _Values] = {}
         self._endings: dict[Hashable, bool] = {}
+        self._renew_locks()
+        renew_in_child(self)
+        self.start: Frames = (self.enter(0, ()),)
+
+    def _renew_locks(self) -> None:
         self._lock = threading.RLock()
         self._reach_lock = threading.Lock()  # taken last: the graph asks for rules too
-        self.start: Frames = (self.enter(0, ()),)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._renew_locks()
 
     def reach(self, component: int) -> None:
         """Build a component, if it is not there yet, and its rule."""

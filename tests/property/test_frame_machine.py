@@ -213,7 +213,9 @@ def test_no_machine_ends_with_the_interpreter():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads():
+@pytest.mark.parametrize("few", [frame_machine.FEW, 0], ids=["one by one", "by tables"])
+def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads(few, monkeypatch):
+    monkeypatch.setattr(frame_machine, "FEW", few)
     backend = NetworkBackend(pieces())
     engine = cast(FrameEngine, backend.compile(JsonSchema(TREE)).new_engine())
     machine, bracket = engine._machine, pieces().token_bytes.index(b"[")
@@ -222,7 +224,8 @@ def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads():
     holds, ends = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with machine.lock, cast(Any, machine._network.components)._lock:
+        network = machine._network
+        with machine.lock, cast(Any, network.components)._lock, network._lock, network._reach_lock:
             holds.set()
             ends.wait()
 
