@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -135,6 +135,22 @@ class _Moves(NamedTuple):
         )
 
 
+class _MovesByNumber(dict[int, _Moves]):
+    """The moves of components, each made when it is first asked for: the compiled loops need none.
+
+    Args:
+        components: by number.
+    """
+
+    def __init__(self, components: Components):
+        super().__init__()
+        self._components = components
+
+    def __missing__(self, component: int) -> _Moves:
+        moves = self[component] = _Moves.of(self._components[component])
+        return moves
+
+
 class Network:
     """A network; thread safe.
 
@@ -147,7 +163,8 @@ class Network:
     def __init__(self, components: Components, rule: Callable[[int], Rule | None], *, ordered: bool):
         self.components, self._rule, self.ordered = components, rule, ordered
         self.rules: dict[int, Rule] = {}  # of the components that were reached
-        self._moves: dict[int, _Moves] = {}
+        self._moves = _MovesByNumber(components)
+        self._reached: set[int] = set()
         self.graph = NetworkGraph(components, self._starts_open)
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
@@ -155,7 +172,11 @@ class Network:
         self._endings: dict[Hashable, bool] = {}
         self._renew_locks()
         renew_in_child(self)
-        self.start: Frames = (self.enter(0, ()),)
+
+    @cached_property
+    def start(self) -> Frames:
+        """The frames of a text without a byte."""
+        return (self.enter(0, ()),)
 
     def _renew_locks(self) -> None:
         self._lock = threading.RLock()
@@ -168,12 +189,12 @@ class Network:
     def reach(self, component: int) -> None:
         """Build a component, if it is not there yet, and its rule."""
         with self._reach_lock:
-            if component not in self._moves:
-                moves = _Moves.of(self.components[component])
+            if component not in self._reached:
+                _ = self.components[component]
                 rule = self._rule(component)
                 if rule is not None:
                     self.rules[component] = rule
-                self._moves[component] = moves  # last, for other threads look here
+                self._reached.add(component)  # last, for other threads look here
 
     def rule(self, component: int) -> Rule | None:
         """Of the register of a component; None if it has none."""
@@ -196,7 +217,7 @@ class Network:
 
     def enter(self, component: int, below: tuple[Frame, ...]) -> Frame:
         """The frame at the start of a component."""
-        if component not in self._moves:
+        if component not in self._reached:
             self.reach(component)
         entered = NOTHING_ENTERED if component in self.rules else None
         return self.frame(component, self._moves[component].start, entered, below)
