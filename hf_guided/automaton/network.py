@@ -24,7 +24,7 @@ from ..errors import CompileLimitExceeded
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .network_graph import NetworkGraph
-from .registers import NOTHING_ENTERED, Entered, Rule
+from .registers import NOTHING_ENTERED, Different, Entered, Rule
 from .rtn import Component, Components
 from .shortest_paths import UNREACHABLE
 from .written_values import OUTSIDE, SPACE, key_of, lexed
@@ -340,6 +340,12 @@ class Network:
         """Whether what has begun in a frame can end: certainly where there are ways without number above it."""
         if any(self.graph.is_unbounded(place.component, place.state) for place in above):
             return True
+        rule, entered = self.rules[owner.component], owner.entered
+        assert entered is not None
+        if isinstance(rule, Different) and rule.is_simple and _is_level(frame, owner):
+            endings, written = self.graph.endings(frame.component, frame.state), text.since(entered.begin)
+            if endings is not None and written is not None:
+                return any([rule.key(written + ending) not in entered.keys for ending in endings])
         return self._can_end(frame, owner, text)
 
     def _can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
