@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from .component_tables import ComponentTables
 from .component_walk import Leaving, Stay, Table, Words
+from .frame import Frame, Frames, Text
 from .lru_bytes import ByteCache
 from .mask_builder import MaskBuilder
-from .network import Frame, Frames, Network, Text
+from .network import Network
 from .registers import UNKNOWN, Different, LengthRule
 from .rtn import Component
 from .token_nodes import Ints, Nodes

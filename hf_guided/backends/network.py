@@ -16,9 +16,10 @@ from typing_extensions import override
 
 from ..automaton import core
 from ..automaton.component_tables import ComponentTables
+from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
-from ..automaton.network import Frames, Network, Text
+from ..automaton.network import Network
 from ..automaton.network_masks import NetworkMasks
 from ..automaton.reach import single_byte_tokens
 from ..automaton.registers import Rule

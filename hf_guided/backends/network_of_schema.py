@@ -160,7 +160,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     network = Network(rtn, rule, ordered=bool(whole) and plan.is_ordered)
     for number in in_doubt:
         network.reach(number)
-        if not network.rules[number].is_possible(network):
+        if not network.rules[number].is_possible(network.search):
             return None
     return Built(network, nbytes, is_compiled)
 
@@ -186,7 +186,7 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
         without_values: dict[str, list[Track]] = {}
         for callee, number in numbers.items():
             plan.check_texts(callee, components[callee])
-            if (rule := rules[number]) is None or (possible := rule.is_possible(network)):
+            if (rule := rules[number]) is None or (possible := rule.is_possible(network.search)):
                 continue
             assert isinstance(callee, Track), "a long string is always possible"
             if possible is None:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.automaton.network import Text
+from hf_guided.automaton.frame import Text
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import JsonSchema

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton.component_tables import ComponentTables
+from hf_guided.automaton.frame import Text
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.network import Network, Text
+from hf_guided.automaton.network import Network
 from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.automaton.rtn import Rtn, build_rtn
 from hf_guided.automaton.token_trie import token_trie
