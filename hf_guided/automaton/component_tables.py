@@ -98,11 +98,12 @@ class ComponentTables:
         return Stay(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
 
     def _walk(self, component: Component) -> ComponentWalk:
-        walk = self._walks.get(component)
+        shape = component.shape if component.calls else component.dfa  # shared by more components than they are
+        walk = self._walks.get(shape)
         if walk is None:
             walk = ComponentWalk(component, self.nodes)
             walk = self._by_content.setdefault(walk.content, walk)
-            self._walks.put(component, walk)
+            self._walks.put(shape, walk)
         return walk
 
 

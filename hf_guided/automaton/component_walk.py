@@ -98,9 +98,7 @@ class ComponentWalk(TokenWalk):
     def __init__(self, component: Component, sets: NodeSets):
         super().__init__(component.dfa, sets.tokens)
         self.sets = sets
-        self.leaves: NDArray[np.bool_] = component.dfa.accepting.copy()  # (states,) whether anything but bytes may come
-        for _, after in component.calls:
-            self.leaves |= after != 0
+        self.leaves = component.shape.leaves  # (states,) whether anything but bytes may come
 
     @property
     def nbytes(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 9  # as in public.h
+_VERSION = 10  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -59,6 +59,7 @@ class Core:
         self.machine_end = self._function("machine_end", None, _A)
         self.machine_bytes = self._function("machine_bytes", _N, _A)
         self.machine_missing = self._function("machine_missing", _N, _A)
+        self.machine_described = self._function("machine_described", _N, _A, _A, _N)
         self.machine_component = self._function("machine_component", _N, _A, _N, _A)
         self.machine_table = self._function("machine_table", _N, _A, _N, _N, _A)
         self.machine_start = self._function("machine_start", _N, _A)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
-from .core import Core
+from .core import Core, address
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
 from .rtn import Component
@@ -34,6 +35,7 @@ _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together
 _MOST_CHARACTERS = 2**31 - 1  # of any text
+_HEAD_BYTES = 1024  # of a component, aside from its states
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
@@ -46,12 +48,15 @@ class _Trie(ctypes.Structure):
     )
 
 
-class _Component(ctypes.Structure):
-    """``Component`` of frames.c."""
+class _Described(ctypes.Structure):
+    """``Described`` of frames.c."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("table", "class_of", "accepting", "call_begin", "calls")),
-        *((name, ctypes.c_int64) for name in ("classes", "start", "counted", "low", "high")),
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("table", "class_of", "accepting", "after_calls", "callees"),
+            *("width", "states", "classes", "calls", "start", "counted", "low", "high"),
+        )
     )
 
 
@@ -70,9 +75,14 @@ def reads(rule: Rule | None) -> bool:
 
 
 class _Given(NamedTuple):
-    """What the machine has been given: its arrays live as long."""
+    """What the machine has been given: its arrays live as long.
 
-    described: ctypes.Structure
+    Args:
+        described: a component, or a table: an address, or what ``byref`` gives.
+        arrays: those that it needs.
+    """
+
+    described: Any
     arrays: tuple[Any, ...]
 
 
@@ -243,7 +253,7 @@ class FrameMachine:
             given = self._table(component, state)
             now.in_use.append(given)
             now.table_bytes += sum(0 if array is None else array.nbytes for array in given.arrays)
-            if self._core.machine_table(now.handle, component, state, ctypes.byref(given.described)):
+            if self._core.machine_table(now.handle, component, state, given.described):
                 raise _no_memory()
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
@@ -252,25 +262,28 @@ class FrameMachine:
 
     def _described(self, number: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
-        dfa = component.dfa
-        after_calls = np.array([after for _, after in component.calls], np.int64).reshape(-1, dfa.states)
-        states, calls = np.nonzero(after_calls.T)
-        callees = np.array([callee for callee, _ in component.calls], np.int64)
-        targets = np.stack((callees[calls], after_calls[calls, states]), 1)
-        arrays = (
-            np.ascontiguousarray(dfa.table, np.int32),
-            dfa.byte_class.astype(np.uint8),
-            dfa.accepting.astype(np.uint8),
-            np.searchsorted(states, np.arange(dfa.states + 1)),
-            targets.astype(np.int32),
-        )
+        dfa, after_calls = component.dfa, component.shape.after_calls
+        byte_class = dfa.byte_class.astype(np.uint8, copy=False)
+        table = dfa.table
+        if table.itemsize not in (2, 4) or not table.flags.c_contiguous:
+            table = np.ascontiguousarray(table, np.int32)
+        callees = array("i", [callee for callee, _ in component.calls])
         bounds = (0, 0, 0)
         if isinstance(rule, LengthRule):
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
             self.has_counts = True
-        addresses = (array.ctypes.data for array in arrays)
-        return _Given(_Component(*addresses, dfa.table.shape[1], dfa.start, *bounds), arrays)
+        addresses = (each.ctypes.data for each in (table, byte_class, dfa.accepting, after_calls))
+        described = _Described(
+            *addresses, callees.buffer_info()[0], table.itemsize, *table.shape, len(callees), dfa.start, *bounds
+        )
+        needed = _HEAD_BYTES + 16 * dfa.states + (4 * table.size if table.itemsize == 2 else 0)
+        written = np.empty(0)
+        while needed > written.nbytes:
+            written = np.empty(needed // 8 + 1)
+            where = address(written)
+            needed = self._core.machine_described(ctypes.byref(described), where, written.nbytes)
+        return _Given(where, (written, table, byte_class, dfa.accepting))
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -293,10 +306,10 @@ class FrameMachine:
         )
         addresses = (None if array is None else array.ctypes.data for array in arrays)
         most = 0 if at_most is None else len(at_most)
-        return _Given(_Table(*addresses, len(table.nodes), len(left), most), arrays)
+        return _Given(ctypes.byref(_Table(*addresses, len(table.nodes), len(left), most)), arrays)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
-        if self._core.machine_component(now.handle, number, ctypes.byref(given.described)):
+        if self._core.machine_component(now.handle, number, given.described):
             raise _no_memory()
 
 

@@ -40,6 +40,15 @@ typedef struct {
     int64_t low, high; /* how many there may be; `high` -1 is no bound */
 } Component;
 
+/* A component as Python has it. */
+typedef struct {
+    int64_t table;                     /* address: (states, classes) of `width` bytes each */
+    int64_t class_of, accepting;       /* addresses: (256) and (states) uint8 */
+    int64_t after_calls, callees;      /* addresses: (calls, states) int64, and (calls) int32 */
+    int64_t width, states, classes, calls;
+    int64_t start, counted, low, high; /* as in Component */
+} Described;
+
 typedef struct {
     const uint32_t *words;    /* the tokens that stay, or NULL where they are those of `nodes` */
     const int32_t *nodes;
@@ -477,6 +486,59 @@ PUBLIC int64_t hf_guided_machine_bytes(const Machine *m)
 PUBLIC int64_t hf_guided_machine_missing(const Machine *m)
 {
     return m->missing;
+}
+
+/* Writes a component, and the arrays of it that are not as Python has them.
+ *
+ * described  whose class_of, accepting, and table of 4 bytes, have to live as long
+ * room       bytes of `written`
+ *
+ * Returns how many bytes are needed; nothing is written where there are fewer.
+ */
+PUBLIC int64_t hf_guided_machine_described(const Described *described, Component *written, int64_t room)
+{
+    const Described d = *described;
+    const int64_t *after_calls = (const int64_t *)(intptr_t)d.after_calls;
+    const int32_t *callees = (const int32_t *)(intptr_t)d.callees;
+    const int64_t cells = d.width == 4 ? 0 : d.states * d.classes;
+    int64_t calls = 0, needed, *call_begin = (int64_t *)(written + 1);
+    int32_t *call, *table;
+    for (int64_t i = 0; i < d.calls * d.states; i++)
+        calls += after_calls[i] != 0;
+    needed = (int64_t)sizeof *written + 8 * (d.states + 1) + 8 * calls + 4 * cells;
+    if (needed > room)
+        return needed;
+    call = (int32_t *)(call_begin + d.states + 1);
+    table = call + 2 * calls;
+    /* Those of one state come together, in the order of the callees. */
+    memset(call_begin, 0, (size_t)(d.states + 1) * sizeof *call_begin);
+    for (int64_t i = 0; i < d.calls; i++)
+        for (int64_t state = 0; state < d.states; state++)
+            call_begin[state] += after_calls[d.states * i + state] != 0;
+    for (int64_t state = 1; state <= d.states; state++)
+        call_begin[state] += call_begin[state - 1];
+    for (int64_t i = d.calls - 1; i >= 0; i--)
+        for (int64_t state = 0; state < d.states; state++)
+            if (after_calls[d.states * i + state]) {
+                const int64_t at = 2 * --call_begin[state];
+                call[at] = callees[i];
+                call[at + 1] = (int32_t)after_calls[d.states * i + state];
+            }
+    for (int64_t i = 0; i < cells; i++)
+        table[i] = ((const uint16_t *)(intptr_t)d.table)[i];
+    *written = (Component){
+        cells ? table : (const int32_t *)(intptr_t)d.table,
+        (const uint8_t *)(intptr_t)d.class_of,
+        (const uint8_t *)(intptr_t)d.accepting,
+        call_begin,
+        call,
+        d.classes,
+        d.start,
+        d.counted,
+        d.low,
+        d.high,
+    };
+    return needed;
 }
 
 /* Adds a component, whose arrays have to live as long. Returns 0, or that there is no memory. */
