@@ -59,7 +59,7 @@ class Core:
         self.machine_end = self._function("machine_end", None, _A)
         self.machine_bytes = self._function("machine_bytes", _N, _A)
         self.machine_missing = self._function("machine_missing", _N, _A)
-        self.machine_described = self._function("machine_described", _N, _A, _A, _N)
+        self.machine_calls = self._function("machine_calls", _N, _A, _N, _N, _A, _A, _N)
         self.machine_component = self._function("machine_component", _N, _A, _N, _A)
         self.machine_table = self._function("machine_table", _N, _A, _N, _N, _A)
         self.machine_start = self._function("machine_start", _N, _A)

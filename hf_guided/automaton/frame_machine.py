@@ -25,9 +25,10 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import Core, address
+from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
-from .rtn import Component
+from .rtn import Component, Shape
 from .token_walk import scratch_of_thread
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
@@ -35,7 +36,7 @@ _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together
 _MOST_CHARACTERS = 2**31 - 1  # of any text
-_HEAD_BYTES = 1024  # of a component, aside from its states
+_SHAPE_BYTES = 4 * 2**20  # of all machines: the arrays of components that were needed last
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
@@ -48,15 +49,12 @@ class _Trie(ctypes.Structure):
     )
 
 
-class _Described(ctypes.Structure):
-    """``Described`` of frames.c."""
+class _Component(ctypes.Structure):
+    """``Component`` of frames.c."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_int64)
-        for name in (
-            *("table", "class_of", "accepting", "after_calls", "callees"),
-            *("width", "states", "classes", "calls", "start", "counted", "low", "high"),
-        )
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("table", "class_of", "accepting", "call_begin", "calls", "callees")),
+        *((name, ctypes.c_int64) for name in ("classes", "start", "counted", "low", "high")),
     )
 
 
@@ -64,7 +62,7 @@ class _Table(ctypes.Structure):
     """``Table`` of frames.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("words", "nodes", "left", "left_begin", "left_in", "at_most")),
+        *((name, ctypes.c_void_p) for name in ("words", "nodes", "left", "left_count", "left_in", "at_most")),
         *((name, ctypes.c_int64) for name in ("node_count", "leaving", "most")),
     )
 
@@ -75,15 +73,50 @@ def reads(rule: Rule | None) -> bool:
 
 
 class _Given(NamedTuple):
-    """What the machine has been given: its arrays live as long.
+    """What the machine has been given: what holds its arrays lives as long."""
+
+    described: ctypes.Structure
+    held: tuple[Any, ...]
+    nbytes: int = 0  # of a table
+
+
+class _ShapeArrays(NamedTuple):
+    """The arrays of a component, without the callees; those of equal components are shared.
 
     Args:
-        described: a component, or a table: an address, or what ``byref`` gives.
-        arrays: those that it needs.
+        addresses: of all.
+        arrays: those of which the addresses are.
+        nbytes: bytes held, with those of the shape.
     """
 
-    described: Any
+    addresses: tuple[int, ...]
     arrays: tuple[Any, ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, core: Core, shape: Shape) -> _ShapeArrays:
+        """Those of a shape."""
+        dfa, after_calls = shape.dfa, shape.after_calls
+        callees, states = after_calls.shape
+        call_begin, room = np.empty(states + 1, np.int64), states
+        if not callees:
+            call_begin.fill(0)
+            calls = np.empty(0, np.int32)
+        while callees:
+            calls = np.empty(2 * room, np.int32)
+            found = core.machine_calls(
+                after_calls.ctypes.data, callees, states, address(call_begin), address(calls), room
+            )
+            if found <= room:
+                break
+            room = found
+        table, accepting = np.ascontiguousarray(dfa.table, np.int32), np.ascontiguousarray(dfa.accepting)
+        arrays = table, np.ascontiguousarray(dfa.byte_class, np.uint8), accepting, call_begin, calls
+        nbytes = 2048 + dfa.nbytes + after_calls.nbytes + sum(array.nbytes for array in arrays)
+        return cls(tuple(array.ctypes.data for array in arrays), arrays, nbytes)
+
+
+_known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
 
 
 class _Generation:
@@ -252,8 +285,8 @@ class FrameMachine:
             component, state = missing >> 32, missing & 0xFFFFFFFF
             given = self._table(component, state)
             now.in_use.append(given)
-            now.table_bytes += sum(0 if array is None else array.nbytes for array in given.arrays)
-            if self._core.machine_table(now.handle, component, state, given.described):
+            now.table_bytes += given.nbytes
+            if self._core.machine_table(now.handle, component, state, ctypes.byref(given.described)):
                 raise _no_memory()
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
@@ -262,28 +295,20 @@ class FrameMachine:
 
     def _described(self, number: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
-        dfa, after_calls = component.dfa, component.shape.after_calls
-        byte_class = dfa.byte_class.astype(np.uint8, copy=False)
-        table = dfa.table
-        if table.itemsize not in (2, 4) or not table.flags.c_contiguous:
-            table = np.ascontiguousarray(table, np.int32)
-        callees = array("i", [callee for callee, _ in component.calls])
+        dfa = component.dfa
+        key = component.shape if component.calls else dfa
+        known = _known_shapes.get(key)
+        if known is None:
+            known = _ShapeArrays.of(self._core, component.shape)
+            _known_shapes.put(key, known)
         bounds = (0, 0, 0)
         if isinstance(rule, LengthRule):
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
             self.has_counts = True
-        addresses = (each.ctypes.data for each in (table, byte_class, dfa.accepting, after_calls))
-        described = _Described(
-            *addresses, callees.buffer_info()[0], table.itemsize, *table.shape, len(callees), dfa.start, *bounds
-        )
-        needed = _HEAD_BYTES + 16 * dfa.states + (4 * table.size if table.itemsize == 2 else 0)
-        written = np.empty(0)
-        while needed > written.nbytes:
-            written = np.empty(needed // 8 + 1)
-            where = address(written)
-            needed = self._core.machine_described(ctypes.byref(described), where, written.nbytes)
-        return _Given(where, (written, table, byte_class, dfa.accepting))
+        callees = array("i", [callee for callee, _ in component.calls])
+        described = _Component(*known.addresses, callees.buffer_info()[0], dfa.table.shape[1], dfa.start, *bounds)
+        return _Given(described, (known, callees))
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -295,21 +320,25 @@ class FrameMachine:
             leaving = [(to, nodes.before_quote if to == counted else nodes) for to, nodes in leaving]
             if state == counted and rule.high is not None:
                 at_most = self._tables.at_most(component, state)
-        left = [nodes.nodes.astype(np.int32, copy=False) for _, nodes in leaving]
-        arrays = (
-            table.words,
-            table.nodes.astype(np.int32, copy=False),
-            np.concatenate(left) if left else np.empty(0, np.int32),
-            np.cumsum([0, *map(len, left)]),
-            np.array([to for to, _ in leaving], np.int32),
-            at_most,
+        left = array("q", [nodes.address for _, nodes in leaving])
+        counts = array("q", [len(nodes.nodes) for _, nodes in leaving])
+        left_in = array("i", [to for to, _ in leaving])
+        nodes = table.nodes.astype(np.int32, copy=False)
+        addresses = (
+            None if table.words is None else table.words.ctypes.data,
+            nodes.ctypes.data,
+            *(each.buffer_info()[0] for each in (left, counts, left_in)),
+            None if at_most is None else at_most.ctypes.data,
         )
-        addresses = (None if array is None else array.ctypes.data for array in arrays)
         most = 0 if at_most is None else len(at_most)
-        return _Given(ctypes.byref(_Table(*addresses, len(table.nodes), len(left), most)), arrays)
+        nbytes = (
+            nodes.nbytes + 4 * sum(counts) + sum(0 if each is None else each.nbytes for each in (table.words, at_most))
+        )
+        held = table, nodes, leaving, left, counts, left_in, at_most
+        return _Given(_Table(*addresses, len(nodes), len(left), most), held, nbytes)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
-        if self._core.machine_component(now.handle, number, given.described):
+        if self._core.machine_component(now.handle, number, ctypes.byref(given.described)):
             raise _no_memory()
 
 

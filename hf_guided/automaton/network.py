@@ -147,6 +147,7 @@ class Network:
     def __init__(self, components: Components, rule: Callable[[int], Rule | None], *, ordered: bool):
         self.components, self._rule, self.ordered = components, rule, ordered
         self.rules: dict[int, Rule] = {}  # of the components that were reached
+        self._with_rule: set[int] = set()  # the components whose rules, if they have some, are among those
         self._moves: dict[int, _Moves] = {}
         self.graph = NetworkGraph(components, self._starts_open)
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
@@ -170,15 +171,22 @@ class Network:
         with self._reach_lock:
             if component not in self._moves:
                 moves = _Moves.of(self.components[component])
-                rule = self._rule(component)
-                if rule is not None:
-                    self.rules[component] = rule
+                self._find_rule(component)
                 self._moves[component] = moves  # last, for other threads look here
 
     def rule(self, component: int) -> Rule | None:
-        """Of the register of a component; None if it has none."""
-        self.reach(component)
+        """Of the register of a component; None if it has none. Without what Python needs to read the component."""
+        if component not in self._with_rule:
+            with self._reach_lock:
+                self._find_rule(component)
         return self.rules.get(component)
+
+    def _find_rule(self, component: int) -> None:
+        if component not in self._with_rule:
+            rule = self._rule(component)
+            if rule is not None:
+                self.rules[component] = rule
+            self._with_rule.add(component)  # last, for other threads look here
 
     def _starts_open(self, component: int) -> bool:
         rule = self.rule(component)

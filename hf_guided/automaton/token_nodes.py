@@ -48,6 +48,11 @@ class Nodes:
         self._sets, self.nodes = sets, nodes
 
     @cached_property
+    def address(self) -> int:
+        """Of ``nodes``."""
+        return self.nodes.ctypes.data
+
+    @cached_property
     def children(self) -> list[tuple[int, Nodes]]:
         """The nodes after each byte."""
         trie = self._sets.tokens.trie
