@@ -27,7 +27,7 @@ from .nfa import NfaBuilder, language_dfa
 
 _FIRST = 0xF5  # bytes from here on are in no UTF-8 text
 _DIGITS = 256 - _FIRST
-_KEPT_BYTES = 8 * 2**20  # of shapes
+_KEPT_BYTES, _LARGEST_KEPT = 8 * 2**20, 512 * 2**10  # of all shapes, and of one: a large one would push out hundreds
 _MOST_PIECES = 1_000  # of an NFA whose shape is kept
 _PIECE_BYTES = 200  # of the key of a kept shape, for each piece
 Name = TypeVar("Name", bound=Hashable)
@@ -120,9 +120,11 @@ class ComponentBuilder(NfaBuilder):
             return kept.shape
         before = self._meter.work
         shape = self._shape(start, end)
-        held = sum(piece.table.nbytes for _, piece, _ in content if isinstance(piece, Fragment))
+        held = sum(piece.table.nbytes for piece in {piece for _, piece, _ in content} if isinstance(piece, Fragment))
         held += _PIECE_BYTES * (len(content) + len(self._pending) + len(self._skips))
-        _kept_shapes.put(key, _KeptShape(shape, self._meter.work - before, held))
+        made = _KeptShape(shape, self._meter.work - before, held)
+        if made.nbytes <= _LARGEST_KEPT:
+            _kept_shapes.put(key, made)
         return shape
 
     def _shape(self, start: int, end: int) -> Shape:
