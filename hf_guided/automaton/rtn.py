@@ -20,7 +20,7 @@ from ..regex import Node
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
-from .fragments import Fragment, Literal
+from .fragments import Literal
 from .limits import WorkMeter
 from .lru_bytes import ByteCache
 from .nfa import NfaBuilder, language_dfa
@@ -107,8 +107,7 @@ class ComponentBuilder(NfaBuilder):
     def _kept_shape(self, start: int, end: int) -> Shape:
         """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""
         content = [
-            (source, piece.data if isinstance(piece, Literal) else piece, target)
-            for source, piece, target in self._pieces
+            (source, piece.content, isinstance(piece, Literal), target) for source, piece, target in self._pieces
         ]
         key = (
             start, end, self._states, len(self.callees), tuple(content), tuple(self._pending), tuple(self._skips),
@@ -120,8 +119,7 @@ class ComponentBuilder(NfaBuilder):
             return kept.shape
         before = self._meter.work
         shape = self._shape(start, end)
-        held = sum(piece.table.nbytes for piece in {piece for _, piece, _ in content} if isinstance(piece, Fragment))
-        held += _PIECE_BYTES * (len(content) + len(self._pending) + len(self._skips))
+        held = _PIECE_BYTES * (len(content) + len(self._pending) + len(self._skips))
         made = _KeptShape(shape, self._meter.work - before, held)
         if made.nbytes <= _LARGEST_KEPT:
             _kept_shapes.put(key, made)
