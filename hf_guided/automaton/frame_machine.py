@@ -96,7 +96,7 @@ class _ShapeArrays(NamedTuple):
     @classmethod
     def of(cls, core: Core, shape: Shape) -> _ShapeArrays:
         """Those of a shape."""
-        dfa, after_calls = shape.dfa, shape.after_calls
+        dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
         callees, states = after_calls.shape
         call_begin, room = np.empty(states + 1, np.int64), states
         if not callees:
@@ -331,9 +331,8 @@ class FrameMachine:
             None if at_most is None else at_most.ctypes.data,
         )
         most = 0 if at_most is None else len(at_most)
-        nbytes = (
-            nodes.nbytes + 4 * sum(counts) + sum(0 if each is None else each.nbytes for each in (table.words, at_most))
-        )
+        nbytes = nodes.nbytes + 4 * sum(counts)
+        nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
         held = table, nodes, leaving, left, counts, left_in, at_most
         return _Given(_Table(*addresses, len(nodes), len(left), most), held, nbytes)
 
