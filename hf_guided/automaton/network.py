@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -24,7 +24,7 @@ from ..errors import CompileLimitExceeded
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .network_graph import NetworkGraph
-from .registers import NOTHING_ENTERED, Entered, Rule
+from .registers import NOTHING_ENTERED, Different, Entered, Rule
 from .rtn import Component, Components
 from .shortest_paths import UNREACHABLE
 from .written_values import OUTSIDE, SPACE, key_of, lexed
@@ -135,6 +135,22 @@ class _Moves(NamedTuple):
         )
 
 
+class _MovesByNumber(dict[int, _Moves]):
+    """The moves of components, each made when it is first asked for: the compiled loops need none.
+
+    Args:
+        components: by number.
+    """
+
+    def __init__(self, components: Components):
+        super().__init__()
+        self._components = components
+
+    def __missing__(self, component: int) -> _Moves:
+        moves = self[component] = _Moves.of(self._components[component])
+        return moves
+
+
 class Network:
     """A network; thread safe.
 
@@ -147,8 +163,8 @@ class Network:
     def __init__(self, components: Components, rule: Callable[[int], Rule | None], *, ordered: bool):
         self.components, self._rule, self.ordered = components, rule, ordered
         self.rules: dict[int, Rule] = {}  # of the components that were reached
-        self._with_rule: set[int] = set()  # the components whose rules, if they have some, are among those
-        self._moves: dict[int, _Moves] = {}
+        self._moves = _MovesByNumber(components)
+        self._reached: set[int] = set()
         self.graph = NetworkGraph(components, self._starts_open)
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
@@ -156,7 +172,11 @@ class Network:
         self._endings: dict[Hashable, bool] = {}
         self._renew_locks()
         renew_in_child(self)
-        self.start: Frames = (self.enter(0, ()),)
+
+    @cached_property
+    def start(self) -> Frames:
+        """The frames of a text without a byte."""
+        return (self.enter(0, ()),)
 
     def _renew_locks(self) -> None:
         self._lock = threading.RLock()
@@ -169,24 +189,17 @@ class Network:
     def reach(self, component: int) -> None:
         """Build a component, if it is not there yet, and its rule."""
         with self._reach_lock:
-            if component not in self._moves:
-                moves = _Moves.of(self.components[component])
-                self._find_rule(component)
-                self._moves[component] = moves  # last, for other threads look here
+            if component not in self._reached:
+                _ = self.components[component]
+                rule = self._rule(component)
+                if rule is not None:
+                    self.rules[component] = rule
+                self._reached.add(component)  # last, for other threads look here
 
     def rule(self, component: int) -> Rule | None:
-        """Of the register of a component; None if it has none. Without what Python needs to read the component."""
-        if component not in self._with_rule:
-            with self._reach_lock:
-                self._find_rule(component)
+        """Of the register of a component; None if it has none."""
+        self.reach(component)
         return self.rules.get(component)
-
-    def _find_rule(self, component: int) -> None:
-        if component not in self._with_rule:
-            rule = self._rule(component)
-            if rule is not None:
-                self.rules[component] = rule
-            self._with_rule.add(component)  # last, for other threads look here
 
     def _starts_open(self, component: int) -> bool:
         rule = self.rule(component)
@@ -204,7 +217,7 @@ class Network:
 
     def enter(self, component: int, below: tuple[Frame, ...]) -> Frame:
         """The frame at the start of a component."""
-        if component not in self._moves:
+        if component not in self._reached:
             self.reach(component)
         entered = NOTHING_ENTERED if component in self.rules else None
         return self.frame(component, self._moves[component].start, entered, below)
@@ -327,6 +340,12 @@ class Network:
         """Whether what has begun in a frame can end: certainly where there are ways without number above it."""
         if any(self.graph.is_unbounded(place.component, place.state) for place in above):
             return True
+        rule, entered = self.rules[owner.component], owner.entered
+        assert entered is not None
+        if isinstance(rule, Different) and rule.is_simple and _is_level(frame, owner):
+            endings, written = self.graph.endings(frame.component, frame.state), text.since(entered.begin)
+            if endings is not None and written is not None:
+                return any([rule.key(written + ending) not in entered.keys for ending in endings])
         return self._can_end(frame, owner, text)
 
     def _can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:

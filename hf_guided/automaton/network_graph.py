@@ -16,6 +16,7 @@ from .rtn import Component, Components, callers
 from .shortest_paths import UNREACHABLE
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
+_MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # of the ways to the end of a name; and steps to find them
 _READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 
 
@@ -37,6 +38,7 @@ class NetworkGraph:
         self._lock = threading.Lock()
         self._bytes_of: dict[int, list[list[int]]] = {}
         self.moves = lru_cache(maxsize=4096)(self._moves)
+        self.endings = lru_cache(maxsize=1024)(self._endings)
 
     def distance(self, component: int, state: int) -> int:
         """Bytes to the end of the component at least; UNREACHABLE if there is no way."""
@@ -77,6 +79,25 @@ class NetworkGraph:
         return [
             (byte, int(row[letter])) for letter in np.flatnonzero(row).tolist() for byte in by_class[letter][:width]
         ]
+
+    def _endings(self, component: int, state: int) -> tuple[bytes, ...] | None:
+        """The bytes by which what has begun in the component may end; None where there may be many, or calls."""
+        dfa, calls = self._components[component].dfa, self._components[component].calls
+        endings: list[bytes] = []
+        todo = [(state, b"")]
+        for _ in range(_MAX_STEPS):
+            if not todo:
+                return tuple(endings)
+            here, path = todo.pop()
+            asked = [callee for callee, after in calls if after[here]]
+            if asked == [Mark.END]:
+                endings.append(path)
+            elif asked or dfa.accepting[here]:
+                return None
+            todo += [(after, path + bytes((byte,))) for byte, after in self.moves(component, here, 256)]
+            if len(endings) + len(todo) > _MAX_ENDINGS:
+                return None
+        return None
 
     def _unknown(self, component: int, known: Mapping[int, object]) -> list[int]:
         """The component, and those that it leads to, as far as nothing is known of them."""

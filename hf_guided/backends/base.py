@@ -216,6 +216,9 @@ class CompiledConstraint:
         raise BackendError(f"the engine {self.backend} failed: {cause(error)}") from error
 
 
+_BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # of one word of a bitmask
+
+
 class _Tokens:
     """Which tokens are text and which end it; the same for a matcher and its forks.
 
@@ -225,10 +228,14 @@ class _Tokens:
     def __init__(self, vocabulary: Vocabulary, stop_token_ids: tuple[int, ...]):
         self.vocabulary = vocabulary
         self.stop_token_ids = stop_token_ids
-        stops = vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
-        self.stop_words = [(index, stops[index]) for index in stops.nonzero()[0].tolist()]  # those that are not 0
-        self.text_words = vocabulary.text_words & ~stops
-        self.stops_are_text = bool((vocabulary.text_words & stops).any())
+        self.text_words = vocabulary.text_words.copy()  # (words,) int32
+        stops: dict[int, np.int32] = {}
+        for token_id in stop_token_ids:
+            index, bit = token_id // 32, _BITS[token_id % 32]
+            stops[index] = stops.get(index, np.int32(0)) | bit
+            self.text_words[index] &= ~bit
+        self.stop_words = [*stops.items()]
+        self.stops_are_text = any(map(vocabulary.is_text, stop_token_ids))
 
 
 def _as_int(name: str, value: Any) -> int:

@@ -102,9 +102,9 @@ class NetworkBackend(PortableAdapter):
         if core.CORE is not None and built.is_compiled:
             masks = FrameMasks(FrameMachine(core.CORE, network, self._tables))
             return lambda: FrameEngine.at_start(masks, network, token_bytes), masks.nbytes + built.nbytes
-        registered = NetworkMasks(network, self._tables, token_bytes)
+        registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
         return (
-            lambda: NetworkEngine(registered, network, token_bytes, [network.start], [0]),
+            lambda: NetworkEngine(registered, network, token_bytes, [start], [0]),
             registered.nbytes + built.nbytes,
         )
 

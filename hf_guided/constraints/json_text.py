@@ -92,6 +92,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 _Path = tuple[Any, Any]  # of the value around it, and the last step
+_AROUND_OTHERS = (dict, list, tuple)
 
 
 def _check(value: Any, what: str) -> None:
@@ -100,13 +101,7 @@ def _check(value: Any, what: str) -> None:
     todo: list[tuple[Any, _Path | None, int, int]] = [(value, None, 0, MAX_NESTING)]
     while todo:
         here, path, length, levels_left = todo.pop()
-        total += length  # of its pointer, which is written only for an error
-        if total > MAX_POINTERS:
-            raise InvalidConstraint(
-                f"{what}: the names around its values are too long: the paths to all values have more than "
-                f"{MAX_POINTERS} characters; shorten them"
-            )
-        if not isinstance(here, (dict, list, tuple)):
+        if not isinstance(here, _AROUND_OTHERS):
             continue
         if not levels_left:
             raise RecursionError
@@ -114,8 +109,15 @@ def _check(value: Any, what: str) -> None:
             # json.dumps converts the keys 1, 1.0, True and None to strings.
             if isinstance(here, dict) and not isinstance(key, str):
                 raise TypeError(f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string")
-            step = len(key) if isinstance(key, str) else 8
-            todo.append((child, (path, key), length + 1 + step, levels_left - 1))
+            pointer = length + 1 + (len(key) if isinstance(key, str) else 8)  # it is written only for an error
+            total += pointer
+            if isinstance(child, _AROUND_OTHERS):
+                todo.append((child, (path, key), pointer, levels_left - 1))
+        if total > MAX_POINTERS:
+            raise InvalidConstraint(
+                f"{what}: the names around its values are too long: the paths to all values have more than "
+                f"{MAX_POINTERS} characters; shorten them"
+            )
 
 
 def _pointer(path: _Path | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN
@@ -11,6 +12,8 @@ from .subschemas import escape, iter_subschemas
 
 MOST_LOOKED_AT = 1000
 """Unknown keywords that are compared with the known ones: each takes a fifth of a millisecond."""
+
+_LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
 
 
 def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
@@ -25,6 +28,11 @@ def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
                 left -= 1
                 if left < 0:
                     return
-                if (meant := closest(keyword, ASSERTIONS)) is not None:
+                if len(keyword) <= _LONGEST and (meant := _meant(keyword)) is not None:
                     pointer = f"{subschema.pointer}/{escape(keyword)}"
                     yield f"{pointer}: {keyword!r} is no keyword of JSON Schema; did you mean {meant!r}?"
+
+
+@lru_cache(maxsize=1024)  # other schemas have the same
+def _meant(keyword: str) -> str | None:
+    return closest(keyword, ASSERTIONS)

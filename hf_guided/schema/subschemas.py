@@ -10,6 +10,8 @@ from urllib.parse import unquote
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from .pointers import local_target
 
+_HOLDING = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP
+
 
 class Subschema(NamedTuple):
     """A schema inside a schema.
@@ -39,7 +41,7 @@ def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
         if subschema.pointer not in seen:
             seen.add(subschema.pointer)
             yield subschema
-            todo.extend(reversed(list(children(subschema))))
+            todo += reversed(children(subschema))
             ref = subschema.schema.get("$ref") if isinstance(subschema.schema, dict) else None
             if isinstance(ref, str):
                 refs.append(ref)
@@ -50,12 +52,15 @@ def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
                 todo.append(Subschema(unquote(ref[1:]), "$ref", target))
 
 
-def children(subschema: Subschema) -> Iterator[Subschema]:
+def children(subschema: Subschema) -> list[Subschema]:
     """The schemas directly inside one."""
     if not isinstance(subschema.schema, dict):
-        return
+        return []
+    found: list[Subschema] = []
     for keyword, value in subschema.schema.items():
-        pointer = f"{subschema.pointer}/{escape(keyword)}"
+        if keyword not in _HOLDING:
+            continue
+        pointer = f"{subschema.pointer}/{keyword}"
         held: list[tuple[str, Any]] = []
         if keyword in HOLDS_SCHEMA and not isinstance(value, list):
             held = [(pointer, value)]
@@ -64,7 +69,8 @@ def children(subschema: Subschema) -> Iterator[Subschema]:
         elif keyword in HOLDS_SCHEMA_MAP and isinstance(value, dict):
             held = [(f"{pointer}/{escape(name)}", item) for name, item in value.items()]
         # The old `dependencies` may hold lists of names beside schemas.
-        yield from (Subschema(at, keyword, item) for at, item in held if isinstance(item, (dict, bool)))
+        found += [Subschema(at, keyword, item) for at, item in held if isinstance(item, (dict, bool))]
+    return found
 
 
 def escape(token: str) -> str:

@@ -457,6 +457,35 @@ def after(data: bytes, compiled: CompiledConstraint) -> Matcher:
     return matcher
 
 
+@settings(max_examples=repeats(30, 1000))
+@given(
+    st.sets(st.text("ab", min_size=1, max_size=5), min_size=2, max_size=12),
+    st.integers(0, 2),
+    st.randoms(use_true_random=False),
+)
+def test_the_names_that_may_come_are_those_not_yet_used(names: set[str], others: int, random: Random) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": dict.fromkeys(sorted(names), {"const": 1})}
+    # The only other names there are; those that are declared too are allowed once.
+    schema["patternProperties"] = {f"^b{{{length}}}$": {"const": 1} for length in range(1, 1 + others)}
+    options = {"key_order": "any", "whitespace": "minified"}
+    compiled = BYTES.compile(JsonSchema({**schema, "additionalProperties": False}, **options))
+    possible = names | {"b" * length for length in range(1, 1 + others)}
+    used = random.sample(sorted(possible), random.randrange(len(possible)))
+    begun = "{" + "".join(f'"{name}":1,' for name in used)
+    matcher = after((begun + '"').encode(), compiled)
+    assert set(names_after(matcher)) == {f'{name}"'.encode() for name in possible - {*used}}
+
+
+def names_after(matcher: Matcher, name: bytes = b"") -> Iterator[bytes]:
+    if name.endswith(b'"'):
+        yield name
+        return
+    for byte in allowed(matcher):
+        assert matcher.accept_token(byte)
+        yield from names_after(matcher, name + bytes([byte]))
+        matcher.rollback(1)
+
+
 _PERIODS = {"type": "string", "allOf": [{"pattern": f"^(a{{{n}}})*$"} for n in (7, 11, 13)], "minLength": 1}
 
 
