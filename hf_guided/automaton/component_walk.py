@@ -160,8 +160,8 @@ class ComponentWalk(TokenWalk):
             begun: (n,) the nodes where they are in this state, themselves no part of the table.
         """
         nodes, left = self._left(state, begun)
-        for _, left_there in left:
-            left_there.sort()  # nodes of one level come together, but those where they begin may be on several
+        for _, left_there in left if len(begun) > 1 else ():
+            left_there.sort()  # breadth first they ascend, if those where they begin are on one level
         leaving = tuple((to, self.sets.of(left_there)) for to, left_there in left)
         if len(nodes) > FEW:
             return Table(_NO_NODES, self.tokens.mask_of(nodes), leaving)

@@ -243,7 +243,9 @@ def test_tables_are_what_following_every_token_finds(compiled, component, texts,
         expected_below = followed(component, state, texts, begun)
         for loops, made in tables.items():
             with settings_of(loops, few, different):
-                assert plain(made.table(component, state), tokens) == expected
+                table = made.table(component, state)
+                assert plain(table, tokens) == expected
+                assert all((np.diff(left.nodes) > 0).all() for _, left in table.leaving)
                 assert plain(made.table(component, state, made.nodes.of(at)), tokens) == expected_below
 
 
