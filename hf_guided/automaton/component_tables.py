@@ -8,6 +8,7 @@ but for the state after it (string_tables.py), and the states along a declared n
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -98,11 +99,12 @@ class ComponentTables:
         return Stay(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
 
     def _walk(self, component: Component) -> ComponentWalk:
-        walk = self._walks.get(component)
+        shape = component.shape if component.calls else component.dfa  # shared by more components than they are
+        walk = self._walks.get(shape)
         if walk is None:
             walk = ComponentWalk(component, self.nodes)
             walk = self._by_content.setdefault(walk.content, walk)
-            self._walks.put(component, walk)
+            self._walks.put(shape, walk)
         return walk
 
 
@@ -120,7 +122,9 @@ class _AtMost(NamedTuple):
         masks = np.zeros((len(parts), tokens.size // 32), np.int32)
         for part, words in zip(parts, masks, strict=True):
             tokens.add_to(words, part)
-        return cls(np.bitwise_or.accumulate(masks, out=masks))
+        for fewer, words in pairwise(masks):  # np.bitwise_or.accumulate takes a column at a time, many times as long
+            np.bitwise_or(fewer, words, out=words)
+        return cls(masks)
 
     @property
     def nbytes(self) -> int:

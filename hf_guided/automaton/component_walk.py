@@ -98,9 +98,7 @@ class ComponentWalk(TokenWalk):
     def __init__(self, component: Component, sets: NodeSets):
         super().__init__(component.dfa, sets.tokens)
         self.sets = sets
-        self.leaves: NDArray[np.bool_] = component.dfa.accepting.copy()  # (states,) whether anything but bytes may come
-        for _, after in component.calls:
-            self.leaves |= after != 0
+        self.leaves = component.shape.leaves  # (states,) whether anything but bytes may come
 
     @property
     def nbytes(self) -> int:
@@ -121,8 +119,31 @@ class ComponentWalk(TokenWalk):
 
     def body_of(self, state: int) -> int:
         """The state that most bytes lead to, if they lead from there to itself, as in a string; else 0."""
+        if core.CORE is not None:
+            return int(core.CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
         body = self._most_frequent(state)
         return body if body and (body == state or self._most_frequent(body) == body) else 0
+
+    def after_copy(self, state: int, form: NDArray[np.int32], start: int, byte: int) -> int:
+        """Where a byte leads, if a state is like the start of another automaton but for this byte; else 0.
+
+        Only with compiled loops.
+
+        Args:
+            state: of the component; this one and those that are like its others must be left by bytes alone.
+            form: (states, 256) the other automaton.
+            start: of it.
+            byte: that does not leave its start.
+        """
+        assert core.CORE is not None
+        states = len(form)
+        _, address = scratch_of_thread(2 * states)
+        return int(
+            core.CORE.after_copy(
+                *self._addresses[2:], self._classes, self._leaves_address, state,
+                form.ctypes.data, states, start, byte, address, address + 4 * states,
+            )
+        )  # fmt: skip
 
     def _most_frequent(self, state: int) -> int:
         """The state that most bytes lead to; 0 where they are not many."""
@@ -139,8 +160,8 @@ class ComponentWalk(TokenWalk):
             begun: (n,) the nodes where they are in this state, themselves no part of the table.
         """
         nodes, left = self._left(state, begun)
-        for _, left_there in left:
-            left_there.sort()  # nodes of one level come together, but those where they begin may be on several
+        for _, left_there in left if len(begun) > 1 else ():
+            left_there.sort()  # breadth first they ascend, if those where they begin are on one level
         leaving = tuple((to, self.sets.of(left_there)) for to, left_there in left)
         if len(nodes) > FEW:
             return Table(_NO_NODES, self.tokens.mask_of(nodes), leaving)
@@ -170,6 +191,41 @@ class ComponentWalk(TokenWalk):
         leaves = self.leaves[there] & self.tokens.has_longer[below]
         nodes, reached = below.astype(np.int32), there[leaves]
         return nodes, [(to, nodes[leaves][reached == to]) for to in np.unique(reached).tolist()]
+
+    def changed(self, words: Words, state: int, other: int, most: int) -> tuple[Words, Differences] | None:
+        """The mask of the tokens that stay from a state; and where ``differences`` are and longer tokens may leave.
+
+        Args:
+            words: the mask of the other state.
+            state: of the component.
+            other: the other one.
+            most: how many differences.
+
+        Returns:
+            The second with 0 for where tokens of the one or the other may not leave; None where there are more.
+        """
+        tokens = self.tokens
+        if core.CORE is not None:
+            room = most + 1
+            scratch, address = scratch_of_thread(3 * room)
+            scratch[0], scratch[room], scratch[2 * room] = 0, state, other
+            words = words.copy()
+            kept = core.CORE.change(
+                *self._addresses, self._classes, room, address, address + 4 * room, address + 8 * room,
+                self._leaves_address, *tokens.addresses, words.ctypes.data,
+            )  # fmt: skip
+            if kept < 0:
+                return None
+            return words, Differences(*(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
+        different = self.differences(state, other, most)
+        if different is None:
+            return None
+        nodes, ours, theirs = different
+        words = words ^ tokens.mask_of(nodes[(ours == 0) | (theirs == 0)])  # those that only one of the two has
+        has_longer = tokens.has_longer[nodes]
+        ours, theirs = (np.where(has_longer & self.leaves[states], states, 0) for states in (ours, theirs))
+        kept = np.flatnonzero(ours | theirs)
+        return words, Differences(nodes[kept], ours[kept], theirs[kept])
 
     def differences(self, state: int, other: int, most: int) -> Differences | None:
         """Where tokens that begin in two states are in different ones.

@@ -15,7 +15,7 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 9  # as in public.h
+_VERSION = 10  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -42,6 +42,9 @@ class Core:
         self.descend = self._function("descend", _N, _A, _A, _A, _A, _N, _N, _N, _A, _A)
         self.leave = self._function("leave", _N, _A, _A, _A, _A, _N, _A, _N, _N, _N, _A, _A, _A, _A)
         self.differ = self._function("differ", _N, _A, _A, _A, _A, _N, _N, _A, _A, _A)
+        self.change = self._function("change", _N, *[_A] * 4, _N, _N, *[_A] * 7)
+        self.body = self._function("body", _N, _A, _A, _N, _N, _N)
+        self.after_copy = self._function("after_copy", _N, _A, _A, _N, _A, _N, _A, _N, _N, _N, _A, _A)
         self.add_tokens = self._function("add_tokens", None, _A, _A, _A, _N, _A)
         self.subsets_begin = self._function("subsets_begin", _A, _A, _A)
         self.subsets_write = self._function("subsets_write", None, _A, _A, _A, _A)
@@ -59,6 +62,7 @@ class Core:
         self.machine_end = self._function("machine_end", None, _A)
         self.machine_bytes = self._function("machine_bytes", _N, _A)
         self.machine_missing = self._function("machine_missing", _N, _A)
+        self.machine_calls = self._function("machine_calls", _N, _A, _N, _N, _A, _A, _N)
         self.machine_component = self._function("machine_component", _N, _A, _N, _A)
         self.machine_table = self._function("machine_table", _N, _A, _N, _N, _A)
         self.machine_start = self._function("machine_start", _N, _A)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +65,14 @@ class Fragment:
         self.bounds = np.ascontiguousarray(bounds, np.int64)
         self.is_end, self.nullable = is_end, nullable
         self.states = len(table)
+
+    @cached_property
+    def content(self) -> bytes:
+        """The same for equal pieces."""
+        content = blake2b(b"%d %d" % (self.states, self.nullable), digest_size=16)
+        for array in (self.bounds, self.table, self.start, self.is_end):
+            content.update(array.data)
+        return content.digest()
 
     @cached_property
     def ends(self) -> frozenset[int]:
@@ -134,10 +143,10 @@ class Literal:
         data: the string.
     """
 
-    __slots__ = ("data", "end_bytes", "ends", "nullable", "states")
+    __slots__ = ("content", "data", "end_bytes", "ends", "nullable", "states")
 
     def __init__(self, data: bytes):
-        self.data = data
+        self.data = self.content = data
         self.states = len(data) + 1  # after the first byte comes state 2
         self.ends: frozenset[int] = frozenset()
         self.end_bytes, self.nullable = 0, False

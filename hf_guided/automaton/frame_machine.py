@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -23,10 +24,11 @@ from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
-from .core import Core
+from .core import Core, address
+from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
-from .rtn import Component
+from .rtn import Component, Shape
 from .token_walk import scratch_of_thread
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
@@ -34,6 +36,7 @@ _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together
 _MOST_CHARACTERS = 2**31 - 1  # of any text
+_SHAPE_BYTES = 4 * 2**20  # of all machines: the arrays of components that were needed last
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
@@ -50,7 +53,7 @@ class _Component(ctypes.Structure):
     """``Component`` of frames.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("table", "class_of", "accepting", "call_begin", "calls")),
+        *((name, ctypes.c_void_p) for name in ("table", "class_of", "accepting", "call_begin", "calls", "callees")),
         *((name, ctypes.c_int64) for name in ("classes", "start", "counted", "low", "high")),
     )
 
@@ -59,7 +62,7 @@ class _Table(ctypes.Structure):
     """``Table`` of frames.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("words", "nodes", "left", "left_begin", "left_in", "at_most")),
+        *((name, ctypes.c_void_p) for name in ("words", "nodes", "left", "left_count", "left_in", "at_most")),
         *((name, ctypes.c_int64) for name in ("node_count", "leaving", "most")),
     )
 
@@ -70,10 +73,50 @@ def reads(rule: Rule | None) -> bool:
 
 
 class _Given(NamedTuple):
-    """What the machine has been given: its arrays live as long."""
+    """What the machine has been given: what holds its arrays lives as long."""
 
     described: ctypes.Structure
+    held: tuple[Any, ...]
+    nbytes: int = 0  # of a table
+
+
+class _ShapeArrays(NamedTuple):
+    """The arrays of a component, without the callees; those of equal components are shared.
+
+    Args:
+        addresses: of all.
+        arrays: those of which the addresses are.
+        nbytes: bytes held, with those of the shape.
+    """
+
+    addresses: tuple[int, ...]
     arrays: tuple[Any, ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, core: Core, shape: Shape) -> _ShapeArrays:
+        """Those of a shape."""
+        dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
+        callees, states = after_calls.shape
+        call_begin, room = np.empty(states + 1, np.int64), states
+        if not callees:
+            call_begin.fill(0)
+            calls = np.empty(0, np.int32)
+        while callees:
+            calls = np.empty(2 * room, np.int32)
+            found = core.machine_calls(
+                after_calls.ctypes.data, callees, states, address(call_begin), address(calls), room
+            )
+            if found <= room:
+                break
+            room = found
+        table, accepting = np.ascontiguousarray(dfa.table, np.int32), np.ascontiguousarray(dfa.accepting)
+        arrays = table, np.ascontiguousarray(dfa.byte_class, np.uint8), accepting, call_begin, calls
+        nbytes = 2048 + dfa.nbytes + after_calls.nbytes + sum(array.nbytes for array in arrays)
+        return cls(tuple(array.ctypes.data for array in arrays), arrays, nbytes)
+
+
+_known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
 
 
 class _Generation:
@@ -242,7 +285,7 @@ class FrameMachine:
             component, state = missing >> 32, missing & 0xFFFFFFFF
             given = self._table(component, state)
             now.in_use.append(given)
-            now.table_bytes += sum(0 if array is None else array.nbytes for array in given.arrays)
+            now.table_bytes += given.nbytes
             if self._core.machine_table(now.handle, component, state, ctypes.byref(given.described)):
                 raise _no_memory()
         elif status == _TOO_MANY:
@@ -253,24 +296,19 @@ class FrameMachine:
     def _described(self, number: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
         dfa = component.dfa
-        after_calls = np.array([after for _, after in component.calls], np.int64).reshape(-1, dfa.states)
-        states, calls = np.nonzero(after_calls.T)
-        callees = np.array([callee for callee, _ in component.calls], np.int64)
-        targets = np.stack((callees[calls], after_calls[calls, states]), 1)
-        arrays = (
-            np.ascontiguousarray(dfa.table, np.int32),
-            dfa.byte_class.astype(np.uint8),
-            dfa.accepting.astype(np.uint8),
-            np.searchsorted(states, np.arange(dfa.states + 1)),
-            targets.astype(np.int32),
-        )
+        key = component.shape if component.calls else dfa
+        known = _known_shapes.get(key)
+        if known is None:
+            known = _ShapeArrays.of(self._core, component.shape)
+            _known_shapes.put(key, known)
         bounds = (0, 0, 0)
         if isinstance(rule, LengthRule):
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
             self.has_counts = True
-        addresses = (array.ctypes.data for array in arrays)
-        return _Given(_Component(*addresses, dfa.table.shape[1], dfa.start, *bounds), arrays)
+        callees = array("i", [callee for callee, _ in component.calls])
+        described = _Component(*known.addresses, callees.buffer_info()[0], dfa.table.shape[1], dfa.start, *bounds)
+        return _Given(described, (known, callees))
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -282,18 +320,21 @@ class FrameMachine:
             leaving = [(to, nodes.before_quote if to == counted else nodes) for to, nodes in leaving]
             if state == counted and rule.high is not None:
                 at_most = self._tables.at_most(component, state)
-        left = [nodes.nodes.astype(np.int32, copy=False) for _, nodes in leaving]
-        arrays = (
-            table.words,
-            table.nodes.astype(np.int32, copy=False),
-            np.concatenate(left) if left else np.empty(0, np.int32),
-            np.cumsum([0, *map(len, left)]),
-            np.array([to for to, _ in leaving], np.int32),
-            at_most,
+        left = array("q", [nodes.address for _, nodes in leaving])
+        counts = array("q", [len(nodes.nodes) for _, nodes in leaving])
+        left_in = array("i", [to for to, _ in leaving])
+        nodes = table.nodes.astype(np.int32, copy=False)
+        addresses = (
+            None if table.words is None else table.words.ctypes.data,
+            nodes.ctypes.data,
+            *(each.buffer_info()[0] for each in (left, counts, left_in)),
+            None if at_most is None else at_most.ctypes.data,
         )
-        addresses = (None if array is None else array.ctypes.data for array in arrays)
         most = 0 if at_most is None else len(at_most)
-        return _Given(_Table(*addresses, len(table.nodes), len(left), most), arrays)
+        nbytes = nodes.nbytes + 4 * sum(counts)
+        nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
+        held = table, nodes, leaving, left, counts, left_in, at_most
+        return _Given(_Table(*addresses, len(nodes), len(left), most), held, nbytes)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
         if self._core.machine_component(now.handle, number, ctypes.byref(given.described)):

@@ -7,10 +7,10 @@ call is built as bytes that no UTF-8 text has, and is removed again once the aut
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Generic, Protocol, TypeVar
+from functools import cached_property, lru_cache
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,33 @@ from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
 from .fragments import Literal
 from .limits import WorkMeter
+from .lru_bytes import ByteCache
 from .nfa import NfaBuilder, language_dfa
 
 _FIRST = 0xF5  # bytes from here on are in no UTF-8 text
 _DIGITS = 256 - _FIRST
+_KEPT_BYTES, _LARGEST_KEPT = 8 * 2**20, 512 * 2**10  # of all shapes, and of one: a large one would push out hundreds
+_MOST_PIECES = 1_000  # of an NFA whose shape is kept
+_PIECE_BYTES = 200  # of the key of a kept shape, for each piece
 Name = TypeVar("Name", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A component but for what it calls: components that differ only there share one, as a rule.
+
+    Args:
+        dfa: see ``Component``.
+        after_calls: (calls, states) int64, the state after each call; 0 where there is none.
+    """
+
+    dfa: ByteDfa
+    after_calls: NDArray[np.int64]
+
+    @cached_property
+    def leaves(self) -> NDArray[np.bool_]:
+        """(states,) whether anything but bytes may come: a call, or the end."""
+        return self.after_calls.any(0) | self.dfa.accepting if len(self.after_calls) else self.dfa.accepting
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +63,22 @@ class Component:
 
     dfa: ByteDfa
     calls: tuple[tuple[int, NDArray[np.int64]], ...] = ()
+
+    @classmethod
+    def of(cls, shape: Shape, callees: Iterable[int]) -> Component:
+        """The component of a shape that calls these others."""
+        component = cls(shape.dfa, tuple(zip(callees, shape.after_calls, strict=True)))
+        component.__dict__["shape"] = shape
+        return component
+
+    @cached_property
+    def shape(self) -> Shape:
+        """What it has in common with others."""
+        after_calls = np.array([after for _, after in self.calls], np.int64)
+        return Shape(self.dfa, after_calls.reshape(-1, self.dfa.states))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Component.of, (self.shape, [callee for callee, _ in self.calls])
 
 
 class ComponentBuilder(NfaBuilder):
@@ -63,6 +101,31 @@ class ComponentBuilder(NfaBuilder):
             end: where the paths end.
             number: gives the number of a callee.
         """
+        shape = self._kept_shape(start, end) if len(self._pieces) <= _MOST_PIECES else self._shape(start, end)
+        return Component.of(shape, map(number, self.callees))
+
+    def _kept_shape(self, start: int, end: int) -> Shape:
+        """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""
+        content = [
+            (source, piece.content, isinstance(piece, Literal), target) for source, piece, target in self._pieces
+        ]
+        key = (
+            start, end, self._states, len(self.callees), tuple(content), tuple(self._pending), tuple(self._skips),
+            tuple(self._repetitions), self._meter.limits,
+        )  # fmt: skip
+        kept = _kept_shapes.get(key)
+        if kept is not None:
+            self._meter.spend(kept.work)  # kept or not: earlier compiles must not decide what is served
+            return kept.shape
+        before = self._meter.work
+        shape = self._shape(start, end)
+        held = _PIECE_BYTES * (len(content) + len(self._pending) + len(self._skips))
+        made = _KeptShape(shape, self._meter.work - before, held)
+        if made.nbytes <= _LARGEST_KEPT:
+            _kept_shapes.put(key, made)
+        return shape
+
+    def _shape(self, start: int, end: int) -> Shape:
         width = 1
         while _DIGITS**width < len(self.callees):
             width += 1
@@ -71,14 +134,34 @@ class ComponentBuilder(NfaBuilder):
         self._pieces += [(source, codes[callee], target) for source, callee, target in self._pending]
         dfa = self.dfa(start, end)
         if not codes:
-            return Component(dfa)
+            return Shape(dfa, np.empty((0, dfa.states), np.int64))
         digits = np.frombuffer(b"".join(code.data for code in codes), np.uint8).reshape(-1, width)
         first, *others = dfa.byte_class[digits.T]
         after_calls = dfa.table.T[first]  # (callees, states), of the digits so far
         for classes in others:
             after_calls = dfa.table[after_calls, classes[:, None]]
-        calls = zip(map(number, self.callees), after_calls.astype(np.int64), strict=True)
-        return Component(_text_alone(dfa), tuple(calls))
+        return Shape(_text_alone(dfa), after_calls.astype(np.int64))
+
+
+class _KeptShape(NamedTuple):
+    """A shape.
+
+    Args:
+        shape: the shape.
+        work: the steps that it took to make it.
+        key_bytes: held by its key.
+    """
+
+    shape: Shape
+    work: int
+    key_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape.dfa.nbytes + self.shape.after_calls.nbytes + self.key_bytes + 2048
+
+
+_kept_shapes: ByteCache[_KeptShape] = ByteCache(_KEPT_BYTES)
 
 
 @lru_cache(maxsize=1024)

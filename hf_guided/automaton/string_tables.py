@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from . import core
 from .byte_dfa import ByteDfa
 from .component_walk import ComponentWalk, Table, joined
 from .rtn import Component
@@ -68,6 +69,8 @@ class StringTables:
 
 def _after_quote(form: ByteDfa, walk: ComponentWalk, state: int) -> int:
     """The state after the quote that ends the string of which a state is the body; 0 where it is no body."""
+    if core.CORE is not None:
+        return walk.after_copy(state, _by_byte_int32(form), form.start, _QUOTE)
     states = np.array(stand(form, walk, state))
     if states[-1] != state:
         return 0  # as for most, without a look at all moves
@@ -82,6 +85,11 @@ def _after_quote(form: ByteDfa, walk: ComponentWalk, state: int) -> int:
 def _by_byte(form: ByteDfa) -> NDArray[np.int64]:
     """(states, 256) where each byte leads."""
     return form.table[:, form.byte_class].astype(np.int64)
+
+
+@lru_cache(maxsize=2)
+def _by_byte_int32(form: ByteDfa) -> NDArray[np.int32]:
+    return np.ascontiguousarray(_by_byte(form), np.int32)
 
 
 def _with_quote(form: ByteDfa) -> ByteDfa:

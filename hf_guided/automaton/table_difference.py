@@ -7,7 +7,6 @@ any other name.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
@@ -26,31 +25,26 @@ def differing(walk: ComponentWalk, state: int, base: Table, other: int) -> Table
         base: the table of the other state, with ``words``.
         other: this state.
     """
-    different = walk.differences(state, other, MOST_DIFFERENT)
-    if different is None or base.words is None:
+    changed = None if base.words is None else walk.changed(base.words, state, other, MOST_DIFFERENT)
+    if changed is None:
         return None
-    nodes, ours, theirs = different
-    tokens = walk.tokens
-    words = base.words ^ tokens.mask_of(nodes[(ours == 0) | (theirs == 0)])  # those that only one of the two has
-    has_longer = tokens.has_longer[nodes]
-    come, gone = has_longer & walk.leaves[ours], has_longer & walk.leaves[theirs]
+    words, (nodes, ours, theirs) = changed
+    if not len(nodes):
+        return Table(base.nodes, words, base.leaving)
     leaving = dict(base.leaving)
-    for to, dropped in _by_state(nodes[gone], theirs[gone]):
+    for to, dropped in _by_state(nodes, theirs):
         left = leaving.pop(to).nodes
         kept = np.ones(len(left), np.bool_)
         kept[np.searchsorted(left, dropped)] = False
         if kept.any():
             leaving[to] = walk.sets.of(left[kept])
-    for to, added in _by_state(nodes[come], ours[come]):
+    for to, added in _by_state(nodes, ours):
         known = leaving.get(to)
         leaving[to] = walk.sets.of(added if known is None else np.sort(np.concatenate((known.nodes, added))))
     return Table(base.nodes, words, tuple(sorted(leaving.items())))
 
 
 def _by_state(nodes: Ints, states: Ints) -> Iterator[tuple[int, Ints]]:
-    """Nodes (n,), together those with the same state (n,), ascending like all of them."""
-    order = np.argsort(states, kind="stable")
-    nodes, states = nodes[order], states[order]
-    firsts = [0, *(np.flatnonzero(states[1:] != states[:-1]) + 1).tolist(), len(nodes)]
-    for low, high in pairwise(firsts if len(nodes) else ()):
-        yield int(states[low]), nodes[low:high]
+    """Nodes (n,), together those with the same state (n,) other than 0, ascending like all of them."""
+    for state in sorted({*states.tolist()} - {0}):
+        yield state, nodes[states == state]

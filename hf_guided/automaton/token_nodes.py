@@ -28,7 +28,7 @@ class NodeSets:
 
     def of(self, nodes: Ints) -> Nodes:
         """The set of these nodes (n,); as a rule the same object for equal ones."""
-        nodes_int32: NDArray[np.int32] = nodes.astype(np.int32, copy=False)
+        nodes_int32: NDArray[np.int32] = np.ascontiguousarray(nodes, np.int32)
         key = nodes_int32.tobytes()
         known = self._known.get(key)
         if known is None:
@@ -46,6 +46,11 @@ class Nodes:
 
     def __init__(self, sets: NodeSets, nodes: NDArray[np.int32]):
         self._sets, self.nodes = sets, nodes
+
+    @cached_property
+    def address(self) -> int:
+        """Of ``nodes``."""
+        return self.nodes.ctypes.data
 
     @cached_property
     def children(self) -> list[tuple[int, Nodes]]:

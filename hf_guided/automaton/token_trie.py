@@ -58,7 +58,7 @@ class TokenTrie:
             words |= self.mask(self.tokens_at(nodes)[0])
         else:
             nodes = nodes.astype(np.int32, copy=False)
-            core.CORE.add_tokens(*self._addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
+            core.CORE.add_tokens(*self.addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
 
     def tokens_at(self, nodes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens that end in these nodes (n,), one node after the other; and (n,) how many each node has."""
@@ -67,7 +67,8 @@ class TokenTrie:
         return self.token_ids[ranges(starts, counts)], counts
 
     @cached_property
-    def _addresses(self) -> tuple[int, int]:
+    def addresses(self) -> tuple[int, int]:
+        """Of ``token_start`` and ``token_ids``."""
         return self.token_start.ctypes.data, self.token_ids.ctypes.data
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:

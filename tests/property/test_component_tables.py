@@ -22,6 +22,8 @@ from hf_guided.automaton.core import Core
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component
+from hf_guided.automaton.string_dfas import string_dfas
+from hf_guided.automaton.string_tables import _after_quote
 from hf_guided.automaton.token_nodes import NodeSets
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
 from hf_guided.regex import ANYTHING, json_spelling, json_spellings
@@ -241,7 +243,9 @@ def test_tables_are_what_following_every_token_finds(compiled, component, texts,
         expected_below = followed(component, state, texts, begun)
         for loops, made in tables.items():
             with settings_of(loops, few, different):
-                assert plain(made.table(component, state), tokens) == expected
+                table = made.table(component, state)
+                assert plain(table, tokens) == expected
+                assert all((np.diff(left.nodes) > 0).all() for _, left in table.leaving)
                 assert plain(made.table(component, state, made.nodes.of(at)), tokens) == expected_below
 
 
@@ -274,7 +278,14 @@ def test_the_compiled_loops_find_the_same_in_the_same_order(compiled, component,
             for array in (nodes, *(nodes for _, nodes in left), *(differences or ())):
                 assert array.dtype == np.int32
             listed = differences and [part.tolist() for part in differences]
-            found.append((listed, nodes.tolist(), [(to, nodes.tolist()) for to, nodes in left]))
+            quoted = [_after_quote(form, walk, ours) for form in string_dfas()]
+            words = tokens.mask_of(begun)
+            kept = words.tolist()
+            changed = walk.changed(words, ours, theirs, most)
+            assert words.tolist() == kept
+            different = changed and (changed[0].tolist(), [part.tolist() for part in changed[1]])
+            lefts = [(to, nodes.tolist()) for to, nodes in left]
+            found.append((listed, nodes.tolist(), lefts, walk.body_of(ours), quoted, different))
     assert found[0] == found[1]
 
 
@@ -336,6 +347,7 @@ def test_components_that_call_others_share_tables():
     assert (after[::-1] != 0).tolist() != (after != 0).tolist()
     assert tables.table(one, 2) is not tables.table(other, 2)  # they are left in other states
     assert tables.table(one, 2) is tables.table(Component(one.dfa, ((7, after),)), 2)
+    assert tables.table(one, 2) is tables.table(Component.of(one.shape, [9]), 2)
 
 
 _UNDER_SANITIZERS = """
@@ -359,8 +371,8 @@ def room_for(count, *first):
     return row
 
 
-for function in (library.hf_guided_leave, library.hf_guided_differ):
-    function.restype = number
+for name in ("leave", "differ", "change", "body", "after_copy"):
+    getattr(library, "hf_guided_" + name).restype = number
 for state in range(states):
     for room in range(1, case["nodes"] + 3):
         nodes, there, left = room_for(room, 0), room_for(room, state), room_for(room)
@@ -373,6 +385,17 @@ for state in range(states):
             rows = [room_for(room, 0), room_for(room, state), room_for(room, other)]
             differ = library.hf_guided_differ(*dfa, number(classes), number(room), *map(ctypes.byref, rows))
             assert differ <= room and (state != other or differ == 1)
+            rows = [room_for(room, 0), room_for(room, state), room_for(room, other)]
+            words = room_for(case["words"], *[0] * case["words"])
+            kept = library.hf_guided_change(*dfa, number(classes), number(room), *map(ctypes.byref, rows), at("leaves"),
+                                            at("token_start"), at("token_ids"), ctypes.byref(words))
+            assert kept < max(differ, 1) and (state != other or not any(words))
+    body = library.hf_guided_body(*dfa[2:], number(classes), number(state), number(24))
+    assert 0 <= body < states
+    rows = room_for(states), room_for(states)
+    after = library.hf_guided_after_copy(*dfa[2:], number(classes), at("leaves"), number(state), at("form"),
+                                         number(states), number(case["start"]), number(34), *map(ctypes.byref, rows))
+    assert 0 <= after < states
 print("clean")
 """
 
@@ -387,12 +410,17 @@ def test_the_loops_stay_within_their_arrays(tmp_path):
         "class_of": (dfa.byte_class, "uint8"),
         "table": (dfa.table.ravel(), "int32"),
         "leaves": (np.arange(dfa.states) % 2, "uint8"),
+        "token_start": (tokens.token_start, "int64"),
+        "token_ids": (tokens.token_ids, "int64"),
+        "form": (dfa.table[:, dfa.byte_class].ravel(), "int32"),  # each state is like itself
     }
     case = {
         "arrays": {name: (values.tolist(), dtype) for name, (values, dtype) in arrays.items()},
         "states": dfa.states,
         "classes": dfa.table.shape[1],
+        "start": dfa.start,
         "nodes": len(trie.byte),
+        "words": tokens.size // 32,
         "counts": [len(walk.below(np.zeros(1, np.int32), np.array([state]))[0]) for state in range(dfa.states)],
     }
     assert compiled_core.run_under_sanitizers(tmp_path, _UNDER_SANITIZERS, json.dumps(case)) == "clean\n"

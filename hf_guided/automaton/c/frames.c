@@ -18,6 +18,7 @@
 #include "public.h"
 
 enum { MOST_FRAMES = 1024, MOST_DEPTH = 10000 }; /* of one text, as in network.py; and of merged frames */
+enum { MANY_BYTES = 100 };                      /* a string goes on with some more */
 
 /* What a function returns instead of a set, or of how many there are. */
 enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4, REFUSED = -5 };
@@ -34,7 +35,8 @@ typedef struct {
     const uint8_t *class_of;   /* (256) */
     const uint8_t *accepting;  /* (states) */
     const int64_t *call_begin; /* (states + 1) */
-    const int32_t *calls;      /* the callee, and the state after it */
+    const int32_t *calls;      /* which of the callees, and the state after it */
+    const int32_t *callees;
     int64_t classes, start;
     int64_t counted;   /* the state between two characters of a string that is counted; 0 where none is */
     int64_t low, high; /* how many there may be; `high` -1 is no bound */
@@ -43,8 +45,8 @@ typedef struct {
 typedef struct {
     const uint32_t *words;    /* the tokens that stay, or NULL where they are those of `nodes` */
     const int32_t *nodes;
-    const int32_t *left;      /* nodes where others leave, those of one state after those of another */
-    const int64_t *left_begin; /* (leaving + 1) */
+    const int64_t *left;      /* (leaving) addresses: the nodes where others leave in a state */
+    const int64_t *left_count; /* (leaving) how many those are */
     const int32_t *left_in;   /* (leaving) the state */
     const uint32_t *at_most;  /* (most, words) the tokens that stay with 0, 1 ... characters at most, the last one of all;
                                  where characters are counted, from between two of them */
@@ -258,7 +260,7 @@ static int32_t entered(Machine *m, int32_t component, int32_t below)
 /* The frame that a call or a mark leads to; REFUSED where a string is too short to end. */
 static int32_t called(Machine *m, Frame frame, const int32_t *call)
 {
-    int32_t callee = call[0], after, below;
+    int32_t callee = m->components[frame.component].callees[call[0]], after, below;
     if (callee == END && frame.count < m->components[frame.component].low)
         return REFUSED;
     after = frame_of(m, (Frame){frame.component, call[1], frame.below, 0});
@@ -477,6 +479,35 @@ PUBLIC int64_t hf_guided_machine_bytes(const Machine *m)
 PUBLIC int64_t hf_guided_machine_missing(const Machine *m)
 {
     return m->missing;
+}
+
+/* Writes the calls of a component, as `Component` has them: those of one state together.
+ *
+ * after_calls  (callees, states) the state after each call; 0 where there is none
+ * call_begin   (states + 1)
+ * calls        (room) two numbers each
+ *
+ * Returns how many there are; nothing is written to `calls` where there are more than `room`.
+ */
+PUBLIC int64_t hf_guided_machine_calls(const int64_t *after_calls, int64_t callees, int64_t states,
+                                       int64_t *call_begin, int32_t *calls, int64_t room)
+{
+    memset(call_begin, 0, (size_t)(states + 1) * sizeof *call_begin);
+    for (int64_t i = 0; i < callees; i++)
+        for (int64_t state = 0; state < states; state++)
+            call_begin[state] += after_calls[states * i + state] != 0;
+    for (int64_t state = 1; state <= states; state++)
+        call_begin[state] += call_begin[state - 1];
+    if (call_begin[states] > room)
+        return call_begin[states];
+    for (int64_t i = callees - 1; i >= 0; i--) /* each state's begin at the end, and go down */
+        for (int64_t state = 0; state < states; state++)
+            if (after_calls[states * i + state]) {
+                int32_t *call = calls + 2 * --call_begin[state];
+                call[0] = (int32_t)i;
+                call[1] = (int32_t)after_calls[states * i + state];
+            }
+    return call_begin[states];
 }
 
 /* Adds a component, whose arrays have to live as long. Returns 0, or that there is no memory. */
@@ -714,17 +745,22 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
             add_tokens(m, table.nodes[j], words);
         for (int64_t j = 0; j < table.leaving && !status; j++)
             status = add_leaving(m, (Frame){frame.component, table.left_in[j], frame.below, 0},
-                                 table.left + table.left_begin[j], table.left_begin[j + 1] - table.left_begin[j], low,
-                                 high, words, stack);
+                                 (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
+                                 stack);
         if (status)
             return status;
     }
     return 0;
 }
 
-/* Whether many tokens may come, as everywhere in a string. */
+/* Whether many tokens may come, as everywhere in a string: known, or expected of so many bytes. */
 static int is_large(const Machine *m, int32_t set)
 {
+    int bytes = 0;
+    for (int byte = 0; byte < 256; byte++)
+        bytes += m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1;
+    if (bytes >= MANY_BYTES)
+        return 1;
     for (int32_t i = 0; i < m->sets[set].count; i++)
         if (is_counting(m, m->frames + m->members[m->sets[set].begin + i]))
             return 1;

@@ -112,6 +112,102 @@ PUBLIC int64_t hf_guided_differ(const int64_t *child, const uint8_t *byte, const
     return found;
 }
 
+/* As hf_guided_differ, and then: changes the mask of the one state to that of the other, and keeps only the nodes where
+ * longer tokens may leave the automaton.
+ *
+ * leaves       (state count) whether anything but bytes may come
+ * token_start  (nodes + 1) where the tokens of each node begin
+ * token_ids    their ids
+ * words        the mask
+ *
+ * Returns how many nodes are kept, from the first place on; in `ours` and `theirs` is 0 where that one does not leave.
+ * -1 if there is no room.
+ */
+PUBLIC int64_t hf_guided_change(const int64_t *child, const uint8_t *byte, const uint8_t *class_of,
+                                const int32_t *table, int64_t classes, int64_t room, int32_t *nodes, int32_t *ours,
+                                int32_t *theirs, const uint8_t *leaves, const int64_t *token_start,
+                                const int64_t *token_ids, uint32_t *words)
+{
+    const int64_t found =
+        hf_guided_differ(child, byte, class_of, table, classes, room, nodes, ours, theirs);
+    int64_t kept = 0;
+    for (int64_t i = 1; i < found; i++) {
+        const int32_t node = nodes[i];
+        const int has_longer = child[node] < child[node + 1];
+        const int32_t our = has_longer && leaves[ours[i]] ? ours[i] : 0;
+        const int32_t their = has_longer && leaves[theirs[i]] ? theirs[i] : 0;
+        for (int64_t at = token_start[node]; (!ours[i] || !theirs[i]) && at < token_start[node + 1]; at++)
+            words[token_ids[at] >> 5] ^= (uint32_t)1 << (token_ids[at] & 31);
+        if (our || their)
+            nodes[kept] = node, ours[kept] = our, theirs[kept++] = their;
+    }
+    return found < 0 ? found : kept;
+}
+
+/* The state that most bytes lead to from a state, the first of them; 0 where they are fewer than `many`. */
+static int32_t most_frequent(const uint8_t *class_of, const int32_t *table, int64_t classes, int32_t state,
+                             int32_t many)
+{
+    const int32_t *row = table + classes * state;
+    int32_t sizes[256] = {0}, most = 0, frequent = 0;
+    for (int byte = 0; byte < 256; byte++)
+        sizes[class_of[byte]]++;
+    for (int64_t i = 0; i < classes; i++) {
+        int32_t count = 0;
+        if (!row[i] || (row[i] == frequent))
+            continue;
+        for (int64_t j = i; j < classes; j++)
+            count += row[j] == row[i] ? sizes[j] : 0;
+        if (count > most || (count == most && row[i] < frequent))
+            most = count, frequent = row[i];
+    }
+    return most >= many ? frequent : 0;
+}
+
+/* The state that most bytes lead to, `many` or more, if they lead from there to itself; else 0. */
+PUBLIC int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t classes, int64_t state,
+                              int64_t many)
+{
+    const int32_t body = most_frequent(class_of, table, classes, (int32_t)state, (int32_t)many);
+    return body == state || (body && most_frequent(class_of, table, classes, body, (int32_t)many) == body) ? body : 0;
+}
+
+/* Where a byte leads from a state, if all other bytes lead from there as they lead in another automaton from its start.
+ *
+ * leaves  (state count) whether anything but bytes may come: not in the states that stand for those of the other one
+ * form    (form_states, 256) the other automaton; its start is not left by this byte
+ * stand   (form_states) written
+ * todo    (form_states) scratch
+ *
+ * Returns 0 where it is not so.
+ */
+PUBLIC int64_t hf_guided_after_copy(const uint8_t *class_of, const int32_t *table, int64_t classes,
+                                    const uint8_t *leaves, int64_t state, const int32_t *form, int64_t form_states,
+                                    int64_t form_start, int64_t byte_after, int32_t *stand, int32_t *todo)
+{
+    int64_t used = 1;
+    memset(stand, 0, (size_t)form_states * sizeof *stand);
+    stand[form_start] = (int32_t)state;
+    todo[0] = (int32_t)form_start;
+    for (int64_t done = 0; done < used; done++) {
+        const int32_t *row = table + classes * stand[todo[done]];
+        if (leaves[stand[todo[done]]])
+            return 0;
+        for (int byte = 0; byte < 256; byte++) {
+            const int32_t to = form[256 * todo[done] + byte], here = row[class_of[byte]];
+            if (byte == byte_after && todo[done] == form_start)
+                continue;
+            if (!to != !here)
+                return 0;
+            if (to && !stand[to])
+                stand[to] = here, todo[used++] = to;
+            if (stand[to] != here)
+                return 0;
+        }
+    }
+    return table[classes * state + class_of[byte_after]];
+}
+
 /* Sets the bits of the tokens that end in some nodes.
  *
  * token_start  (nodes + 1) where the tokens of each node begin
