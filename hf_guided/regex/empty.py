@@ -53,7 +53,7 @@ class Emptiness:
 
     def __init__(self, most: int = MAX_NODES, most_of_all: int = MAX_ALL_NODES) -> None:
         self._most, self._left = most, most_of_all
-        self._examples_left = most_of_all  # apart, so that examples leave no less to the searches
+        self._examples_left = MAX_ALL_NODES  # apart, so that they leave no less to the searches
         self._known: dict[Node, bool | None] = {}
 
     def __call__(self, node: Node) -> bool:

@@ -19,7 +19,7 @@ TURNS = 4  # strings that are made of each language
 MAX_LENGTH = 200  # of a string that is made
 MAX_FEW = 64  # strings of a language whose strings are listed
 MAX_HEADS = 32  # first characters
-PER_VISIT = 24  # nodes of a tree, of which the text is matched, that take as long as one node of a search
+PER_VISIT = 1000  # nodes of a tree times characters of a text: a few are looked at, as long as one node of a search
 _USUAL = "a0A_"  # allowed by most patterns
 
 
@@ -34,12 +34,12 @@ def verdict(parts: tuple[Node, ...], most: int) -> tuple[bool | None, int]:
     if any(_are_apart(_heads(first), _heads(second)) for first, second in combinations(positive, 2)):
         return True, 0
     listed = min(filter(None, map(few, positive)), key=len, default=None)
-    once = sum(map(_weight, parts)) // PER_VISIT + 1
-    work = 0
+    weight, work = sum(map(_weight, parts)), 0
     for text in dict.fromkeys(_made(positive)) if listed is None else listed:
+        once = 1 + weight * (8 + len(text)) // PER_VISIT
+        if work + once > most:
+            return None, work
         work += once
-        if work > most:
-            return None, work - once
         if all(_has(part, text) for part in parts):
             return False, work
     return (True if listed is not None else None), work
@@ -158,7 +158,7 @@ def _weight(node: Node) -> int:
     if isinstance(node, Alt):
         return 1 + (0 if _words(node) is not None else sum(map(_weight, node.branches)))
     if isinstance(node, Repeat):
-        return 1 + min(MAX_LENGTH, max(node.low, 4 if node.high is None else node.high)) * _weight(node.body)
+        return 1 + max(1, min(node.low, MAX_LENGTH)) * _weight(node.body)
     return 1 + (_weight(node.body) if isinstance(node, Not) else 0)
 
 

@@ -43,11 +43,18 @@ class _Text:
         if not starts:
             return 0
         if isinstance(node, Chars):
+            if starts & starts - 1 == 0:  # one position, as all through a word
+                here = starts.bit_length() - 1
+                return starts << 1 if here < len(self._text) and self._text[here] in node.charset else 0
             return (starts & self._where(node.charset)) << 1
         if isinstance(node, Empty):
             return starts
         if isinstance(node, Concat):
-            return reduce(lambda here, part: self.after(part, here), node.parts, starts)
+            for part in node.parts:
+                starts = self.after(part, starts)
+                if not starts:
+                    break
+            return starts
         if isinstance(node, Alt):
             return reduce(lambda ends, branch: ends | self.after(branch, starts), node.branches, 0)
         if isinstance(node, Repeat):
