@@ -19,6 +19,7 @@ TURNS = 4  # strings that are made of each language
 MAX_LENGTH = 200  # of a string that is made
 MAX_FEW = 64  # strings of a language whose strings are listed
 MAX_HEADS = 32  # first characters
+MAX_BRANCHES = 256  # whose first characters are put together
 PER_VISIT = 1000  # nodes of a tree times characters of a text: a few are looked at, as long as one node of a search
 _USUAL = "a0A_"  # allowed by most patterns
 
@@ -184,6 +185,8 @@ def _begin(node: Node) -> tuple[tuple[CharSet, ...], bool]:
         parts = (node.body,) * min(node.low, MAX_HEADS)
         is_all = node.high == node.low <= MAX_HEADS
     elif isinstance(node, Alt):
+        if len(node.branches) > MAX_BRANCHES:
+            return (), False
         begins = list(map(_begin, node.branches))
         heads = tuple(_union(charsets) for charsets in zip(*(heads for heads, _ in begins), strict=False))
         return heads, all(is_all and len(own) == len(heads) for own, is_all in begins)
