@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations, product
 
-from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat, is_plain
+from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat, alt, both, complement, is_plain
 from .charset import ALL, CharSet
 from .match import matches
 
@@ -44,6 +44,28 @@ def verdict(parts: tuple[Node, ...], most: int) -> tuple[bool | None, int]:
         if all(_has(part, text) for part in parts):
             return False, work
     return (True if listed is not None else None), work
+
+
+def without_needless(node: Node) -> Node:
+    """The same language; an intersection excludes only strings that its plain languages may have.
+
+    The names of one kind match its pattern, and exclude all listed names and the patterns of other kinds: most of
+    these have other first characters.
+    """
+    plain = [part for part in node.parts if is_plain(part)] if isinstance(node, And) else []
+    if not isinstance(node, And) or not plain:
+        return node
+    heads = list(map(_heads, plain))
+    return both(*(_needed(part, heads) if isinstance(part, Not) else part for part in node.parts))
+
+
+def _needed(part: Not, heads: list[tuple[CharSet, ...]]) -> Node:
+    """What a part excludes of languages whose strings begin so."""
+    branches = part.body.branches if isinstance(part.body, Alt) else (part.body,)
+    if not all(map(is_plain, branches)):
+        return part
+    kept = [branch for branch in branches if not any(_are_apart(ours, _heads(branch)) for ours in heads)]
+    return part if len(kept) == len(branches) else complement(alt(*kept))
 
 
 # -- strings -----------------------------------------------------------------------------------------------------------
@@ -173,7 +195,7 @@ def _heads(node: Node) -> tuple[CharSet, ...]:
 
 
 def _are_apart(first: tuple[CharSet, ...], second: tuple[CharSet, ...]) -> bool:
-    return any(not ours & theirs for ours, theirs in zip(first, second, strict=False))
+    return any(ours.isdisjoint(theirs) for ours, theirs in zip(first, second, strict=False))
 
 
 @lru_cache(maxsize=4096)

@@ -25,6 +25,7 @@ from hf_guided.regex import (
     parse_search,
     repeat,
     text,
+    without_needless,
 )
 
 PATTERNS = [
@@ -83,6 +84,21 @@ def test_nothing_is_decided_without_work(parts: list[Node]) -> None:
         verdict, work = examples.verdict(language.parts, 0)
         assert verdict is not False
         assert work == 0
+
+
+@given(_parts)
+def test_language_without_needless_parts_is_the_same(parts: list[Node]) -> None:
+    language = both(*parts)
+    less = without_needless(language)
+    for short in TEXTS:
+        assert matches(less, short) == matches(language, short)
+
+
+def test_names_and_patterns_with_other_first_characters_are_needless() -> None:
+    pattern, other = parse_search("^title_[a-z]+$"), parse_search("^name_")
+    names = alt(*map(text, ["title_page", "name", "note"]))
+    kept = both(pattern, complement(text("title_page")))
+    assert without_needless(both(pattern, complement(names), complement(other))) == kept
 
 
 @given(_plain)
