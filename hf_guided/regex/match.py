@@ -14,7 +14,20 @@ def matches(node: Node, text: str) -> bool:
     Sets of positions are the bits of an integer and travel through the tree together, so nothing is tried twice:
     the time is at most the size of the tree times the square of the length (a 64th of it), however it is nested.
     """
+    if isinstance(node, Concat) and not text.startswith(_beginning(node)):  # as most names and patterns
+        return False
     return bool(_Text(text).after(node, 1) >> len(text) & 1)
+
+
+@lru_cache(maxsize=1024)
+def _beginning(node: Concat) -> str:
+    """The characters that each string begins with."""
+    codes = []
+    for part in node.parts:
+        if not isinstance(part, Chars) or len(part.charset) > 1:
+            break
+        codes.append(part.charset.ranges[0][0])
+    return "".join(map(chr, codes))
 
 
 class _Digits(dict[int, str]):
