@@ -240,7 +240,7 @@ def both(*parts: Node) -> Node:
             flat[part] = None
     if single is not None:
         flat[chars(single)] = None
-    if NOTHING in flat or any(complement(part) in flat for part in flat):
+    if NOTHING in flat or any([type(part) is Not and part.body in flat for part in flat]):
         return NOTHING
     if EMPTY in flat:
         return EMPTY if all(part.nullable for part in flat) else NOTHING

@@ -34,14 +34,16 @@ def verdict(parts: tuple[Node, ...], most: int) -> tuple[bool | None, int]:
     positive = [part for part in parts if is_plain(part)]
     if any(_are_apart(_heads(first), _heads(second)) for first, second in combinations(positive, 2)):
         return True, 0
-    listed = min(filter(None, map(few, positive)), key=len, default=None)
-    weight, work = sum(map(_weight, parts)), 0
+    smallest = min(filter(few, positive), key=lambda part: len(few(part) or ()), default=None)
+    listed = None if smallest is None else few(smallest)
+    others = [part for part in parts if part is not smallest]
+    weight, work = sum(map(_weight, others)), 0
     for text in dict.fromkeys(_made(positive)) if listed is None else listed:
         once = 1 + weight * (8 + len(text)) // PER_VISIT
         if work + once > most:
             return None, work
         work += once
-        if all(_has(part, text) for part in parts):
+        if all(_has(part, text) for part in others):
             return False, work
     return (True if listed is not None else None), work
 
