@@ -114,7 +114,7 @@ def _few_in_a_row(parts: tuple[Node, ...]) -> tuple[str, ...] | None:
 
 def _made(languages: list[Node]) -> Iterator[str]:
     """Strings that may be in all of some plain languages."""
-    least = max((part.low for part in languages if _is_length(part)), default=0)
+    least = max((part.low for part in languages if isinstance(part, Repeat) and _is_length(part)), default=0)
     wanted = [part for part in languages if not _is_length(part)]
     for turn in range(TURNS):
         texts = [text for part in wanted if (text := _string(part, turn)) is not None]
