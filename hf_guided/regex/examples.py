@@ -37,6 +37,7 @@ def verdict(parts: tuple[Node, ...], most: int) -> tuple[bool | None, int]:
     smallest = min(filter(few, positive), key=lambda part: len(few(part) or ()), default=None)
     listed = None if smallest is None else few(smallest)
     others = [part for part in parts if part is not smallest]
+    others.sort(key=lambda part: isinstance(part, Not))  # a string is seldom in another language, and seldom excluded
     weight, work = sum(map(_weight, others)), 0
     for text in dict.fromkeys(_made(positive)) if listed is None else listed:
         once = 1 + weight * (8 + len(text)) // PER_VISIT
