@@ -361,12 +361,15 @@ def _words(node: Node) -> list[bytes]:
 
 def _word(node: Node) -> bytes | None:
     """The text, if the language is a single one."""
-    characters = []
+    kind = type(node)  # asked of every node of a language
+    if kind is not Chars and kind is not Concat:
+        return None
+    codes = []
     for part in node.parts if isinstance(node, Concat) else (node,):
-        if not isinstance(part, Chars) or len(part.charset.ranges) != 1:
+        if not isinstance(part, Chars):
             return None
-        ((first, last),) = part.charset.ranges
-        if first != last:
+        ranges = part.charset.ranges
+        if len(ranges) != 1 or ranges[0][0] != ranges[0][1]:
             return None
-        characters.append(chr(first))
-    return "".join(characters).encode()
+        codes.append(ranges[0][0])
+    return "".join(map(chr, codes)).encode()

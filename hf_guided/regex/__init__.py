@@ -27,6 +27,7 @@ from .ast import (
 from .charset import ALL, CharSet
 from .empty import MAX_ALL_PROOFS, MAX_PROOF, Emptiness
 from .errors import UnsupportedRegex
+from .examples import without_needless
 from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
 from .parse import check_length, parse_fullmatch, parse_search
@@ -71,4 +72,5 @@ __all__ = [
     "text",
     "to_lark",
     "to_pattern",
+    "without_needless",
 ]

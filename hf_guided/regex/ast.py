@@ -35,7 +35,13 @@ class Node:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return type(self) is type(other) and self._hash == other._hash and self._key == other._key
+        if type(self) is not type(other) or self._hash != other._hash:
+            return False
+        if self._key is not other._key:
+            if self._key != other._key:
+                return False
+            other._key = self._key  # so that equal trees with thousands of nodes are compared once
+        return True
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._key))})"
@@ -234,7 +240,7 @@ def both(*parts: Node) -> Node:
             flat[part] = None
     if single is not None:
         flat[chars(single)] = None
-    if NOTHING in flat or any(complement(part) in flat for part in flat):
+    if NOTHING in flat or any([type(part) is Not and part.body in flat for part in flat]):
         return NOTHING
     if EMPTY in flat:
         return EMPTY if all(part.nullable for part in flat) else NOTHING

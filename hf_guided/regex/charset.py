@@ -82,6 +82,19 @@ class CharSet:
                 j += 1
         return CharSet._of(common)
 
+    def isdisjoint(self, other: CharSet) -> bool:
+        """Whether no character is in both."""
+        ours, theirs = self.ranges, other.ranges
+        i = j = 0
+        while i < len(ours) and j < len(theirs):
+            if ours[i][1] < theirs[j][0]:
+                i += 1
+            elif theirs[j][1] < ours[i][0]:
+                j += 1
+            else:
+                return False
+        return True
+
     def __sub__(self, other: CharSet) -> CharSet:
         return self & ~other
 

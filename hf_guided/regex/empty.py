@@ -2,7 +2,8 @@
 
 Brzozowski's derivatives: what may follow a first character is a language again, and there are finitely many of them up
 to the simplifications that the tree makes as it is built. Characters that no first set distinguishes lead to the
-same one. The search is bounded: a language about which it gives up is simply not known to be empty.
+same one. The search is bounded: a language about which it gives up is simply not known to be empty. Most languages
+take no search: examples.py knows a string of them, or sees that there is none.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .ast import (
     repeat,
 )
 from .charset import ALL, CharSet
+from .examples import verdict as by_examples
 
 MAX_NODES = 1_000  # to be looked at in one search: two milliseconds or three
 MAX_ALL_NODES = 10_000  # in all searches
@@ -51,6 +53,7 @@ class Emptiness:
 
     def __init__(self, most: int = MAX_NODES, most_of_all: int = MAX_ALL_NODES) -> None:
         self._most, self._left = most, most_of_all
+        self._examples_left = MAX_ALL_NODES  # apart, so that they leave no less to the searches
         self._known: dict[Node, bool | None] = {}
 
     def __call__(self, node: Node) -> bool:
@@ -69,6 +72,10 @@ class Emptiness:
         if isinstance(node, And):
             if (meet := _lengths_meet(node.parts)) is not None:
                 return not meet
+            empty, work = by_examples(node.parts, min(self._most, self._examples_left))
+            self._examples_left -= work
+            if empty is not None:
+                return empty
             node = both(*_of_common_characters(node.parts))
             if is_plain(node):
                 return node == NOTHING

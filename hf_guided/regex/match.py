@@ -14,7 +14,20 @@ def matches(node: Node, text: str) -> bool:
     Sets of positions are the bits of an integer and travel through the tree together, so nothing is tried twice:
     the time is at most the size of the tree times the square of the length (a 64th of it), however it is nested.
     """
+    if isinstance(node, Concat) and not text.startswith(_beginning(node)):  # as most names and patterns
+        return False
     return bool(_Text(text).after(node, 1) >> len(text) & 1)
+
+
+@lru_cache(maxsize=1024)
+def _beginning(node: Concat) -> str:
+    """The characters that each string begins with."""
+    codes = []
+    for part in node.parts:
+        if not isinstance(part, Chars) or len(part.charset) > 1:
+            break
+        codes.append(part.charset.ranges[0][0])
+    return "".join(map(chr, codes))
 
 
 class _Digits(dict[int, str]):
@@ -43,11 +56,18 @@ class _Text:
         if not starts:
             return 0
         if isinstance(node, Chars):
+            if starts & starts - 1 == 0:  # one position, as all through a word
+                here = starts.bit_length() - 1
+                return starts << 1 if here < len(self._text) and self._text[here] in node.charset else 0
             return (starts & self._where(node.charset)) << 1
         if isinstance(node, Empty):
             return starts
         if isinstance(node, Concat):
-            return reduce(lambda here, part: self.after(part, here), node.parts, starts)
+            for part in node.parts:
+                starts = self.after(part, starts)
+                if not starts:
+                    break
+            return starts
         if isinstance(node, Alt):
             return reduce(lambda ends, branch: ends | self.after(branch, starts), node.branches, 0)
         if isinstance(node, Repeat):

@@ -216,6 +216,7 @@ def _beyond(digits: str, free_digits: int, *, upward: bool) -> Node:
     )
 
 
+@lru_cache(maxsize=128)  # a language of floats has hundreds
 def _digits(first: str, last: str) -> Node:
     return chars(CharSet.of("".join(digit for digit in "0123456789" if first <= digit <= last)))
 
@@ -448,6 +449,8 @@ def _fraction(factor: Decimal) -> str:
 def _mantissa_between(clause: NumberClause, power: int, low: Decimal, high: Decimal) -> Node:
     """The part before the e: one digit, and a fraction if there are more."""
     mantissa = _mantissa(*_digits_at(low, high, power))
+    if not clause.factors:
+        return mantissa
     significant = [factor for factor in clause.factors if not _divides_power(factor, power - SIGNIFICANT + 1)]
     return both(mantissa, *(multiples(factor.scaleb(-power)) or NOTHING for factor in significant))
 

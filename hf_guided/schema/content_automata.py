@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 from typing import NamedTuple, Protocol
@@ -208,7 +208,7 @@ def other_members(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[En
             return ()
         if NEVER in additional:
             return ()
-    allowed = complement(_any_of(clause))
+    allowed = _names_but(tuple(dict.fromkeys([*clause.declared, *sorted(clause.forbidden)])))
     if clause.names:
         allowed = both(allowed, n.written_names(clause.names))
     classes = _classes(n, clause.origin, allowed, patterns)
@@ -247,8 +247,10 @@ def _classes(
     return classes
 
 
-def _any_of(clause: ObjectClause) -> Node:
-    return alt(*map(exactly, dict.fromkeys([*clause.declared, *sorted(clause.forbidden)])))
+@lru_cache(maxsize=256)
+def _names_but(names: tuple[str, ...]) -> Node:
+    """All names but these; an object that needs one of its members asks for each of them."""
+    return complement(alt(*map(exactly, names)))
 
 
 def _value(members: Members, matched: frozenset[Names]) -> Position:

@@ -62,6 +62,7 @@ class Normalizer(SchemaContext):
         self._shapes: dict[Position, Shape] = {ANY: UNIVERSE, NEVER: EMPTY}
         self._terms: dict[Term, Shape] = {}
         self._under_way: list[Term] = []
+        self._hopeless: dict[Position, bool] = {}
         self.formats: dict[str, Subschema] = {}  # equal schemas, created once each
         self._work = 0
         self._emptiness, self._proofs = Emptiness(), Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
@@ -276,8 +277,12 @@ class Normalizer(SchemaContext):
         """Whether terms contradict each other; only scalars are compared, since deeper ones might lead back to here."""
         if len(position) < 2:
             return False
-        flat = all(isinstance(term.schema.schema, dict) and not _DEEP & term.schema.schema.keys() for term in position)
-        return flat and not self.shape(position)
+        hopeless = self._hopeless.get(position)
+        if hopeless is None:
+            schemas = [term.schema.schema for term in position]
+            flat = all(isinstance(schema, dict) and not _DEEP & schema.keys() for schema in schemas)
+            hopeless = self._hopeless[position] = flat and not self.shape(position)
+        return hopeless
 
 
 def _work(first: Shape, second: Shape) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -33,6 +34,7 @@ from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClaus
 
 MAX_FACTOR = 100_000  # of multipleOf: the number of states that llguidance's lexer may have
 _EXACT = 2**53  # it computes with doubles
+_SMALL, _HALF = 10**12, Decimal("0.5")  # integers and halves up to here are doubles, and have no exponent
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
 _LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
 _QUOTE = text('"')
@@ -151,11 +153,35 @@ def has_text(clause: Clause, spelling: Spelling) -> bool | None:
     if (listed := listed_texts(clause, spelling)) is not None:
         return next(listed, None) is not None
     if isinstance(clause, NumberClause):
+        if has_plain_number(clause):
+            return True
         language = language_of(clause, spelling)
         language = numbers_without_undecided(clause, spelling) if language is None else language
         empty = Emptiness(MAX_PROOF, MAX_PROOF).verdict(language)
         return None if empty is None else not empty
     return True
+
+
+def has_plain_number(clause: NumberClause) -> bool:
+    """Whether a clause surely has an integer or a half near zero or near one of its bounds: these are all written."""
+    bounds = [bound for bound in (clause.low, clause.high) if bound is not None and abs(bound) <= _SMALL]
+    step = math.lcm(*(factor.as_integer_ratio()[0] for factor in clause.factors))
+    firsts = [0, *(math.floor(bound) // step * step for bound in bounds)]
+    integers = [first + step * times for first in firsts for times in (-1, 0, 1, 2)]
+    halves = () if clause.integral is True else (Decimal(value) + _HALF for value in integers)
+    return any(_is_surely_inside(clause, value) for value in (*map(Decimal, integers), *halves))
+
+
+def _is_surely_inside(clause: NumberClause, value: Decimal) -> bool:
+    """Whether a clause has a number as written, and as a double: bounds and excluded values may round to it."""
+    low, high = clause.low, clause.high
+    return (
+        abs(value) <= _SMALL
+        and clause.has(value)
+        and (low is None or float(low) < value or (low == value and not clause.low_open))
+        and (high is None or float(high) > value or (high == value and not clause.high_open))
+        and not any(float(excluded) == value for excluded in clause.excluded)
+    )
 
 
 def numbers_without_undecided(clause: NumberClause, spelling: Spelling) -> Node:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spelling_without, json_spellings, text
+from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spelling_without, json_spellings, text, without_needless
 from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
@@ -166,7 +166,7 @@ class RegisteredPositions(Positions):
 
     def names_text(self, language: Node) -> Node:
         """How the names of a language are written; none is left out, so marks in them are written with escapes."""
-        return quoted(json_spelling_without(language, self.marks))
+        return quoted(json_spelling_without(without_needless(language), self.marks))
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values; None where digits do not decide, and where a register counts."""

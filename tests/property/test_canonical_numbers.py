@@ -11,15 +11,16 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matches
+from hf_guided.regex import MAX_PROOF, NOTHING, Alt, And, Chars, Concat, Emptiness, Node, Repeat, matches
 from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers, integers_between
 from hf_guided.schema.ranges import undecided_factors
+from hf_guided.schema.scalars import has_plain_number, language_of, numbers_without_undecided
 from hf_guided.schema.shapes import NumberClause
 from tests.effort import repeats
 
@@ -149,6 +150,34 @@ def test_texts_of_the_language_are_canonical_and_inside(
     assert_canonical(text)
     assert holds(json.loads(text)), (clause, text)
     assert clause.has(Decimal(text)), (clause, text)
+
+
+def clauses_with_factors() -> st.SearchStrategy[NumberClause]:
+    """Clauses with bounds that are near each other, or round to others, and with factors."""
+    near = st.sampled_from(["0", "0.4", "0.5", "1", "9.99999999999999999999", "10", "10.00000000000000000001", "10.25"])
+    values = st.builds(lambda value, sign: Decimal(sign + value), near, st.sampled_from(["", "-"]))
+    return st.builds(
+        NumberClause,
+        integral=st.none() | st.booleans(),
+        low=st.none() | values,
+        low_open=st.booleans(),
+        high=st.none() | values,
+        high_open=st.booleans(),
+        factors=st.lists(st.sampled_from(["3", "0.7", "10", "0.01", "2.5"]).map(Decimal), max_size=2).map(tuple),
+        excluded=st.frozensets(values, max_size=3),
+    )
+
+
+@given(
+    clause=clauses().map(lambda case: case[0]) | clauses_with_factors(), spelling=st.sampled_from(["any", "canonical"])
+)
+def test_plain_number_is_in_the_language(clause: NumberClause, spelling: Literal["any", "canonical"]) -> None:
+    """The number that saves the search for a text is in the language that would have been searched."""
+    if not has_plain_number(clause):
+        return
+    node = language_of(clause, spelling)
+    node = numbers_without_undecided(clause, spelling) if node is None else node
+    assert Emptiness(MAX_PROOF, MAX_PROOF).verdict(node) is not True
 
 
 @given(

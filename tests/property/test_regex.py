@@ -38,6 +38,7 @@ def test_charsets_equal_sets(ours, theirs):
     assert bool(first) == bool(a)
     assert set(first | second) == a | b
     assert set(first & second) == a & b
+    assert first.isdisjoint(second) == a.isdisjoint(b)
     assert set(first - second) == a - b
     assert (first == second) == (a == b)
     assert hash(first | second) == hash(second | first)
