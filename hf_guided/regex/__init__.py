@@ -30,7 +30,7 @@ from .errors import UnsupportedRegex
 from .examples import without_needless
 from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
-from .parse import check_length, parse_fullmatch, parse_search
+from .parse import check_length, parse_fullmatch, parse_search, parse_search_either
 from .write import literal, to_lark, to_pattern
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "only",
     "parse_fullmatch",
     "parse_search",
+    "parse_search_either",
     "repeat",
     "text",
     "to_lark",

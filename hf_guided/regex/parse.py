@@ -6,8 +6,9 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
+from operator import ne
 from typing import TYPE_CHECKING
 
 from . import syntax
@@ -66,10 +67,22 @@ def parse_search(pattern: str) -> Node:
 def parsed_search(pattern: str) -> Node:
     """As ``parse_search``, without a look at the stored patterns."""
     with _shallow():
-        return _search(pattern)
+        return reduce(_meet, _readings(pattern, _PYTHON_IN_SCHEMA))
 
 
-def _search(pattern: str) -> Node:
+@lru_cache(maxsize=512)
+def parse_search_either(pattern: str) -> Node:
+    r"""All texts in which ECMA-262 or Python's ``re`` finds a JSON Schema ``pattern``: neither finds it in any other.
+
+    Raises:
+        re.error, UnsupportedRegex: as ``parse_search``.
+    """
+    with _shallow():
+        return reduce(_join, _readings(pattern, _PYTHON))
+
+
+def _readings(pattern: str, python: Dialect) -> list[Node]:
+    """The texts in which a pattern is found: by Python and by ECMA-262, or by the one that knows it."""
     try:
         flags = _flags(pattern)
     except re.error:
@@ -77,15 +90,16 @@ def _search(pattern: str) -> Node:
             raise
         for dialect in (_ECMA, _ANNEX_B):
             with suppress(PatternSyntaxError):
-                return _parsed(pattern, dialect, 0)
+                return [_parsed(pattern, dialect, 0)]
         raise
-    python = _parsed(pattern, _PYTHON_IN_SCHEMA, flags)
+    found = _parsed(pattern, python if "$" in pattern else _PYTHON_IN_SCHEMA, flags)
     try:
-        return _meet(python, _parsed(pattern, _ECMA_AND_MORE, flags))
+        return [found, _parsed(pattern, _ECMA_AND_MORE, flags)]
     except PatternSyntaxError:
-        return python
+        return [found]
 
 
+@lru_cache(maxsize=512)
 def _parsed(pattern: str, dialect: Dialect, flags: int) -> Node:
     return language([(ANYTHING, *branch, ANYTHING) for branch in _branches(pattern, dialect, flags)])
 
@@ -278,3 +292,38 @@ def _meet(first: Node, other: Node) -> Node:
     if isinstance(first, Not) and isinstance(other, Not):
         return complement(alt(first.body, other.body))
     return both(first, other)
+
+
+def _join(first: Node, other: Node) -> Node:
+    """Strings of either reading of a pattern: the one that has all of the other's where that is plain, else the union.
+
+    Or, where no more than one part differs, the union of that part.
+    """
+    for small, large in ((first, other), (other, first)):
+        if _is_within(small, large):
+            return large
+    if isinstance(first, Chars) and isinstance(other, Chars):
+        return chars(first.charset | other.charset)
+    if isinstance(first, Alt) and isinstance(other, Alt) and len(first.branches) == len(other.branches):
+        return alt(*map(_join, first.branches, other.branches))
+    if isinstance(first, Concat) and isinstance(other, Concat) and len(first.parts) == len(other.parts):
+        if sum(map(ne, first.parts, other.parts)) == 1:
+            return concat(*map(_join, first.parts, other.parts))
+    return alt(first, other)
+
+
+def _is_within(small: Node, large: Node) -> bool:
+    """Whether it is plain that all strings of one reading of a pattern are those of another one."""
+    if small == large:
+        return True
+    if isinstance(small, Chars) and isinstance(large, Chars):
+        return small.charset & large.charset == small.charset
+    if isinstance(small, Repeat) and isinstance(large, Repeat):
+        return (small.low, small.high) == (large.low, large.high) and _is_within(small.body, large.body)
+    if isinstance(small, Alt) and isinstance(large, Alt):
+        return len(small.branches) == len(large.branches) and all(map(_is_within, small.branches, large.branches))
+    if isinstance(large, Concat):  # at its end there may be a line end more
+        parts = small.parts if isinstance(small, Concat) else (small,)
+        more = large.parts[len(parts) :]
+        return len(parts) <= len(large.parts) and all(map(_is_within, parts, large.parts)) and concat(*more).nullable
+    return False

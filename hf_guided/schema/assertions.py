@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from ..regex import ANYTHING, Node, UnsupportedRegex, alt, complement, parse_search, text
+from ..regex import ANYTHING, Node, UnsupportedRegex, alt, complement, parse_search, parse_search_either, text
 from . import readers
 from .combine import meet
 from .context import SchemaContext
@@ -164,16 +164,18 @@ def _failing_strings(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         yield "maxLength", {"string": (StringClause(low=high + 1),)}
     source = readers.string(sub, "pattern")
     if source is not None:
-        language = pattern(n, sub, "pattern", source)
+        language = pattern(n, sub, "pattern", source, parse_search_either)
         yield "pattern", UNIVERSE if language is None else {"string": (StringClause(language=complement(language)),)}
 
 
-def pattern(n: SchemaContext, sub: Subschema, keyword: str, source: str | None) -> Node | None:
+def pattern(
+    n: SchemaContext, sub: Subschema, keyword: str, source: str | None, parse: Callable[[str], Node] = parse_search
+) -> Node | None:
     """The formal language of a pattern; None if it is not supported, which is a loss."""
     if source is None:
         return None
     try:
-        return parse_search(source)
+        return parse(source)
     except UnsupportedRegex as error:
         n.lose(sub, keyword, f"the pattern {source!r}: {error}")
     except re.error as error:
@@ -295,7 +297,8 @@ def _members(n: SchemaContext, sub: Subschema) -> tuple[Members | None, bool]:
         language = pattern(n, sub, "patternProperties", source)
         if language is None:
             return Members(named), False  # all other rules depend on the names this pattern matches
-        patterns.append((Names(language, source), n.position(sub, child, "patternProperties", source)))
+        either = pattern(n, sub, "patternProperties", source, parse_search_either) or language
+        patterns.append((Names(language, either), n.position(sub, child, "patternProperties", source)))
     additional = None
     if "additionalProperties" in schema:
         additional = n.position(sub, schema["additionalProperties"], "additionalProperties")
@@ -316,7 +319,7 @@ def _failing_objects(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
     elif members is not None:
         yield "properties", {"object": tuple(_outside(n, sub, members))}
     if names := _names(n, sub):
-        language = complement(n.names(names))
+        language = n.names(n.opposite(names))
         yield (
             "propertyNames",
             {"object": (ObjectClause(at_least_one=(AtLeastOne(language, ANY, (sub.pointer, "propertyNames")),)),)},
@@ -334,7 +337,7 @@ def _outside(n: SchemaContext, sub: Subschema, members: Members) -> Iterator[Obj
                 at_least_one=(AtLeastOne(names.language, n.opposite(position), (sub.pointer, "patternProperties")),)
             )
     if members.additional:
-        known = alt(*map(text, members.named), *(names.language for names, _ in members.patterns))
+        known = alt(*map(text, members.named), *(names.either for names, _ in members.patterns))
         at_least_one = AtLeastOne(
             complement(known), n.opposite(members.additional), (sub.pointer, "additionalProperties")
         )

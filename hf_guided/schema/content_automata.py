@@ -238,7 +238,7 @@ def _classes(
                 split[matched] = names
                 continue
             split[matched | {pattern}] = inside
-            outside = both(names, complement(pattern.language))
+            outside = both(names, complement(pattern.either))
             if not n.is_empty(outside, pointer, "patternProperties"):
                 split[matched] = outside
         classes = split

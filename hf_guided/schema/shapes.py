@@ -187,10 +187,18 @@ class ArrayClause:
 
 
 class Names(NamedTuple):
-    """Property names that match a pattern; its spelling in the schema is for messages."""
+    """Property names that match a pattern.
+
+    Readers of JSON Schema read some patterns differently. Names that only some of them match are not written, unless
+    the schema lists them.
+
+    Args:
+        language: the names that all match.
+        either: those that any matches.
+    """
 
     language: Node
-    source: str
+    either: Node
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,12 +220,12 @@ class Members:
         """What the value under this name must satisfy."""
         if not self.patterns:
             return self.named.get(name, ANY if self.additional is None else self.additional)
-        positions = [position for names, position in self.patterns if matches(names.language, name)]
+        positions = [position for names, position in self.patterns if matches(names.either, name)]
         if name in self.named:
             positions.append(self.named[name])
-        if positions:
-            return all_of(*positions)
-        return ANY if self.additional is None else self.additional
+        elif self.additional is not None and not any(matches(names.language, name) for names, _ in self.patterns):
+            positions.append(self.additional)  # for some readers, or for all
+        return all_of(*positions)
 
 
 class AtLeastOne(NamedTuple):

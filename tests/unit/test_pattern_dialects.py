@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from operator import and_, or_
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import pytest
 
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import ConstraintError
-from hf_guided.regex import UnsupportedRegex, matches, parse_search
+from hf_guided.regex import UnsupportedRegex, matches, parse_search, parse_search_either
 from tests import node
 from tests.property.strategies import backend, single_bytes
 
@@ -133,7 +134,7 @@ _TEXTS = [
 
 
 @pytest.mark.skipif(node.NODE is None, reason="Node.js is not installed")
-def test_a_pattern_of_a_schema_matches_what_both_match() -> None:
+def test_a_pattern_of_a_schema_matches_what_both_match_and_fails_where_both_fail() -> None:
     """All pairs of parts: 15,000 questions."""
     patterns = [first + second for first in _PARTS for second in _PARTS]
     answers = iter(node.searches([(pattern, "u", text) for pattern in patterns for text in _TEXTS]))
@@ -141,12 +142,13 @@ def test_a_pattern_of_a_schema_matches_what_both_match() -> None:
     for pattern in patterns:
         ecma = [next(answers) for _ in _TEXTS]
         try:
-            both = [bool(re.search(pattern, text)) for text in _TEXTS]
-            read = parse_search(pattern)
+            python = [bool(re.search(pattern, text)) for text in _TEXTS]
+            read, either = parse_search(pattern), parse_search_either(pattern)
         except (re.error, UnsupportedRegex):
             continue
-        if None not in ecma:
-            both = [python and bool(other) for python, other in zip(both, ecma, strict=True)]
+        others = python if None in ecma else [*map(bool, ecma)]
+        both = [*map(and_, python, others)]
+        assert [matches(either, text) for text in _TEXTS] == [*map(or_, python, others)], pattern
         examined += 1
         for text, expected in zip(_TEXTS, both, strict=True):
             ours = matches(read, text)
@@ -156,3 +158,32 @@ def test_a_pattern_of_a_schema_matches_what_both_match() -> None:
     assert examined > 800
     # Python ends the word after é, and ECMA-262 before it: there is no one position at which both match.
     assert set(narrower) == {(r"\b", "aé")}
+
+
+_NEGATED = [row for row in ROWS if row.ours != "refused"]
+
+
+@pytest.mark.parametrize("name", ["llguidance", "network"])
+@pytest.mark.parametrize("row", _NEGATED, ids=lambda row: f"{row.pattern} {row.text!a}")
+def test_what_a_pattern_forbids_is_what_one_of_them_matches(name: str, row: Row) -> None:
+    """No validator may find a string that a pattern forbids, or a member that the patterns of names forbid."""
+    is_matched, is_certain = "yes" in (row.python, row.ecma, row.ours), "no" not in (row.python, row.ecma)
+    schemas: dict[str, tuple[dict[str, object], object]] = {
+        "not": ({"not": {"pattern": row.pattern}}, row.text),
+        "patternProperties": ({"patternProperties": {row.pattern: {"const": 1}}}, {row.text: 2}),
+        "not propertyNames": ({"not": {"propertyNames": {"pattern": row.pattern}}}, {row.text: 1}),
+        "declared": ({"properties": {row.text: {}}, "patternProperties": {row.pattern: {"const": 1}}}, {row.text: 2}),
+    }
+    for schema, value in schemas.values():
+        assert _writes(name, {"type": ["string", "object"], **schema}, value) == (not is_matched), schema
+    # A name that only one of them matches falls under additionalProperties for the other.
+    closed = {"type": "object", "patternProperties": {row.pattern: {"const": 1}}, "additionalProperties": {"const": 2}}
+    assert _writes(name, closed, {row.text: 1}) == (is_matched and is_certain)
+    assert _writes(name, closed, {row.text: 2}) == (not is_matched)
+
+
+def _writes(name: str, schema: dict[str, object], value: object) -> bool:
+    constraint = JsonSchema(schema, extra="allow", whitespace="minified")
+    matcher = backend(name, single_bytes()).compile(constraint).matcher()
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return all(map(matcher.accept_token, text)) and matcher.is_completed()
