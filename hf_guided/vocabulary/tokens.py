@@ -215,17 +215,20 @@ class Vocabulary:
         """The token whose text, or whose name where it is not text, is this; None if there is none."""
         token_id = self._ids_by_bytes.get(name.encode())
         if token_id is None:
-            others = (other for other, data in enumerate(self.token_bytes) if data is None)
-            token_id = next((other for other in others if self.token_text(other) == name), None)
+            token_id = next((other for other, known in self._other_names if known == name), None)
         return token_id
 
     def special_in(self, texts: Iterable[str]) -> dict[int, bytes]:
         """The tokens that are not text but occur in these texts by name (``<|tool_call_begin|>``), and their names."""
-        texts, names = list(texts), {}
-        for token_id, data in enumerate(self.token_bytes):
-            if data is None and any(len(name := self.token_text(token_id)) > 1 and name in text for text in texts):
-                names[token_id] = name.encode()
-        return names
+        texts = list(texts)
+        together = "\0".join(texts)  # thousands of names, each looked for once
+        found = {token_id: name for token_id, name in self._other_names if len(name) > 1 and name in together}
+        return {token_id: name.encode() for token_id, name in found.items() if any(name in text for text in texts)}
+
+    @cached_property
+    def _other_names(self) -> list[tuple[int, str]]:
+        """The tokens that are not text, and their names."""
+        return [(token_id, self.token_text(token_id)) for token_id, data in enumerate(self.token_bytes) if data is None]
 
     def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
         """This vocabulary, in which these tokens are text."""
