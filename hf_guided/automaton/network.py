@@ -10,7 +10,6 @@ name that has begun like one that is entered already must have another way to en
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import cached_property
 from typing import NamedTuple
@@ -20,10 +19,10 @@ import numpy as np
 
 from ..errors import CompileLimitExceeded
 from ..schema.registers import Mark
-from .after_fork import renew_in_child
 from .frame import Frame, Frames, Text
 from .network_graph import NetworkGraph
 from .network_search import NetworkSearch
+from .reached_rules import ReachedRules
 from .registers import NOTHING_ENTERED, Entered, Rule
 from .rtn import Component, Components
 
@@ -87,47 +86,25 @@ class Network:
         components: the root first; only those that a text reaches are looked up, and may be built then.
         rule: of the register of a component, by number; None if it has none.
         ordered: whether equal values have their members in the same order.
+
+    Attributes:
+        rules, reach, rule: see ``ReachedRules``.
     """
 
     def __init__(self, components: Components, rule: Callable[[int], Rule | None], *, ordered: bool):
-        self.components, self._rule, self.ordered = components, rule, ordered
-        self.rules: dict[int, Rule] = {}  # of the components that were reached
+        self.components, self.ordered = components, ordered
+        self._rules = ReachedRules(components, rule)
+        self.rules, self.reach, self.rule = self._rules.known, self._rules.reach, self._rules.of
         self._moves = _MovesByNumber(components)
-        self._reached: set[int] = set()
-        self.graph = NetworkGraph(components, self._starts_open)
+        self.graph = NetworkGraph(components, self._rules.starts_open)
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
-        self.after_fork()
-        renew_in_child(self)
         self.search = NetworkSearch(self)
 
     @cached_property
     def start(self) -> Frames:
         """The frames of a text without a byte."""
         return (self.enter(0, ()),)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._reach_lock = threading.Lock()  # taken last: the graph asks for rules too
-
-    def reach(self, component: int) -> None:
-        """Build a component, if it is not there yet, and its rule."""
-        with self._reach_lock:
-            if component not in self._reached:
-                _ = self.components[component]
-                rule = self._rule(component)
-                if rule is not None:
-                    self.rules[component] = rule
-                self._reached.add(component)  # last, for other threads look here
-
-    def rule(self, component: int) -> Rule | None:
-        """Of the register of a component; None if it has none."""
-        self.reach(component)
-        return self.rules.get(component)
-
-    def _starts_open(self, component: int) -> bool:
-        rule = self.rule(component)
-        return rule is not None and rule.starts_open
 
     # -- frames
 
@@ -141,8 +118,7 @@ class Network:
 
     def enter(self, component: int, below: tuple[Frame, ...]) -> Frame:
         """The frame at the start of a component."""
-        if component not in self._reached:
-            self.reach(component)
+        self.reach(component)
         entered = NOTHING_ENTERED if component in self.rules else None
         return self.frame(component, self.start_of(component), entered, below)
 

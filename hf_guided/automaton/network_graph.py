@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,9 @@ class NetworkGraph:
         self._unbounded: dict[int, NDArray[np.bool_]] = {}
         self._unbounded_begun: dict[int, NDArray[np.bool_]] = {}
         self._lock = threading.Lock()
-        self._bytes_of: dict[int, list[list[int]]] = {}
-        self.moves = lru_cache(maxsize=4096)(self._moves)
-        self.endings = lru_cache(maxsize=1024)(self._endings)
+        # Not methods, whose caches would hold the graph: only a full collection could free it.
+        self.moves = lru_cache(maxsize=4096)(partial(_moves, components, {}))
+        self.endings = lru_cache(maxsize=1024)(partial(_endings, components, self.moves))
 
     def distance(self, component: int, state: int) -> int:
         """Bytes to the end of the component at least; UNREACHABLE if there is no way."""
@@ -69,35 +69,6 @@ class NetworkGraph:
                     seeds |= after != 0
             known = self._unbounded_begun[component] = _reaching(targets, seeds)
         return known
-
-    def _moves(self, component: int, state: int, width: int) -> list[tuple[int, int]]:
-        """Bytes that may come, at most ``width`` of each class, and the state after each."""
-        row = self._components[component].dfa.table[state]
-        by_class = self._bytes_of.get(component)
-        if by_class is None:
-            by_class = self._bytes_of[component] = _bytes_by_class(self._components[component])
-        return [
-            (byte, int(row[letter])) for letter in np.flatnonzero(row).tolist() for byte in by_class[letter][:width]
-        ]
-
-    def _endings(self, component: int, state: int) -> tuple[bytes, ...] | None:
-        """The bytes by which what has begun in the component may end; None where there may be many, or calls."""
-        dfa, calls = self._components[component].dfa, self._components[component].calls
-        endings: list[bytes] = []
-        todo = [(state, b"")]
-        for _ in range(_MAX_STEPS):
-            if not todo:
-                return tuple(endings)
-            here, path = todo.pop()
-            asked = [callee for callee, after in calls if after[here]]
-            if asked == [Mark.END]:
-                endings.append(path)
-            elif asked or dfa.accepting[here]:
-                return None
-            todo += [(after, path + bytes((byte,))) for byte, after in self.moves(component, here, 256)]
-            if len(endings) + len(todo) > _MAX_ENDINGS:
-                return None
-        return None
 
     def _unknown(self, component: int, known: Mapping[int, object]) -> list[int]:
         """The component, and those that it leads to, as far as nothing is known of them."""
@@ -188,6 +159,39 @@ class NetworkGraph:
             if number in reached:
                 recursive.add(number)
         return recursive
+
+
+def _moves(
+    components: Components, bytes_of: dict[int, list[list[int]]], component: int, state: int, width: int
+) -> list[tuple[int, int]]:
+    """Bytes that may come, at most ``width`` of each class, and the state after each."""
+    row = components[component].dfa.table[state]
+    by_class = bytes_of.get(component)
+    if by_class is None:
+        by_class = bytes_of[component] = _bytes_by_class(components[component])
+    return [(byte, int(row[letter])) for letter in np.flatnonzero(row).tolist() for byte in by_class[letter][:width]]
+
+
+def _endings(
+    components: Components, moves: Callable[[int, int, int], list[tuple[int, int]]], component: int, state: int
+) -> tuple[bytes, ...] | None:
+    """The bytes by which what has begun in the component may end; None where there may be many, or calls."""
+    dfa, calls = components[component].dfa, components[component].calls
+    endings: list[bytes] = []
+    todo = [(state, b"")]
+    for _ in range(_MAX_STEPS):
+        if not todo:
+            return tuple(endings)
+        here, path = todo.pop()
+        asked = [callee for callee, after in calls if after[here]]
+        if asked == [Mark.END]:
+            endings.append(path)
+        elif asked or dfa.accepting[here]:
+            return None
+        todo += [(after, path + bytes((byte,))) for byte, after in moves(component, here, 256)]
+        if len(endings) + len(todo) > _MAX_ENDINGS:
+            return None
+    return None
 
 
 def _certain_targets(component: Component, marks: Collection[Mark] = (Mark.END, Mark.CLOSE)) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+import weakref
 from collections.abc import Hashable, Iterable, Iterator
 from functools import reduce
 from itertools import count
@@ -66,7 +67,8 @@ class NetworkSearch:
     """
 
     def __init__(self, reader: Reader):
-        self._reader, self._graph = reader, reader.graph
+        self._reader: Reader = weakref.proxy(reader)  # or only a full collection could free either
+        self._graph = reader.graph
         self._values: dict[int, _Values] = {}
         self._endings: dict[Hashable, bool] = {}
         self.after_fork()
@@ -191,7 +193,7 @@ class NetworkSearch:
     def _values_of(self, component: int) -> _Values:
         values = self._values.get(component)
         if values is None:
-            values = self._values[component] = _Values(self, self._reader, component)
+            values = self._values[component] = _Values(weakref.proxy(self), self._reader, component)
         return values
 
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -21,7 +23,7 @@ from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.frame import Text
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
-from hf_guided.constraints.values import JsonSchema
+from hf_guided.constraints.values import JsonSchema, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, UnsupportedConstraint
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
@@ -484,6 +486,36 @@ def names_after(matcher: Matcher, name: bytes = b"") -> Iterator[bytes]:
         assert matcher.accept_token(byte)
         yield from names_after(matcher, name + bytes([byte]))
         matcher.rollback(1)
+
+
+_DROPPED: dict[str, Any] = {
+    "compiled loops": JsonSchema({"type": "object", "properties": {"a": {"type": "string", "maxLength": 100}}}),
+    "any order": JsonSchema({"type": "object", "properties": {"a": {}, "b": {}}}, key_order="any"),
+    "different items": JsonSchema({"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}),
+    "a tag": StructuralTag(
+        {
+            "type": "structural_tag",
+            "format": {"type": "tag", "begin": "<", "content": {"type": "json_schema", "json_schema": {}}, "end": ">"},
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _DROPPED)
+def test_a_network_that_is_dropped_is_freed_without_a_collection(name: str) -> None:
+    backend = NetworkBackend(all_bytes())
+    compiled = backend.compile(_DROPPED[name])
+    matcher = compiled.matcher()
+    for _ in range(3):
+        assert matcher.accept_token(allowed(matcher)[0])
+    network = weakref.ref(cast(NetworkEngine, matcher.engine).network)
+    gc.disable()
+    try:
+        del compiled, matcher
+        backend._last = None  # what is kept of the constraint compiled last
+        assert network() is None
+    finally:
+        gc.enable()
 
 
 _PERIODS = {"type": "string", "allOf": [{"pattern": f"^(a{{{n}}})*$"} for n in (7, 11, 13)], "minLength": 1}
