@@ -296,7 +296,7 @@ class FrameMachine:
     def _described(self, number: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
         dfa = component.dfa
-        key = component.shape if component.calls else dfa
+        key = component.shape if component.callees else dfa
         known = _known_shapes.get(key)
         if known is None:
             known = _ShapeArrays.of(self._core, component.shape)
@@ -306,7 +306,7 @@ class FrameMachine:
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
             self.has_counts = True
-        callees = array("i", [callee for callee, _ in component.calls])
+        callees = array("i", component.callees)
         described = _Component(*known.addresses, callees.buffer_info()[0], dfa.table.shape[1], dfa.start, *bounds)
         return _Given(described, (known, callees))
 

@@ -7,7 +7,7 @@ call is built as bytes that no UTF-8 text has, and is removed again once the aut
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -38,7 +38,7 @@ class Shape:
     """A component but for what it calls: components that differ only there share one, as a rule.
 
     Args:
-        dfa: see ``Component``.
+        dfa: its moves by bytes; a state that has only calls may look as if it had no path to the end.
         after_calls: (calls, states) int64, the state after each call; 0 where there is none.
     """
 
@@ -56,29 +56,30 @@ class Component:
     """One automaton.
 
     Args:
-        dfa: its moves by bytes; a state that has only calls may look as if it had no path to the end.
-        calls: the called component, or a ``Mark`` of a register; and for each state the state after it, 0 where there
-            is none.
+        shape: all of it but what it calls.
+        callees: of each call of the shape the called component, or a ``Mark`` of a register.
     """
 
-    dfa: ByteDfa
-    calls: tuple[tuple[int, NDArray[np.int64]], ...] = ()
+    shape: Shape
+    callees: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, shape: Shape, callees: Iterable[int]) -> Component:
-        """The component of a shape that calls these others."""
-        component = cls(shape.dfa, tuple(zip(callees, shape.after_calls, strict=True)))
-        component.__dict__["shape"] = shape
-        return component
+    def without_calls(cls, dfa: ByteDfa) -> Component:
+        """That of a regular language."""
+        return cls(Shape(dfa, np.empty((0, dfa.states), np.int64)))
+
+    @property
+    def dfa(self) -> ByteDfa:
+        """See ``Shape``."""
+        return self.shape.dfa
 
     @cached_property
-    def shape(self) -> Shape:
-        """What it has in common with others."""
-        after_calls = np.array([after for _, after in self.calls], np.int64)
-        return Shape(self.dfa, after_calls.reshape(-1, self.dfa.states))
+    def calls(self) -> tuple[tuple[int, NDArray[np.int64]], ...]:
+        """Each callee, and for each state the state after it."""
+        return tuple(zip(self.callees, self.shape.after_calls, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Component.of, (self.shape, [callee for callee, _ in self.calls])
+        return Component, (self.shape, self.callees)
 
 
 class ComponentBuilder(NfaBuilder):
@@ -102,7 +103,7 @@ class ComponentBuilder(NfaBuilder):
             number: gives the number of a callee.
         """
         shape = self._kept_shape(start, end) if len(self._pieces) <= _MOST_PIECES else self._shape(start, end)
-        return Component.of(shape, map(number, self.callees))
+        return Component(shape, tuple(map(number, self.callees)))
 
     def _kept_shape(self, start: int, end: int) -> Shape:
         """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""
@@ -255,7 +256,7 @@ class Rtn(Generic[Name]):
 
     def _new(self, name: Name | Node, meter: WorkMeter) -> Component:
         if isinstance(name, Node):
-            return Component(language_dfa(name, meter))
+            return Component.without_calls(language_dfa(name, meter))
         builder = ComponentBuilder(meter)
         start, end = self._build(name, builder)
         return builder.component(start, end, self._callee)

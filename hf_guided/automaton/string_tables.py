@@ -62,7 +62,7 @@ class StringTables:
         """The table of the body of a string alone."""
         table = self._alone.get(form)
         if table is None:
-            walk = ComponentWalk(Component(_with_quote(form)), self._sets)
+            walk = ComponentWalk(Component.without_calls(_with_quote(form)), self._sets)
             table = self._alone[form] = walk.table(walk.dfa.start, np.zeros(1, np.int32))
         return table
 

@@ -104,7 +104,7 @@ def _components(compiled: CompiledConstraint, meter: WorkMeter) -> list[Componen
         node = alt(*map(text, constraint.options))
     else:
         return None
-    return [Component(language_dfa(node, meter))]
+    return [Component.without_calls(language_dfa(node, meter))]
 
 
 class BudgetRtn:

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from hf_guided.automaton import component_walk, core, table_difference
+from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.component_tables import ComponentTables
 from hf_guided.automaton.component_walk import ComponentWalk, Table
 from hf_guided.automaton.core import Core
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.automaton.rtn import Component
+from hf_guided.automaton.rtn import Component, Shape
 from hf_guided.automaton.string_dfas import string_dfas
 from hf_guided.automaton.string_tables import _after_quote
 from hf_guided.automaton.token_nodes import NodeSets
@@ -74,7 +76,11 @@ def components(draw) -> Component:
     if draw(st.integers(0, 9)) == 0:
         after[draw(state)] = draw(state)
     after[0] = 0
-    return Component(dfa, ((1, after),) if after.any() else ())
+    return _calling(dfa, 1, after) if after.any() else Component.without_calls(dfa)
+
+
+def _calling(dfa: ByteDfa, callee: int, after: NDArray[np.int64]) -> Component:
+    return Component(Shape(dfa, after.reshape(1, -1).copy()), (callee,))
 
 
 # -- vocabularies
@@ -254,7 +260,7 @@ def test_nodes_found_from_several_levels_are_ascending(compiled, loops):
     texts = [b"xabab", b"yyab"]
     tokens = trie_for(texts)
     tables = ComponentTables(tokens)
-    component = Component(regex_dfa(repeat(alt(text("a"), text("b"))), WorkMeter()))
+    component = Component.without_calls(regex_dfa(repeat(alt(text("a"), text("b"))), WorkMeter()))
     begun = [node for node in range(len(tokens.trie.byte)) if tokens.path_to(node) in (b"x", b"yy")]
     with settings_of(compiled if loops else None, 10_000, 10_000):
         table = tables.table(component, component.dfa.start, tables.nodes.of(np.array(begun)))
@@ -297,7 +303,7 @@ def object_names(*names: str, tail: str = ":") -> Component:
     others = both(ANYTHING, complement(alt(*map(text, names))))
     declared = [concat(QUOTE, json_spelling(text(name)), QUOTE, text(f"{tail}{i}")) for i, name in enumerate(names)]
     node = alt(*declared, concat(QUOTE, json_spelling(others), QUOTE, text(tail)))
-    return Component(regex_dfa(node, WorkMeter()))
+    return Component.without_calls(regex_dfa(node, WorkMeter()))
 
 
 @pytest.fixture
@@ -343,11 +349,11 @@ def test_components_that_call_others_share_tables():
     tables = ComponentTables(trie_for(DATA))
     one, other = object_names("abc"), object_names("abc")
     after = np.arange(one.dfa.states)
-    one, other = Component(one.dfa, ((1, after),)), Component(other.dfa, ((2, after[::-1].copy()),))
+    one, other = _calling(one.dfa, 1, after), _calling(other.dfa, 2, after[::-1])
     assert (after[::-1] != 0).tolist() != (after != 0).tolist()
     assert tables.table(one, 2) is not tables.table(other, 2)  # they are left in other states
-    assert tables.table(one, 2) is tables.table(Component(one.dfa, ((7, after),)), 2)
-    assert tables.table(one, 2) is tables.table(Component.of(one.shape, [9]), 2)
+    assert tables.table(one, 2) is tables.table(_calling(one.dfa, 7, after), 2)
+    assert tables.table(one, 2) is tables.table(Component(one.shape, (9,)), 2)
 
 
 _UNDER_SANITIZERS = """

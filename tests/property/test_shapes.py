@@ -88,7 +88,6 @@ def test_leaves(moves: list[Any]) -> None:
     for _, after in made.calls:
         expected |= after != 0
     assert made.shape.leaves.tolist() == expected.tolist()
-    assert Component(made.dfa, made.calls).shape.leaves.tolist() == expected.tolist()
 
 
 def test_components_travel_with_what_they_share() -> None:
