@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,20 +107,22 @@ class NetworkGraph:
     def _relaxed(
         self, component: Component, known: NDArray[np.int64], far: Mapping[int, NDArray[np.int64]]
     ) -> NDArray[np.int64]:
-        dfa = component.dfa
-        steps = np.where(dfa.table != 0, 1, UNREACHABLE)
-        best = known.copy()
-        best[dfa.accepting] = 0
-        while True:
-            shorter: NDArray[np.int64] = np.minimum(best, (best[dfa.table] + steps).min(1))
-            for callee, after in component.calls:
-                weight = 0 if callee < 0 else int(far[callee][self._components[callee].dfa.start])
-                shorter = np.minimum(shorter, np.where(after != 0, best[after] + weight, UNREACHABLE))
-            shorter = np.minimum(shorter, UNREACHABLE)
-            shorter[0] = UNREACHABLE
-            if np.array_equal(shorter, best):
-                return shorter
-            best = shorter
+        """The distances of a component's states, as far as those of its callees are known: Dijkstra's algorithm."""
+        calls, dfa = component.calls, component.dfa
+        weights = [1] * dfa.table.shape[1]
+        weights += [0 if callee < 0 else int(far[callee][self._components[callee].dfa.start]) for callee, _ in calls]
+        edges = _Edges.of(np.concatenate([dfa.table, *(after[:, None] for _, after in calls)], 1), weights)
+        best = np.where(dfa.accepting, 0, known).tolist()
+        queue = [(distance, state) for state, distance in enumerate(best) if distance < UNREACHABLE]
+        heapq.heapify(queue)
+        while queue:
+            distance, state = heapq.heappop(queue)
+            if distance == best[state]:
+                for source, weight in edges.to(state):
+                    if distance + weight < best[source]:
+                        best[source] = distance + weight
+                        heapq.heappush(queue, (best[source], source))
+        return np.array(best, np.int64)
 
     def _find_unbounded(self, numbers: list[int]) -> None:
         recursive = self._recursive(numbers)
@@ -206,25 +209,64 @@ def _on_cycles(component: Component, targets: NDArray[np.int64]) -> NDArray[np.b
     of_numbers = np.zeros(256, np.bool_)
     of_numbers[list(_OF_NUMBERS)] = True
     left_out = np.setdiff1d(dfa.byte_class[of_numbers], dfa.byte_class[~of_numbers])
-    targets = np.delete(targets, left_out, 1)
-    left = np.ones(dfa.states, np.bool_)
-    left[0] = False
-    while True:
-        going_on = left & left[targets].any(1)
-        if (going_on == left).all():
-            return left
-        left = going_on
+    edges = _Edges.of(np.delete(targets, left_out, 1))
+    onwards = np.bincount(edges.sources, minlength=dfa.states).tolist()  # edges from each state that may reach one
+    todo = [state for state, count in enumerate(onwards) if not count]
+    for state in todo:  # grows meanwhile
+        for source, _ in edges.to(state):
+            onwards[source] -= 1
+            if not onwards[source]:
+                todo.append(source)
+    left: NDArray[np.bool_] = np.array(onwards) > 0
+    return left
 
 
 def _reaching(targets: NDArray[np.int64], seeds: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """(states,) from which one of the states is reached."""
-    reaching = seeds.copy()
+    edges = _Edges.of(targets)
+    reaching: NDArray[np.bool_] = seeds.copy()
     reaching[0] = False
-    while True:
-        more: NDArray[np.bool_] = reaching | reaching[targets].any(1)
-        if np.array_equal(more, reaching):
-            return more
-        reaching = more
+    todo = np.flatnonzero(reaching).tolist()
+    while todo:
+        for source, _ in edges.to(todo.pop()):
+            if not reaching[source]:
+                reaching[source] = True
+                todo.append(source)
+    return reaching
+
+
+class _Edges(NamedTuple):
+    """The edges between states, by the state to which they lead; none to the dead state.
+
+    Args:
+        begin: of each state, where the edges to it begin.
+        sources, weights: of each edge.
+    """
+
+    begin: list[int]
+    sources: list[int]
+    weights: list[int]
+
+    @classmethod
+    def of(cls, targets: NDArray[Any], weights: Sequence[int] | None = None) -> _Edges:
+        """Those from each state to its targets (states, n), with a weight for each of the n, if that is not too far."""
+        states, columns = targets.shape
+        of_column = np.array([0] * columns if weights is None else weights, np.int64)
+        found = []
+        for weight in np.unique(of_column[of_column < UNREACHABLE]).tolist():
+            some = targets[:, of_column == weight].astype(np.int64)
+            pairs = np.unique(some * states + np.arange(states)[:, None])  # of a target and a source
+            found.append(np.stack((pairs, np.full(len(pairs), weight)))[:, pairs >= states])
+        pairs, weights_of = np.concatenate(found or [np.empty((2, 0), np.int64)], 1)
+        order = np.argsort(pairs, kind="stable")
+        pairs = pairs[order]
+        begin = np.searchsorted(pairs, np.arange(states + 1) * states)
+        return cls(begin.tolist(), (pairs % states).tolist(), weights_of[order].tolist())
+
+    def to(self, state: int) -> Iterator[tuple[int, int]]:
+        """The source and the weight of each edge to a state."""
+        first, last = self.begin[state : state + 2]
+        return zip(self.sources[first:last], self.weights[first:last], strict=True)
 
 
 def _bytes_by_class(component: Component) -> list[list[int]]:
