@@ -18,6 +18,7 @@ from .match import matches
 TURNS = 4  # strings that are made of each language
 MAX_LENGTH = 200  # of a string that is made
 MAX_FEW = 64  # strings of a language whose strings are listed
+MAX_CHARACTERS = 10_000  # of those together
 MAX_HEADS = 32  # first characters
 MAX_BRANCHES = 256  # whose first characters are put together
 PER_VISIT = 1000  # nodes of a tree times characters of a text: a few are looked at, as long as one node of a search
@@ -110,6 +111,8 @@ def _few_in_a_row(parts: tuple[Node, ...]) -> tuple[str, ...] | None:
         if part_texts is None or len(texts) * len(part_texts) > MAX_FEW:
             return None
         texts = tuple(dict.fromkeys(map("".join, product(texts, part_texts))))
+        if sum(map(len, texts)) > MAX_CHARACTERS:
+            return None
     return texts
 
 

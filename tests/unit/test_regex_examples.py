@@ -150,3 +150,4 @@ def test_examples_decide_without_a_search(patterns: tuple[str, str, bool]) -> No
 def test_long_strings_are_not_made() -> None:
     assert examples._string(parse_search("^(a{40}b){40}$"), 0) is None
     assert examples.few(parse_search("^(a|b){40}$")) is None
+    assert examples.few(parse_search(f"^{'ab' * 6_000}$")) is None
