@@ -6,12 +6,10 @@ and that a text whose length is counted while it follows a pattern has every sta
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from ..regex import Alt, And, Chars, Concat, Node, Not, Repeat
+from ..regex import Alt, And, Chars, Concat, Node, Not, Repeat, tree_cache
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def characters(node: Node) -> int:
     """How many characters there are in an expression, about, repetitions written out."""
     if isinstance(node, (Concat, And)):
@@ -23,7 +21,7 @@ def characters(node: Node) -> int:
     return 1 + characters(node.body) if isinstance(node, Not) else 1
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def expected_states(node: Node) -> int:
     """As ``characters``, but where one part bounds the length of what another describes, they are multiplied."""
     if isinstance(node, Concat):
@@ -41,7 +39,7 @@ def expected_states(node: Node) -> int:
     return 1 + expected_states(node.body) if isinstance(node, Not) else 1
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def longest(node: Node) -> int | None:
     """Characters of the longest text, or more; None if there is no bound."""
     if isinstance(node, Not):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from ..errors import InvalidConstraint
-from ..regex import UnsupportedRegex, parse_search, to_pattern
+from ..regex import UnsupportedRegex, parse_search, to_pattern, tree_cache
 from .json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 
 _CODE_POINT = re.compile(r"\\u\{([0-9a-f]+)\}")  # as plain patterns write one; Python wants eight digits
 
 
-@lru_cache(maxsize=512)
+@tree_cache(maxsize=512)
 def _python_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)

@@ -24,6 +24,7 @@ from .ast import (
     repeat,
     text,
 )
+from .caches import tree_cache
 from .charset import ALL, CharSet
 from .empty import MAX_ALL_PROOFS, MAX_PROOF, Emptiness
 from .errors import UnsupportedRegex
@@ -73,5 +74,6 @@ __all__ = [
     "text",
     "to_lark",
     "to_pattern",
+    "tree_cache",
     "without_needless",
 ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import and_
 
 from .ast import Alt, And, Chars, Concat, Node, Not, Repeat
+from .caches import tree_cache
 from .charset import ALL, CharSet
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def alphabet(node: Node) -> CharSet:
     """Every character that occurs in a string of the language; maybe more where the tree has an And or a Not."""
     if isinstance(node, Chars):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from operator import attrgetter
 
+from .caches import count_characters, tree_cache
 from .charset import ALL, CharSet
 
 _WORD = 32  # characters of a text that is kept
@@ -137,6 +138,7 @@ def chars(charset: CharSet) -> Node:
 
 def text(value: str) -> Node:
     """Exactly this text."""
+    count_characters(len(value))
     return _word(value) if len(value) <= _WORD else _text(value)
 
 
@@ -258,7 +260,7 @@ def complement(node: Node) -> Node:
     return NOTHING if node == ANYTHING else Not(node)
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def is_plain(node: Node) -> bool:
     """Whether it holds no And and no Not; then only ``NOTHING`` has no string."""
     if isinstance(node, Concat):

@@ -31,6 +31,7 @@ from .ast import (
     only,
     repeat,
 )
+from .caches import tree_cache
 from .charset import ALL, CharSet
 from .examples import verdict as by_examples
 
@@ -127,7 +128,7 @@ class _Lengths(NamedTuple):
     every: bool
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _lengths(node: Node) -> _Lengths:
     if isinstance(node, Concat):
         parts = list(map(_lengths, node.parts))
@@ -153,7 +154,7 @@ def _lengths(node: Node) -> _Lengths:
     return _Lengths(length, length, True)
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _alphabet(node: Node) -> CharSet:
     """The characters of a plain language."""
     if isinstance(node, Chars):
@@ -234,7 +235,7 @@ class _Search:
         return NOTHING
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _firsts(node: Node) -> frozenset[CharSet]:
     """Sets of characters that the first one is looked up in."""
     if isinstance(node, Chars):
@@ -255,7 +256,7 @@ def _firsts(node: Node) -> frozenset[CharSet]:
     return frozenset()
 
 
-@lru_cache(maxsize=1024)
+@tree_cache(maxsize=1024)
 def _distinct_classes(charsets: frozenset[CharSet]) -> tuple[CharSet, ...]:
     """All characters, in classes that each of the sets has as a whole or not at all."""
     classes = [ALL]

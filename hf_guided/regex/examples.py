@@ -8,10 +8,10 @@ characters that its strings begin with tell that two languages have no string in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import combinations, product
 
 from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat, alt, both, complement, is_plain
+from .caches import tree_cache
 from .charset import ALL, CharSet
 from .match import matches
 
@@ -75,7 +75,7 @@ def _needed(part: Not, heads: list[tuple[CharSet, ...]]) -> Node:
 # -- strings -----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def few(node: Node) -> tuple[str, ...] | None:
     """The strings of a plain language, each once; None if they are not few."""
     if isinstance(node, Chars):
@@ -132,7 +132,7 @@ def _is_length(node: Node) -> bool:
     return isinstance(node, Repeat) and isinstance(node.body, Chars) and node.body.charset == ALL
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _string(node: Node, turn: int) -> str | None:
     """A string of a plain language, another one each turn where that is easy; None if it would be long."""
     if isinstance(node, Chars):
@@ -163,7 +163,7 @@ def _has(node: Node, text: str) -> bool:
     return matches(node, text) if words is None else text in words
 
 
-@lru_cache(maxsize=256)
+@tree_cache(maxsize=256)
 def _words(node: Alt) -> frozenset[str] | None:
     """The branches, if each is exactly one string."""
     words = []
@@ -179,7 +179,7 @@ def _is_single(charset: CharSet) -> bool:
     return len(charset.ranges) == 1 and charset.ranges[0][0] == charset.ranges[0][1]
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _weight(node: Node) -> int:
     """How many nodes are looked at where a text is matched."""
     if isinstance(node, Concat | And):
@@ -194,7 +194,7 @@ def _weight(node: Node) -> int:
 # -- what strings begin with -------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _heads(node: Node) -> tuple[CharSet, ...]:
     """Sets that the first characters of all strings of a plain language are in; no string is shorter."""
     return _begin(node)[0]
@@ -204,7 +204,7 @@ def _are_apart(first: tuple[CharSet, ...], second: tuple[CharSet, ...]) -> bool:
     return any(ours.isdisjoint(theirs) for ours, theirs in zip(first, second, strict=False))
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _begin(node: Node) -> tuple[tuple[CharSet, ...], bool]:
     """As ``_heads``, and whether these are all characters of each string."""
     if isinstance(node, Chars):

@@ -27,6 +27,7 @@ from .ast import (
     repeat,
     text,
 )
+from .caches import tree_cache
 from .charset import ALL, LAST, CharSet, Range
 
 _RAW = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
@@ -45,19 +46,19 @@ _PAIR: tuple[_Place, ...] = (
 )
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def json_spellings(node: Node) -> Node:
     """The texts that, between quotes, are JSON for the strings of ``node``: every spelling of each."""
     return _mapped(node, _spelled, json_spellings)
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def json_spelling(node: Node) -> Node:
     """The texts that ``json.dumps(..., ensure_ascii=False)`` writes between quotes: one for each string."""
     return _mapped(node, _written, json_spelling)
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def json_spelling_without(node: Node, marks: tuple[str, ...]) -> Node:
     r"""As ``json_spelling``, without marks: a mark in the string has its first character as ``\u003c``."""
     if not marks:
@@ -70,7 +71,7 @@ def json_spelling_without(node: Node, marks: tuple[str, ...]) -> Node:
     return both(*spelled, units, free)
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _with_escapes(node: Node, escaped: str) -> Node:
     return _mapped(node, lambda charset: _written_or_escaped(charset, escaped), partial(_with_escapes, escaped=escaped))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache, reduce
 
 from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat
+from .caches import tree_cache
 from .charset import CharSet
 
 
@@ -19,7 +20,7 @@ def matches(node: Node, text: str) -> bool:
     return bool(_Text(text).after(node, 1) >> len(text) & 1)
 
 
-@lru_cache(maxsize=1024)
+@tree_cache(maxsize=1024)
 def _beginning(node: Concat) -> str:
     """The characters that each string begins with."""
     codes = []

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import product
 from operator import ne
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from . import syntax
 from .assertions import Branch, Edge, Look, Piece, language
 from .ast import ANYTHING, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat
+from .caches import count_characters, tree_cache
 from .dialect import Dialect, Flags, back_reference
 from .errors import UnsupportedRegex
 from .stored import stored
@@ -34,7 +35,7 @@ _PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
 _SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they may mean more some day
 
 
-@lru_cache(maxsize=512)
+@tree_cache(maxsize=512)
 def parse_fullmatch(pattern: str) -> Node:
     r"""All texts that ``re.fullmatch(pattern, text)`` accepts.
 
@@ -47,7 +48,7 @@ def parse_fullmatch(pattern: str) -> Node:
         return language(_branches(pattern, _PYTHON, _flags(pattern)))
 
 
-@lru_cache(maxsize=512)
+@tree_cache(maxsize=512)
 def parse_search(pattern: str) -> Node:
     r"""All texts in which a JSON Schema ``pattern`` is found; ``^`` and ``$`` anchor as usual.
 
@@ -70,7 +71,7 @@ def parsed_search(pattern: str) -> Node:
         return reduce(_meet, _readings(pattern, _PYTHON_IN_SCHEMA))
 
 
-@lru_cache(maxsize=512)
+@tree_cache(maxsize=512)
 def parse_search_either(pattern: str) -> Node:
     r"""All texts in which ECMA-262 or Python's ``re`` finds a JSON Schema ``pattern``: neither finds it in any other.
 
@@ -99,8 +100,9 @@ def _readings(pattern: str, python: Dialect) -> list[Node]:
         return [found]
 
 
-@lru_cache(maxsize=512)
+@tree_cache(maxsize=512)
 def _parsed(pattern: str, dialect: Dialect, flags: int) -> Node:
+    count_characters(len(pattern))
     return language([(ANYTHING, *branch, ANYTHING) for branch in _branches(pattern, dialect, flags)])
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Union
 
+from .caches import tree_cache
+
 if TYPE_CHECKING:
     from lark import Lark, Token
     from lark.common import LexerConf
@@ -80,7 +82,7 @@ class PatternSyntaxError(ValueError):
         self.position = position
 
 
-@lru_cache(maxsize=512)
+@tree_cache(maxsize=512)
 def parse(pattern: str, dialect: str) -> Alternatives:
     """The tree of a pattern.
 

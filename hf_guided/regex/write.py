@@ -6,9 +6,8 @@ classes of explicit ranges, ``(?:...)``, ``|`` and counted repetition.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from .ast import ANYTHING, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
+from .caches import tree_cache
 from .charset import CharSet
 from .errors import UnsupportedRegex
 
@@ -97,7 +96,7 @@ def _gathered(node: Concat | Alt) -> list[Node]:
     return [run[0] if len(run) == 1 else kind(tuple(run)) for run in gathered]
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _pattern(node: Node) -> str:
     if isinstance(node, Chars):
         return _class(node.charset)

@@ -21,7 +21,7 @@ from os.path import commonprefix
 from typing import NamedTuple
 
 from ..constraints.json_style import MAX_DIGITS
-from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
+from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text, tree_cache
 from .ranges import multiples, undecided_factors, whole_bounds
 from .shapes import NumberClause
 
@@ -52,7 +52,7 @@ class _Sizes(NamedTuple):
     zero: bool
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def canonical_numbers(clause: NumberClause) -> Node | None:
     """The texts of a clause's numbers; None as for ``number_language``."""
     if clause.values is not None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from math import prod
 from typing import NamedTuple, Protocol
 
-from ..regex import Node, alt, both, complement, matches
+from ..regex import Node, alt, both, complement, matches, tree_cache
 from ..regex import text as exactly
 from .normalize import Normalizer
 from .registers import DifferentNames, Register
@@ -247,7 +247,7 @@ def _classes(
     return classes
 
 
-@lru_cache(maxsize=256)
+@tree_cache(maxsize=256)
 def _names_but(names: tuple[str, ...]) -> Node:
     """All names but these; an object that needs one of its members asks for each of them."""
     return complement(alt(*map(exactly, names)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import lru_cache
 
-from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
+from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text, tree_cache
 from .shapes import NumberClause
 
 MAX_ENDINGS = 1000  # last digits to list for multipleOf
@@ -34,7 +34,7 @@ _MINUS = text("-")
 _LONG = 40  # digits; longer numbers are written with an exponent
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def number_language(clause: NumberClause) -> Node | None:
     """The texts of a clause's numbers.
 

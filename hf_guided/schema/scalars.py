@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 from ..constraints.json_style import Spelling
@@ -27,6 +26,7 @@ from ..regex import (
     json_spellings,
     text,
     to_lark,
+    tree_cache,
 )
 from .canonical_numbers import canonical_but_for_untold, canonical_listed, canonical_numbers
 from .ranges import but_for_untold, listed_numbers, number_language, whole_bounds
@@ -41,7 +41,7 @@ _QUOTE = text('"')
 _as_json = json.JSONEncoder(ensure_ascii=False).encode  # ``json.dumps`` makes an encoder for each value
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def scalars(
     clauses: tuple[Clause, ...], spelling: Spelling, marks: tuple[str, ...] = ()
 ) -> tuple[str, tuple[NumberClause, ...]]:
@@ -65,7 +65,7 @@ def scalars(
     return "" if language == NOTHING else to_lark(language), multiples
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def constant(value: Any, marks: tuple[str, ...] = ()) -> str:
     """The terminal of one string, number or the like, as `json` writes it, but for marks."""
     return to_lark(text(constant_text(value, marks)))
@@ -133,7 +133,7 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
     return _unlisted(clause, spelling, marks) if listed is None else alt(*map(text, listed))
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def _unlisted(clause: Clause, spelling: Spelling, marks: tuple[str, ...]) -> Node | None:
     """As ``language_of``, of a clause that does not list its values."""
     if isinstance(clause, NumberClause):
@@ -144,7 +144,7 @@ def _unlisted(clause: Clause, spelling: Spelling, marks: tuple[str, ...]) -> Nod
     return without(quoted(json_spellings(string_language(clause))), marks)
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def has_text(clause: Clause, spelling: Spelling) -> bool | None:
     """Whether any value of a clause is written: between two floats there are numbers that no float represents.
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal, NamedTuple
 
-from ..regex import ALL, ANYTHING, NOTHING, Emptiness, Node, alt, both, chars, matches, repeat, text
+from ..regex import ALL, ANYTHING, NOTHING, Emptiness, Node, alt, both, chars, matches, repeat, text, tree_cache
 from .documents import Subschema
 
 Kind = Literal["null", "boolean", "number", "string", "array", "object"]
@@ -311,7 +311,7 @@ def string_language(clause: StringClause) -> Node:
     return length if clause.language is ANYTHING else both(clause.language, length)
 
 
-@lru_cache(maxsize=4096)
+@tree_cache(maxsize=4096)
 def canonical_strings(clause: StringClause) -> Node:
     """Those of a clause's strings that the canonical spelling writes: all of them where it would leave none."""
     if clause.values is not None or not clause.usual:

@@ -13,7 +13,7 @@ from operator import eq
 import pytest
 
 from hf_guided import regex
-from hf_guided.regex import UnsupportedRegex, matches, parse_fullmatch, parse_search
+from hf_guided.regex import UnsupportedRegex, caches, matches, parse_fullmatch, parse_search
 from hf_guided.regex.classes import category
 from tests.calls import counted_calls
 
@@ -485,3 +485,13 @@ def test_quoted_intersections_are_intersections_of_quoted_texts() -> None:
     # More than one character around it: the parts would not be told apart by their length alone.
     longer = regex.concat(letters, quote, regex.both(letters, regex.complement(names)), quote)
     assert regex.to_lark(longer) == r"(/[a-c]*\u{22}/ (/[a-c]*/ & ~(/a|bc/)) /\u{22}/)"
+
+
+def test_trees_of_many_long_patterns_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "MOST_CHARACTERS", 10_000)
+    caches.count_characters(10_001)
+    sizes = []
+    for number in range(40):
+        parse_search(f"^{number:0>1000}$")
+        sizes.append(parse_search.cache_info().currsize)
+    assert max(sizes) < 20 < sum(sizes)
