@@ -8,6 +8,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from .after_fork import renew_in_child
+
 
 class Weighed(Protocol):
     """What knows its own size."""
@@ -49,9 +51,14 @@ class ByteCache(Generic[Value]):
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self.after_fork()
+        renew_in_child(self)
         self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._hits = self._misses = self._evictions = self._nbytes = 0
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
         """The value, now the most recently used; None if it is not held."""

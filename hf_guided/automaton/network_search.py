@@ -94,7 +94,7 @@ class NetworkSearch:
         if isinstance(rule, Different) and rule.is_simple and _is_level(frame, owner):
             endings, written = self._graph.endings(frame.component, frame.state), text.since(entered.begin)
             if endings is not None and written is not None:
-                return any([rule.key(written + ending) not in entered.keys for ending in endings])
+                return any(rule.key(written + ending) not in entered.keys for ending in endings)
         key = self._reader.place(frame, text, _EXACTLY, owner)
         known = self._endings.get(key)
         if known is None:

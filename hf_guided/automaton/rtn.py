@@ -20,7 +20,7 @@ from ..regex import Node
 from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
-from .fragments import Literal
+from .fragments import Fragment, Literal
 from .limits import WorkMeter
 from .lru_bytes import ByteCache
 from .nfa import NfaBuilder, language_dfa
@@ -107,9 +107,11 @@ class ComponentBuilder(NfaBuilder):
 
     def _kept_shape(self, start: int, end: int) -> Shape:
         """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""
-        content = [
-            (source, piece.content, isinstance(piece, Literal), target) for source, piece, target in self._pieces
-        ]
+        content, alike = [], dict[Hashable, Fragment | Literal]()
+        for i, (source, piece, target) in enumerate(self._pieces):
+            of_piece = piece.content, isinstance(piece, Literal)
+            content.append((source, of_piece, target))
+            self._pieces[i] = source, alike.setdefault(of_piece, piece), target  # or the work would not be the same
         key = (
             start, end, self._states, len(self.callees), tuple(content), tuple(self._pending), tuple(self._skips),
             tuple(self._repetitions), self._meter.limits,

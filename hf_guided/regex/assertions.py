@@ -97,6 +97,7 @@ def _cut(pieces: list[Piece], *, start: bool) -> bool:
 
 
 def _between(pieces: list[Piece]) -> Node:
+    pieces = _looking_back_first(pieces)
     look_behinds = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
     ahead = [
         i for i, piece in enumerate(pieces) if isinstance(piece, Edge) or (isinstance(piece, Look) and piece.ahead)
@@ -116,6 +117,18 @@ def _between(pieces: list[Piece]) -> Node:
         else:
             right = concat(piece, right) if isinstance(piece, Node) else both(right, _sees(piece))
     return concat(left, right)
+
+
+def _looking_back_first(pieces: list[Piece]) -> list[Piece]:
+    """The same, where of assertions at one position the look-behinds come first: their order means nothing."""
+    ordered: list[Piece] = []
+    for piece in pieces:
+        place = len(ordered)
+        if isinstance(piece, Look) and not piece.ahead:
+            while place and (not isinstance(ordered[place - 1], Node) or ordered[place - 1] == EMPTY):
+                place -= 1
+        ordered.insert(place, piece)
+    return ordered
 
 
 def _sees(piece: Piece) -> Node:

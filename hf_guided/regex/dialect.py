@@ -54,6 +54,7 @@ class Dialect:
     Args:
         ecma: as ECMA-262 reads, where it differs; else as Python does.
         newline: ``$`` also holds before a last line end.
+        strict: of ``newline``, the one that matches less holds: not so where something may not match.
         lenient: knows what only Python writes as well; for patterns that Python takes.
         annex_b: ECMA-262 without its unicode mode, as browsers read old patterns (Annex B): ``\z`` is the letter z, and
             the ``-`` of ``[\w-.]`` is itself.
@@ -61,6 +62,7 @@ class Dialect:
 
     ecma: bool
     newline: bool = False
+    strict: bool = False
     lenient: bool = True
     annex_b: bool = False
 

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import ne
@@ -28,7 +29,7 @@ MAX_BRANCHES = 64  # that arise where alternatives with assertions follow one an
 MAX_LENGTH = 500_000  # of a pattern, and
 MAX_SIGNS = 30_000  # of characters in it that mean more than themselves: each about a second's work at most
 _SPECIAL = re.compile(r"[\\\[(){*+?^$.]")
-_PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False)
+_PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False, strict=True)
 _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
 _ANNEX_B = Dialect(ecma=True, lenient=False, annex_b=True)
 _PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
@@ -68,7 +69,7 @@ def parse_search(pattern: str) -> Node:
 def parsed_search(pattern: str) -> Node:
     """As ``parse_search``, without a look at the stored patterns."""
     with _shallow():
-        return reduce(_meet, _readings(pattern, _PYTHON_IN_SCHEMA))
+        return reduce(_meet, _readings(pattern, _PYTHON_IN_SCHEMA, _ECMA_AND_MORE))
 
 
 @tree_cache(maxsize=512)
@@ -79,10 +80,10 @@ def parse_search_either(pattern: str) -> Node:
         re.error, UnsupportedRegex: as ``parse_search``.
     """
     with _shallow():
-        return reduce(_join, _readings(pattern, _PYTHON))
+        return reduce(_join, _readings(pattern, _PYTHON, _ECMA))
 
 
-def _readings(pattern: str, python: Dialect) -> list[Node]:
+def _readings(pattern: str, python: Dialect, ecma: Dialect) -> list[Node]:
     """The texts in which a pattern is found: by Python and by ECMA-262, or by the one that knows it."""
     try:
         flags = _flags(pattern)
@@ -95,7 +96,7 @@ def _readings(pattern: str, python: Dialect) -> list[Node]:
         raise
     found = _parsed(pattern, python if "$" in pattern else _PYTHON_IN_SCHEMA, flags)
     try:
-        return [found, _parsed(pattern, _ECMA_AND_MORE, flags)]
+        return [found, _parsed(pattern, ecma, flags)]
     except PatternSyntaxError:
         return [found]
 
@@ -230,7 +231,10 @@ class _Reader:
             if "x" in opening.partition("-")[0]:
                 raise UnsupportedRegex("verbose mode (?x:...) is not supported", position)
             flags = flags.changed(opening[2:-1])
-        branches = self.alternatives(group.alternatives, flags, depth + 1)
+        reader, dialect = self, self._dialect
+        if opening.endswith("!") and dialect.strict:
+            reader = _Reader(replace(dialect, newline=not dialect.newline))
+        branches = reader.alternatives(group.alternatives, flags, depth + 1)
         if opening.type == "LOOK":
             return [(Look("<" not in opening, opening.endswith("!"), tuple(branches), position),)]
         return branches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 from ..regex import parse_search
@@ -13,7 +14,7 @@ from .combine import absorbed, certainly, intersection, union, untold
 from .context import SchemaContext
 from .documents import Subschema, UnknownReference
 from .formats import FORMATS, USUAL
-from .shapes import EMPTY, UNIVERSE, ObjectClause, Shape, StringClause, Term
+from .shapes import EMPTY, UNIVERSE, Kind, ObjectClause, Shape, StringClause, Term
 from .values import constant, enumeration
 
 MAX_EXACT_BRANCHES = 5  # of an anyOf whose matching branches all count, as beside unevaluatedProperties
@@ -106,25 +107,36 @@ def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int]
 
 def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "oneOf")
-    shapes = [n.term(Term(child)) for child in children]
-    if holds:  # branches that meet only in values of another type need not rule each other out
-        shapes = [{kind: shape[kind] for kind in kinds(sub) if kind in shape} for shape in shapes]
-    meetings = {(i, j): n.common(shapes[i], shapes[j]) for i, j in combinations(range(len(children)), 2)}
     if not holds:
-        none = _all(n, children, False, sub, "oneOf")
+        none, meetings = (
+            _all(n, children, False, sub, "oneOf"),
+            _meetings(n, [n.term(Term(child)) for child in children]),
+        )
         return n.bounded(union(none, *meetings.values()), sub, "oneOf")
+    of_kinds = partial(_of_kinds, kinds(sub))  # those that meet only in values of another type rule nothing out
+    meetings = _meetings(n.widest, [of_kinds(n.widest.term(Term(child))) for child in children])
     disjoint = []
-    for i, shape in enumerate(shapes):
-        for j, child in enumerate(children):
+    for i, child in enumerate(children):
+        shape = of_kinds(n.term(Term(child)))
+        for j, other in enumerate(children):
             # Only a branch that may hold at the same time has to be ruled out.
             if i != j and meetings[min(i, j), max(i, j)]:
                 before = len(n.losses)
-                ruled_out = n.term(Term(child, False))
+                ruled_out = n.term(Term(other, False))
                 if len(n.losses) > before:
                     n.lose(sub, "oneOf", "two branches may hold at once, and one of them cannot be negated")
                 shape = n.meet(shape, ruled_out, sub, "oneOf")
         disjoint.append(shape)
     return n.bounded(union(*disjoint), sub, "oneOf")
+
+
+def _of_kinds(kinds: tuple[Kind, ...], shape: Shape) -> Shape:
+    return {kind: shape[kind] for kind in kinds if kind in shape}
+
+
+def _meetings(n: SchemaContext, shapes: list[Shape]) -> dict[tuple[int, int], Shape]:
+    """What two of them have in common."""
+    return {(i, j): n.common(shapes[i], shapes[j]) for i, j in combinations(range(len(shapes)), 2)}
 
 
 def _not(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:

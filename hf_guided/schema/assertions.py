@@ -150,7 +150,7 @@ def _failing_numbers(sub: Subschema) -> Iterator[tuple[str, Shape]]:
 
 
 def _strings(n: SchemaContext, sub: Subschema) -> Clause:
-    language = pattern(n, sub, "pattern", readers.string(sub, "pattern"))
+    language = pattern(n, sub, "pattern", readers.string(sub, "pattern"), _read(n, holds=True))
     return StringClause(
         readers.count(sub, "minLength", 0), readers.optional_count(sub, "maxLength"), language or ANYTHING
     )
@@ -164,18 +164,23 @@ def _failing_strings(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         yield "maxLength", {"string": (StringClause(low=high + 1),)}
     source = readers.string(sub, "pattern")
     if source is not None:
-        language = pattern(n, sub, "pattern", source, parse_search_either)
+        language = pattern(n, sub, "pattern", source, _read(n, holds=False))
         yield "pattern", UNIVERSE if language is None else {"string": (StringClause(language=complement(language)),)}
 
 
+def _read(n: SchemaContext, *, holds: bool) -> Callable[[str], Node]:
+    """How a pattern is read that has to match, or must not."""
+    return parse_search if holds != n.is_widest else parse_search_either
+
+
 def pattern(
-    n: SchemaContext, sub: Subschema, keyword: str, source: str | None, parse: Callable[[str], Node] = parse_search
+    n: SchemaContext, sub: Subschema, keyword: str, source: str | None, read: Callable[[str], Node]
 ) -> Node | None:
     """The formal language of a pattern; None if it is not supported, which is a loss."""
     if source is None:
         return None
     try:
-        return parse(source)
+        return read(source)
     except UnsupportedRegex as error:
         n.lose(sub, keyword, f"the pattern {source!r}: {error}")
     except re.error as error:
@@ -294,7 +299,7 @@ def _members(n: SchemaContext, sub: Subschema) -> tuple[Members | None, bool]:
     }
     patterns = []
     for source, child in readers.mapping(sub, "patternProperties").items():
-        language = pattern(n, sub, "patternProperties", source)
+        language = pattern(n, sub, "patternProperties", source, parse_search)
         if language is None:
             return Members(named), False  # all other rules depend on the names this pattern matches
         either = pattern(n, sub, "patternProperties", source, parse_search_either) or language

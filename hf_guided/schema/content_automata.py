@@ -234,10 +234,11 @@ def _classes(
         split: dict[frozenset[Names], Node] = {}
         for matched, names in classes.items():
             inside = both(names, pattern.language)
-            if n.is_empty(inside, pointer, "patternProperties"):
+            if not n.is_empty(inside, pointer, "patternProperties"):
+                split[matched | {pattern}] = inside
+            elif pattern.either == pattern.language:
                 split[matched] = names
                 continue
-            split[matched | {pattern}] = inside
             outside = both(names, complement(pattern.either))
             if not n.is_empty(outside, pointer, "patternProperties"):
                 split[matched] = outside

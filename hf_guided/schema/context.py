@@ -17,11 +17,18 @@ class SchemaContext(Protocol):
         point_zero: whether an integer may be written 1.0.
         documents: the schema, and the documents it may refer to.
         formats: schemas that say the same, made once each.
+        is_widest: whether patterns are read so that what any reader of JSON Schema takes is taken; else what all take.
     """
 
     point_zero: bool
     documents: Documents
     formats: dict[str, Subschema]
+    is_widest: bool
+
+    @property
+    def widest(self) -> SchemaContext:
+        """The same schema, with ``is_widest``: what has no value there has none for any reader."""
+        ...
 
     @property
     def losses(self) -> list[Loss]:

@@ -87,6 +87,7 @@ class Documents:
         self.names_dialect = isinstance(root, dict) and "$schema" in root
         # Whether it matters which other branches hold, after one does.
         self.counts_branches = '"unevaluated' in schema_json
+        self.has_patterns = '"pattern' in schema_json or bool(registry)
         self.root = self._make(root, "", base, dialect)
         self.unread_vocabulary = _unread_vocabulary(root, registry)
         # Only then may a pointer cross into a schema with a base of its own.

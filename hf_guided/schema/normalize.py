@@ -10,6 +10,7 @@ That is why a keyword lost under a ``not`` loses the ``not``: dropped there, it 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from typing_extensions import override
@@ -53,10 +54,13 @@ class Normalizer(SchemaContext):
         documents: the schema, and the documents it may refer to.
         point_zero: whether an integer may be written 1.0.
         spelling: of names that are not declared.
+        is_widest: see ``SchemaContext``.
     """
 
-    def __init__(self, documents: Documents, *, point_zero: bool = True, spelling: Spelling = "any"):
-        self.point_zero, self._spelling = point_zero, spelling
+    def __init__(
+        self, documents: Documents, *, point_zero: bool = True, spelling: Spelling = "any", is_widest: bool = False
+    ):
+        self.point_zero, self._spelling, self.is_widest = point_zero, spelling, is_widest
         self.documents = documents
         self._losses: dict[tuple[str, str], Loss] = {}
         self._shapes: dict[Position, Shape] = {ANY: UNIVERSE, NEVER: EMPTY}
@@ -74,6 +78,13 @@ class Normalizer(SchemaContext):
         """For the schema of a constraint."""
         documents = Documents(constraint.schema_json, constraint.registry)
         return cls(documents, point_zero=constraint.point_zero, spelling=constraint.spelling)
+
+    @cached_property
+    def widest(self) -> Normalizer:
+        """See ``SchemaContext``."""
+        if self.is_widest or not self.documents.has_patterns:
+            return self
+        return Normalizer(self.documents, point_zero=self.point_zero, spelling=self._spelling, is_widest=True)
 
     @property
     def root(self) -> Position:

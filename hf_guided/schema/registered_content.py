@@ -55,6 +55,7 @@ def _in_any_order(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Itera
         if wanted_members(n, clause, closed):
             reason = "is not kept in any order, where the member need not be declared"
             n.lose_at(*clause.at_least_one[0].origin, reason)
+            yield from _in_any_order(n, replace(clause, at_least_one=clause.at_least_one[1:]), closed=closed)
         return
     names = [name for name in clause.declared if name not in clause.forbidden]
     entries = (*(member(n, clause, name) for name in names), *other_members(n, clause, closed))

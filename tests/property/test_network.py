@@ -488,6 +488,14 @@ def names_after(matcher: Matcher, name: bytes = b"") -> Iterator[bytes]:
         matcher.rollback(1)
 
 
+@pytest.mark.parametrize("keyword", ["additionalProperties", "propertyNames"])
+def test_what_is_not_kept_in_any_order_is_no_contradiction(keyword: str) -> None:
+    schema = {"type": "object", "not": {keyword: {"const": "a"}}}
+    assert BYTES.compile(JsonSchema(schema, extra="allow"))
+    with pytest.raises(UnsupportedConstraint, match="in any order"):
+        BYTES.compile(JsonSchema(schema, extra="allow", key_order="any"))
+
+
 _DROPPED: dict[str, Any] = {
     "compiled loops": JsonSchema({"type": "object", "properties": {"a": {"type": "string", "maxLength": 100}}}),
     "any order": JsonSchema({"type": "object", "properties": {"a": {}, "b": {}}}, key_order="any"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import ConstraintError
@@ -187,3 +188,40 @@ def _writes(name: str, schema: dict[str, object], value: object) -> bool:
     matcher = backend(name, single_bytes()).compile(constraint).matcher()
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return all(map(matcher.accept_token, text)) and matcher.is_completed()
+
+
+@pytest.mark.parametrize("name", ["llguidance", "network"])
+@pytest.mark.parametrize(
+    "schema, value",
+    [
+        # The only names that all match are declared.
+        ({"type": "object", "properties": {"a": {}}, "patternProperties": {"^a$": {"type": "string"}}}, {"a\n": 1}),
+        ({"type": "object", "patternProperties": {r"\s": {}, "^a$": {"type": "string"}}}, {"a\n": 1}),
+        # Both branches hold for a reader in Python.
+        ({"type": "string", "oneOf": [{"pattern": r"\s"}, {"pattern": "^a$"}]}, "a\n"),
+        ({"type": "string", "oneOf": [{"pattern": r"^\w$"}, {"pattern": "é"}]}, "é"),
+        ({"type": "string", "pattern": "^(?!a$)"}, "a\n"),
+        ({"type": "string", "pattern": "^(?!(?!a$)a)"}, "a\n"),
+    ],
+    ids=str,
+)
+def test_what_one_reader_refuses_is_not_written(name: str, schema: dict[str, object], value: object) -> None:
+    assert not all(is_valid(schema, value) for is_valid in (_in_python, _in_ecma))
+    assert not _writes(name, schema, value)
+
+
+def _in_python(schema: dict[str, object], value: object) -> bool:
+    return bool(Draft202012Validator(schema).is_valid(value))
+
+
+def _in_ecma(schema: dict[str, object], value: object) -> bool:
+    """The same, with `$` and classes of characters as ECMA-262 reads them."""
+    plain = json.loads(json.dumps(schema).replace("$", r"\\Z").replace(r"\\w", "[0-9A-Za-z_]"))
+    return _in_python(plain, value)
+
+
+@pytest.mark.parametrize("name", ["llguidance", "network"])
+def test_a_look_behind_may_come_after_the_end(name: str) -> None:
+    schema = {"type": "object", "patternProperties": {"^[a-z-]+$(?<!-)": {"const": 1}}, "additionalProperties": False}
+    texts = {"a": True, "a-b": True, "a-": False, "a\n": False}
+    assert {text: _writes(name, schema, {text: 1}) for text in texts} == texts

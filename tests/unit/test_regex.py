@@ -326,7 +326,7 @@ def test_look_around_is_exact(pattern):
         (r"x(?<=\ba\b)b", "looks out", 8),
         ("(^a)+", "inside a repetition", 4),
         ("(a)?(?(1)a|b)", "conditional", 4),
-        ("a(?=b)(?<=a)b", "to the right of a look-ahead", 6),
+        ("a(?=b)b(?<=b)b", "to the right of a look-ahead", 7),
         ("a(?=^)b", "looks out", 4),
         ("a(?x: b)", "verbose", 1),
         ("(?x)a", "verbose", 0),
