@@ -12,6 +12,7 @@ from . import readers
 from .combine import meet
 from .context import SchemaContext
 from .documents import Subschema
+from .formats import FORMATS
 from .shapes import (
     ANY,
     EMPTY,
@@ -47,6 +48,7 @@ _ARRAYS = frozenset("items prefixItems additionalItems minItems maxItems contain
 _OBJECTS = frozenset(
     "properties patternProperties additionalProperties propertyNames required minProperties maxProperties".split()
 )
+_OF_FORMATS = {id(schema) for schema in FORMATS.values()}
 
 
 def kinds(sub: Subschema) -> tuple[Kind, ...]:
@@ -150,7 +152,7 @@ def _failing_numbers(sub: Subschema) -> Iterator[tuple[str, Shape]]:
 
 
 def _strings(n: SchemaContext, sub: Subschema) -> Clause:
-    language = pattern(n, sub, "pattern", readers.string(sub, "pattern"), _read(n, holds=True))
+    language = pattern(n, sub, "pattern", readers.string(sub, "pattern"), _read(n, sub, holds=True))
     return StringClause(
         readers.count(sub, "minLength", 0), readers.optional_count(sub, "maxLength"), language or ANYTHING
     )
@@ -164,13 +166,14 @@ def _failing_strings(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         yield "maxLength", {"string": (StringClause(low=high + 1),)}
     source = readers.string(sub, "pattern")
     if source is not None:
-        language = pattern(n, sub, "pattern", source, _read(n, holds=False))
+        language = pattern(n, sub, "pattern", source, _read(n, sub, holds=False))
         yield "pattern", UNIVERSE if language is None else {"string": (StringClause(language=complement(language)),)}
 
 
-def _read(n: SchemaContext, *, holds: bool) -> Callable[[str], Node]:
-    """How a pattern is read that has to match, or must not."""
-    return parse_search if holds != n.is_widest else parse_search_either
+def _read(n: SchemaContext, sub: Subschema, *, holds: bool) -> Callable[[str], Node]:
+    """How the pattern of a schema is read that has to match, or must not."""
+    is_own = id(sub.schema) in _OF_FORMATS  # no reader sees it
+    return parse_search if is_own or holds != n.is_widest else parse_search_either
 
 
 def pattern(

@@ -229,18 +229,19 @@ def _classes(
     """For each set of patterns that a name may match, and no others, the names that do; None if there are too many."""
     if n.is_empty(allowed, pointer, "propertyNames"):
         return {}
+    is_empty = partial(n.is_empty, pointer=pointer, keyword="patternProperties")
     classes: dict[frozenset[Names], Node] = {frozenset(): allowed}
     for pattern in patterns:
         split: dict[frozenset[Names], Node] = {}
         for matched, names in classes.items():
             inside = both(names, pattern.language)
-            if not n.is_empty(inside, pointer, "patternProperties"):
+            if not is_empty(inside):
                 split[matched | {pattern}] = inside
-            elif pattern.either == pattern.language:
+            elif pattern.either == pattern.language or is_empty(both(names, pattern.either)):
                 split[matched] = names
                 continue
             outside = both(names, complement(pattern.either))
-            if not n.is_empty(outside, pointer, "patternProperties"):
+            if not is_empty(outside):
                 split[matched] = outside
         classes = split
         if len(classes) > MAX_NAME_CLASSES:
