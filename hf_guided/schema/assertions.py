@@ -306,7 +306,8 @@ def _members(n: SchemaContext, sub: Subschema) -> tuple[Members | None, bool]:
         if language is None:
             return Members(named), False  # all other rules depend on the names this pattern matches
         either = pattern(n, sub, "patternProperties", source, parse_search_either) or language
-        patterns.append((Names(language, either), n.position(sub, child, "patternProperties", source)))
+        names = Names(either, language) if n.is_widest else Names(language, either)
+        patterns.append((names, n.position(sub, child, "patternProperties", source)))
     additional = None
     if "additionalProperties" in schema:
         additional = n.position(sub, schema["additionalProperties"], "additionalProperties")

@@ -200,6 +200,27 @@ def _writes(name: str, schema: dict[str, object], value: object) -> bool:
         # Both branches hold for a reader in Python.
         ({"type": "string", "oneOf": [{"pattern": r"\s"}, {"pattern": "^a$"}]}, "a\n"),
         ({"type": "string", "oneOf": [{"pattern": r"^\w$"}, {"pattern": "é"}]}, "é"),
+        # A name that only one reader sorts under the pattern.
+        (
+            {
+                "type": "object",
+                "oneOf": [
+                    {"patternProperties": {r"^\w+$": {"type": "integer"}}, "additionalProperties": False},
+                    {"properties": {"straße": {"type": "integer"}}, "required": ["straße"]},
+                ],
+            },
+            {"straße": 1},
+        ),
+        (
+            {
+                "type": "object",
+                "oneOf": [
+                    {"patternProperties": {"^a$": {}}, "additionalProperties": False},
+                    {"required": ["a\n"]},
+                ],
+            },
+            {"a\n": 1},
+        ),
         ({"type": "string", "pattern": "^(?!a$)"}, "a\n"),
         ({"type": "string", "pattern": "^(?!(?!a$)a)"}, "a\n"),
     ],
