@@ -10,9 +10,7 @@ from collections.abc import Callable
 from functools import _lru_cache_wrapper, lru_cache
 from typing import Any, TypeVar
 
-MOST_CHARACTERS = (
-    1_000_000  # of patterns and words between two times that all is forgotten: about 100 megabytes of trees
-)
+MOST_CHARACTERS = 1_000_000  # of patterns and words until all is forgotten: about 100 megabytes of trees
 _T = TypeVar("_T")
 _caches: list[_lru_cache_wrapper[Any]] = []
 _read = 0  # counted without a lock: it need not be exact

@@ -108,11 +108,8 @@ def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int]
 def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "oneOf")
     if not holds:
-        none, meetings = (
-            _all(n, children, False, sub, "oneOf"),
-            _meetings(n, [n.term(Term(child)) for child in children]),
-        )
-        return n.bounded(union(none, *meetings.values()), sub, "oneOf")
+        two = _meetings(n, [n.term(Term(child)) for child in children])
+        return n.bounded(union(_all(n, children, False, sub, "oneOf"), *two.values()), sub, "oneOf")
     of_kinds = partial(_of_kinds, kinds(sub))  # those that meet only in values of another type rule nothing out
     meetings = _meetings(n.widest, [of_kinds(n.widest.term(Term(child))) for child in children])
     disjoint = []

@@ -79,11 +79,13 @@ class Normalizer(SchemaContext):
         documents = Documents(constraint.schema_json, constraint.registry)
         return cls(documents, point_zero=constraint.point_zero, spelling=constraint.spelling)
 
-    @cached_property
+    @property
     def widest(self) -> Normalizer:
         """See ``SchemaContext``."""
-        if self.is_widest or not self.documents.has_patterns:
-            return self
+        return self if self.is_widest or not self.documents.has_patterns else self._widest
+
+    @cached_property
+    def _widest(self) -> Normalizer:
         return Normalizer(self.documents, point_zero=self.point_zero, spelling=self._spelling, is_widest=True)
 
     @property
