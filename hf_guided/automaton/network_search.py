@@ -216,7 +216,7 @@ class _Values:
         self._left = self._all(search, reader, component)
 
     def first(self, count: int) -> list[bytes]:
-        """The keys of so many values, or of all."""
+        """The keys of the first ``count`` values; of all, if there are fewer."""
         while len(self._keys) < count:
             key = next(self._left, None)
             if key is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
+from .caches import tree_cache
+
 Range = tuple[int, int]
 
 SURROGATES: Range = (0xD800, 0xDFFF)
@@ -69,18 +71,7 @@ class CharSet:
         return CharSet((*self.ranges, *other.ranges))
 
     def __and__(self, other: CharSet) -> CharSet:
-        ours, theirs = self.ranges, other.ranges
-        common = []
-        i = j = 0
-        while i < len(ours) and j < len(theirs):
-            first, last = max(ours[i][0], theirs[j][0]), min(ours[i][1], theirs[j][1])
-            if first <= last:
-                common.append((first, last))
-            if ours[i][1] < theirs[j][1]:
-                i += 1
-            else:
-                j += 1
-        return CharSet._of(common)
+        return _intersection(self, other)
 
     def isdisjoint(self, other: CharSet) -> bool:
         """Whether no character is in both."""
@@ -102,6 +93,22 @@ class CharSet:
         edges = [-1, *(edge for range_ in self.ranges for edge in range_), LAST + 1]
         gaps = ((edges[i] + 1, edges[i + 1] - 1) for i in range(0, len(edges), 2))
         return CharSet._of(_without_surrogates(gap for gap in gaps if gap[0] <= gap[1]))
+
+
+@tree_cache(maxsize=1024)  # the same few again and again: those of \w have 770 ranges
+def _intersection(first: CharSet, second: CharSet) -> CharSet:
+    ours, theirs = first.ranges, second.ranges
+    common = []
+    i = j = 0
+    while i < len(ours) and j < len(theirs):
+        low, high = max(ours[i][0], theirs[j][0]), min(ours[i][1], theirs[j][1])
+        if low <= high:
+            common.append((low, high))
+        if ours[i][1] < theirs[j][1]:
+            i += 1
+        else:
+            j += 1
+    return CharSet._of(common)
 
 
 def _merged(ranges: Iterable[Range]) -> Iterator[Range]:

@@ -753,7 +753,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
     return 0;
 }
 
-/* Whether many tokens may come, as everywhere in a string: known, or expected of so many bytes. */
+/* Whether a set has many tokens, as in a string: known, or expected because many bytes may come. */
 static int is_large(const Machine *m, int32_t set)
 {
     int bytes = 0;
