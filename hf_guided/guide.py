@@ -161,7 +161,9 @@ class Guide:
             UnwritableConstraint: it needs bytes that this vocabulary cannot write.
             CompileLimitExceeded: a backend gave up.
         """
-        return self.submit(constraint, backend, budget=budget).result()
+        with reading("Guide.compile"):
+            required = self._required(constraint)
+        return self._compiler.compile(required, backend, budget=budget)
 
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:

@@ -6,7 +6,7 @@ and that a text whose length is counted while it follows a pattern has every sta
 
 from __future__ import annotations
 
-from ..regex import Alt, And, Chars, Concat, Node, Not, Repeat, tree_cache
+from ..regex import AllBut, Alt, And, Chars, Concat, Node, Not, Repeat, tree_cache
 
 
 @tree_cache(maxsize=4096)
@@ -18,6 +18,8 @@ def characters(node: Node) -> int:
         return sum(map(characters, node.branches))
     if isinstance(node, Repeat):
         return max(node.low, node.high or 1, 1) * characters(node.body)
+    if isinstance(node, AllBut):
+        return 1 + sum(map(len, node.words))
     return 1 + characters(node.body) if isinstance(node, Not) else 1
 
 

@@ -143,13 +143,13 @@ class Literal:
         data: the string.
     """
 
-    __slots__ = ("content", "data", "end_bytes", "ends", "nullable", "states")
+    __slots__ = ("content", "data", "states")
+    ends: frozenset[int] = frozenset()
+    end_bytes, nullable = 0, False
 
     def __init__(self, data: bytes):
         self.data = self.content = data
         self.states = len(data) + 1  # after the first byte comes state 2
-        self.ends: frozenset[int] = frozenset()
-        self.end_bytes, self.nullable = 0, False
 
     @property
     def first(self) -> tuple[Edge, ...]:

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from ..options import CompileLimits
-from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
+from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
 from .dominance import Repetition
@@ -79,7 +79,7 @@ class NfaBuilder:
 
     def _is_piece(self, node: Node) -> bool:
         """Names other than those of one object are in no other constraint: only their parts are pieces."""
-        return self._in_pieces and characters(node) <= _LARGE and is_plain(node)
+        return self._in_pieces and is_plain(node) and characters(node) <= _LARGE
 
     def need(self, states: int) -> None:
         """Give up at once if the automaton has at least so many states, and may not.
@@ -113,6 +113,10 @@ class NfaBuilder:
             self._meter.made[key] = from_dfa(dfa)
         self._put(self._meter.made[key], start, end)
 
+    def add_word(self, word: bytes, start: int, end: int) -> None:
+        """Add a byte string, which is not empty."""
+        self._put(Literal(word), start, end)
+
     def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
         """Add a finite set of byte strings; common beginnings and ends are stored once."""
         distinct: set[bytes] = set()
@@ -120,7 +124,7 @@ class NfaBuilder:
             distinct.add(word)
             self._meter.spend(1)
         if len(distinct) == 1 and (only := next(iter(distinct))):
-            self._put(Literal(only), start, end)
+            self.add_word(only, start, end)
         elif distinct and sum(map(len, distinct)) <= _FEW_BYTES:
             piece, work = _few_words(frozenset(distinct), self._meter.limits)
             self._meter.spend(work)  # kept or not, see ``language_dfa``
@@ -264,16 +268,16 @@ class NfaBuilder:
     def _combined(self, node: And | Not) -> ByteDfa:
         parts = node.parts if isinstance(node, And) else (node,)
         wanted = [language_dfa(part, self._meter) for part in parts if not isinstance(part, Not)]
-        excluded = [part.body for part in parts if isinstance(part, Not)]
+        excluded = [part for part in parts if isinstance(part, Not)]
         whole = wanted.pop() if wanted else utf8()
         for other in wanted:
             whole = intersection(whole, other, self._meter)
-        for language in excluded:
-            words = _words(language)
+        for part in excluded:
+            words = _left_out(part)
             if words and whole.start:
                 whole = without_words(whole, words, self._meter)
             else:
-                whole = difference(whole, language_dfa(language, self._meter), self._meter)
+                whole = difference(whole, language_dfa(part.body, self._meter), self._meter)
         return whole
 
 
@@ -346,10 +350,12 @@ def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
     return kept.fragment
 
 
-def _words(node: Node) -> list[bytes]:
-    """The texts, if the language is a list of some; else none."""
+def _left_out(node: Not) -> list[bytes]:
+    """The texts, if it leaves out a list of some; else none."""
+    if isinstance(node, AllBut):
+        return [word.encode() for word in node.words]
     words: list[bytes] = []
-    for branch in node.branches if isinstance(node, Alt) else (node,):
+    for branch in node.body.branches if isinstance(node.body, Alt) else (node.body,):
         if isinstance(branch, Chars) and len(branch.charset) <= _MANY_LETTERS:
             words += map(str.encode, branch.charset)
         elif word := _word(branch):

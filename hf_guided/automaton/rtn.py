@@ -28,6 +28,7 @@ from .nfa import NfaBuilder, language_dfa
 _FIRST = 0xF5  # bytes from here on are in no UTF-8 text
 _DIGITS = 256 - _FIRST
 _KEPT_BYTES, _LARGEST_KEPT = 8 * 2**20, 512 * 2**10  # of all shapes, and of one: a large one would push out hundreds
+_QUOTE = ord('"')
 _MOST_PIECES = 1_000  # of an NFA whose shape is kept
 _PIECE_BYTES = 200  # of the key of a kept shape, for each piece
 Name = TypeVar("Name", bound=Hashable)
@@ -102,8 +103,15 @@ class ComponentBuilder(NfaBuilder):
             end: where the paths end.
             number: gives the number of a callee.
         """
-        shape = self._kept_shape(start, end) if len(self._pieces) <= _MOST_PIECES else self._shape(start, end)
+        shape = self._kept_shape(start, end) if self._is_usual else self._shape(start, end)
         return Component(shape, tuple(map(number, self.callees)))
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether another schema may well have an equal one: none that has names of its own."""
+        if len(self._pieces) > _MOST_PIECES:
+            return False
+        return not any([isinstance(piece, Literal) and piece.data[0] == _QUOTE for _, piece, _ in self._pieces])
 
     def _kept_shape(self, start: int, end: int) -> Shape:
         """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""

@@ -123,11 +123,14 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     whole: list[int] = []  # with all callees
     for positions, starts, _ in plan.parts.values():
         for inside, content in positions.reached(starts):
+            alike = _alike(positions, inside, content)
+            if alike in later:
+                continue
             size = size_of_content(content, positions.marks)
             if size is None or size > _SMALL:
                 at_once.append(rtn.number(positions.name_of(inside)))
             else:
-                later[_alike(positions, inside, content)] = size
+                later[alike] = size
             is_compiled &= positions.is_canonical or not any(map(positions.long_string, content.scalars))
             for automaton in content.automata:
                 is_compiled &= automaton.register is None

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from .json_schema_keywords import ANNOTATIONS, HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 
+_REFERS = ("$ref", "$dynamicRef")
 _ORDERED_MAPS = frozenset({"properties", "patternProperties"})
 
 
@@ -22,14 +23,16 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
 
 
-def normal_form(schema: Any) -> Any:
-    """The schema with sorted keywords and without annotations; the argument is not written.
+def normal_form(schema_json: str) -> Any:
+    """The schema with sorted keywords and without annotations.
 
     Args:
-        schema: a JSON Schema, dict or bool.
+        schema_json: a JSON Schema, as Python's ``json`` writes it.
     """
+    schema = json.loads(schema_json)
     # A $ref may point into an annotation ("#/examples/0"): then the annotation does change which texts match.
-    pointed_at = {segment for ref in _refs(schema) for segment in unquote(ref).split("/")}
+    refs = _refs(schema) if any(f'"{keyword}"' in schema_json for keyword in _REFERS) else ()
+    pointed_at = {segment for ref in refs for segment in unquote(ref).split("/")}
     return _normal(schema, ANNOTATIONS - pointed_at)
 
 
@@ -54,12 +57,12 @@ def _normal(schema: Any, dropped: frozenset[str]) -> Any:
 
 
 def _refs(document: Any) -> Iterator[str]:
-    """Every string under a ``$ref`` or ``$dynamicRef``, at any depth."""
+    """Every string under one of these keywords, at any depth."""
     todo = [document]
     while todo:
         value = todo.pop()
         if isinstance(value, dict):
-            yield from (value[key] for key in ("$ref", "$dynamicRef") if isinstance(value.get(key), str))
+            yield from (value[key] for key in _REFERS if isinstance(value.get(key), str))
             todo.extend(value.values())
         elif isinstance(value, list):
             todo.extend(value)

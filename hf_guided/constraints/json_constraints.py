@@ -158,7 +158,7 @@ class JsonSchema(Constraint):
             *(self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero),
             self.key_order,
         )
-        return normal_form(self.schema), *self.style, *options
+        return normal_form(self.schema_json), *self.style, *options
 
     def check(self) -> None:
         """Validate the schema against its metaschema.

@@ -126,6 +126,28 @@ class Not(Node):
         self._keep(not body.nullable, body)
 
 
+class AllBut(Not):
+    """Every string of Unicode characters but some words: of those there may be hundreds, and no tree is needed.
+
+    Args:
+        words: one at least.
+    """
+
+    __slots__ = ("_body", "words")
+
+    def __init__(self, words: tuple[str, ...]):
+        self.words = words
+        self._body: Node | None = None
+        self._keep("" not in words, words)
+
+    @property
+    def body(self) -> Node:  # type: ignore[override]
+        """The words."""
+        if self._body is None:
+            self._body = alt(*map(text, self.words))
+        return self._body
+
+
 NOTHING = Nothing()
 EMPTY = Empty()
 ANYTHING = Repeat(Chars(ALL), 0, None)
@@ -258,6 +280,12 @@ def complement(node: Node) -> Node:
     if node == NOTHING:
         return ANYTHING
     return NOTHING if node == ANYTHING else Not(node)
+
+
+@tree_cache(maxsize=256)
+def all_but(words: tuple[str, ...]) -> Node:
+    """Every string of Unicode characters that is none of the words."""
+    return AllBut(words) if words else ANYTHING
 
 
 @tree_cache(maxsize=4096)

@@ -6,12 +6,14 @@ their spellings: And stays And, and Not becomes "a well-formed spelling, but not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import lru_cache, partial
 
 from .ast import (
     ANYTHING,
     EMPTY,
+    AllBut,
     Alt,
     And,
     Chars,
@@ -19,6 +21,7 @@ from .ast import (
     Node,
     Not,
     Repeat,
+    all_but,
     alt,
     both,
     chars,
@@ -30,6 +33,7 @@ from .ast import (
 from .caches import tree_cache
 from .charset import ALL, LAST, CharSet, Range
 
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
 _RAW = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
 _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 # Digits of \uXXXX, and of a surrogate pair: 20 bits above 0x10000, written as D [89AB] x x \u D [C-F] x x. For each:
@@ -55,7 +59,14 @@ def json_spellings(node: Node) -> Node:
 @tree_cache(maxsize=4096)
 def json_spelling(node: Node) -> Node:
     """The texts that ``json.dumps(..., ensure_ascii=False)`` writes between quotes: one for each string."""
+    if isinstance(node, AllBut):
+        return both(_string(), all_but(tuple([_as_json(word)[1:-1] for word in node.words])))
     return _mapped(node, _written, json_spelling)
+
+
+@lru_cache(maxsize=1)
+def _string() -> Node:
+    return repeat(_written(ALL))
 
 
 @tree_cache(maxsize=4096)

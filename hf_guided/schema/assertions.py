@@ -48,6 +48,7 @@ _ARRAYS = frozenset("items prefixItems additionalItems minItems maxItems contain
 _OBJECTS = frozenset(
     "properties patternProperties additionalProperties propertyNames required minProperties maxProperties".split()
 )
+_OF_ONE_TYPE = _NUMBERS | _STRINGS | _ARRAYS | _OBJECTS  # most schemas have none of these
 _OF_FORMATS = {id(schema) for schema in FORMATS.values()}
 
 
@@ -65,24 +66,36 @@ def _of_types(types: tuple[str, ...] | None) -> Shape:
     return {kind: whole for kind, whole in UNIVERSE.items() if kind in named}
 
 
+def _is_integral(types: tuple[str, ...] | None) -> bool:
+    return types is not None and "number" not in types and "integer" in types
+
+
+@lru_cache(maxsize=256)
+def _of_exact_types(types: tuple[str, ...] | None, point_zero: bool) -> Shape:
+    """As ``_of_types``, but of "integer" the whole numbers alone."""
+    if not _is_integral(types):
+        return _of_types(types)
+    return {**_of_types(types), "number": (NumberClause(True, point_zero=point_zero),)}
+
+
 def holding(n: SchemaContext, sub: Subschema) -> Shape:
     """The values that satisfy the keywords of all types."""
     schema = sub.schema
     assert isinstance(schema, dict)
     types = readers.types(sub)
-    integral = True if types is not None and "number" not in types and "integer" in types else None
+    whole = _of_exact_types(types, n.point_zero and sub.dialect > 4)
+    if _OF_ONE_TYPE.isdisjoint(schema):
+        return whole
     clauses: dict[Kind, Clause | None] = {}
-    if integral or not _NUMBERS.isdisjoint(schema):
-        clauses["number"] = _numbers(n, sub, integral)
+    if not _NUMBERS.isdisjoint(schema):
+        clauses["number"] = _numbers(n, sub, _is_integral(types) or None)
     if not _STRINGS.isdisjoint(schema):
         clauses["string"] = _strings(n, sub)
     if not _ARRAYS.isdisjoint(schema):
         clauses["array"] = _arrays(n, sub)
     if not _OBJECTS.isdisjoint(schema):
         clauses["object"] = _objects(n, sub)
-    if not clauses:
-        return _of_types(types)
-    shape = dict(_of_types(types))
+    shape = dict(whole)
     # Keywords of types that are not allowed are read too: they may be malformed.
     for kind, clause in clauses.items():
         if kind in shape and (clause is None or n.is_plainly_empty(clause)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from ..regex import ANYTHING, Alt, Chars, Concat, Empty, Node, Not
+from ..regex import ANYTHING, AllBut, Alt, Chars, Concat, Empty, Node, Not
 from .content_automata import ContentAutomaton
 from .grammar import Content
 from .shapes import UNIVERSE, BooleanClause, Clause, NullClause, NumberClause, StringClause
@@ -102,6 +102,8 @@ def _characters(name: str | Node | None) -> int | None:
 
 def _left_out(name: Node) -> int | None:
     """The length of some words together, where a language is all strings but those; None if it is another kind."""
+    if isinstance(name, AllBut):
+        return sum(map(len, name.words))
     if not isinstance(name, Not):
         return 0 if name == ANYTHING else None
     length = 0

@@ -14,8 +14,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple, Protocol
 
-from ..regex import Node, alt, both, complement, matches, tree_cache
-from ..regex import text as exactly
+from ..regex import Node, all_but, both, complement, matches
 from .normalize import Normalizer
 from .registers import DifferentNames, Register
 from .shapes import (
@@ -208,7 +207,7 @@ def other_members(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[En
             return ()
         if NEVER in additional:
             return ()
-    allowed = _names_but(tuple(dict.fromkeys([*clause.declared, *sorted(clause.forbidden)])))
+    allowed = all_but(tuple(dict.fromkeys([*clause.declared, *sorted(clause.forbidden)])))
     if clause.names:
         allowed = both(allowed, n.written_names(clause.names))
     classes = _classes(n, clause.origin, allowed, patterns)
@@ -247,12 +246,6 @@ def _classes(
         if len(classes) > MAX_NAME_CLASSES:
             return None
     return classes
-
-
-@tree_cache(maxsize=256)
-def _names_but(names: tuple[str, ...]) -> Node:
-    """All names but these; an object that needs one of its members asks for each of them."""
-    return complement(alt(*map(exactly, names)))
 
 
 def _value(members: Members, matched: frozenset[Names]) -> Position:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urljoin
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
@@ -35,6 +35,9 @@ LATEST = 2020
 OLDEST = 4
 
 
+Place: TypeAlias = "str | tuple[Subschema, tuple[str | int, ...]]"
+
+
 class UnknownReference(Exception):
     """A reference whose document was not given, or whose target depends on the instance."""
 
@@ -44,20 +47,33 @@ class Subschema:
 
     Args:
         schema: the value in the document; read only.
-        pointer: JSON pointer from the root of the document the user gave; with its URI in front in any other.
+        place: JSON pointer from the root of the document the user gave; with its URI in front in any other. Or the
+            schema around it, and the steps from there.
         base: URI that references are relative to.
         dialect: the draft, as its number or year: 4, 6, 7, 2019, 2020.
         order: the number of the schema, in the order of reading.
     """
 
-    __slots__ = ("base", "dialect", "order", "pointer", "schema")
+    __slots__ = ("_place", "base", "dialect", "order", "schema")
 
-    def __init__(self, schema: Schema, pointer: str, base: str, dialect: int, order: int = 0):
+    def __init__(self, schema: Schema, place: Place, base: str, dialect: int, order: int = 0):
         self.schema = schema
         self.order = order
-        self.pointer = pointer
+        self._place = place
         self.base = base
         self.dialect = dialect
+
+    @property
+    def pointer(self) -> str:
+        """The JSON pointer; made when it is asked for, because that of most schemas is not."""
+        around: list[str] = []
+        place = self._place
+        while not isinstance(place, str):
+            parent, steps = place
+            around += (escape(str(step)) for step in reversed(steps))
+            place = parent._place
+        self._place = "/".join((place, *reversed(around)))
+        return self._place
 
     def __repr__(self) -> str:
         return f"Subschema({self.pointer or '/'})"
@@ -103,8 +119,8 @@ class Documents:
         made = self._made.get(id(schema))
         if made is not None:
             return made
-        pointer = "/".join((parent.pointer, *map(escape, map(str, steps))))
         if not isinstance(schema, (dict, bool)):
+            pointer = "/".join((parent.pointer, *map(escape, map(str, steps))))
             raise InvalidConstraint(
                 f"not a valid JSON Schema, at {pointer}: expected a schema, got {shown(schema)}", pointers=[pointer]
             )
@@ -112,7 +128,7 @@ class Documents:
         if isinstance(schema, dict) and not self._plain:
             dialect = dialect_of(schema, dialect)
             base = urljoin(base, _identifier(schema, dialect))
-        return self._make(schema, pointer, base, dialect)
+        return self._make(schema, (parent, steps), base, dialect)
 
     def invent(self, parent: Subschema, schema: dict[str, Any]) -> Subschema:
         """A schema equivalent to a keyword of ``parent``; read as one of 2020-12."""
@@ -176,10 +192,11 @@ class Documents:
             return self.root
         raise UnknownReference("'#' may mean several schemas, depending on what led there")
 
-    def _make(self, schema: Schema, pointer: str, base: str, dialect: int) -> Subschema:
+    def _make(self, schema: Schema, place: Place, base: str, dialect: int) -> Subschema:
         self._count += 1
-        check_dialect(dialect, pointer)
-        made = Subschema(schema, pointer, base, dialect, self._count)
+        made = Subschema(schema, place, base, dialect, self._count)
+        if dialect < OLDEST:
+            check_dialect(dialect, made.pointer)
         if isinstance(schema, dict):
             self._made[id(schema)] = made
         return made

@@ -110,6 +110,8 @@ def types(sub: Subschema) -> tuple[str, ...] | None:
     value = _value(sub, "type")
     if value is None:
         return None
+    if type(value) is str and value in _TYPES:
+        return (value,)
     listed = value if isinstance(value, list) else [value]
     if not listed or not all([isinstance(name, str) and name in _TYPES for name in listed]):
         malformed(sub, "type", f"one of {', '.join(sorted(_TYPES))}, or a list of those")

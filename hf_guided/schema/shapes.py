@@ -91,6 +91,14 @@ class NumberClause:
         """The values, for lists of many thousands."""
         return frozenset(self.values or ())
 
+    @cached_property
+    def _hash(self) -> int:
+        bounds = self.low, self.low_open, self.high, self.high_open
+        return hash((self.integral, self.point_zero, bounds, self.factors, self.values, self.excluded, self.floats))
+
+    def __hash__(self) -> int:  # asked for many times
+        return self._hash
+
 
 @dataclass(frozen=True)
 class StringClause:
@@ -121,6 +129,13 @@ class StringClause:
     def _listed(self) -> frozenset[str]:
         """The values, for lists of many thousands."""
         return frozenset(self.values or ())
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.low, self.high, self.language, self.values, self.usual))
+
+    def __hash__(self) -> int:  # asked for many times
+        return self._hash
 
 
 class Items(NamedTuple):

@@ -253,6 +253,11 @@ class _Writer(CallingWriter):
 
     _positions: RegisteredPositions
 
+    @cached_property
+    def _calls_space(self) -> bool:
+        """Whether white space has many states: it is a component then, the same for all."""
+        return self._style.is_flexible
+
     def fill(self, slot: ValueSlot, start: int) -> None:
         super().fill(slot, start)
         for clause in self._schema.contents[slot.position].scalars:
@@ -266,8 +271,7 @@ class _Writer(CallingWriter):
         return self._positions.names_text(language)
 
     def lay(self, node: Node, start: int, end: int) -> None:
-        # White space has many states: it is a component too, the same for all.
-        if self._style.is_flexible and node is not EMPTY:
+        if self._calls_space and node is not EMPTY:
             self._caller.call(node, start, end)
         else:
             super().lay(node, start, end)

@@ -65,6 +65,10 @@ class Builder(Protocol):
         """Add the texts of a formal language after a state; return the state after them."""
         ...
 
+    def add_word(self, word: bytes, start: int, end: int) -> None:
+        """Add a text, which is not empty, between two states."""
+        ...
+
     def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
         """Add any of the texts between two states."""
         ...
@@ -289,7 +293,7 @@ class NfaWriter:
         """Write the name of a member, or any of a language; returns the state after it."""
         end = self._builder.state()
         if isinstance(name, str):
-            self._builder.add_words((constant_text(name, self._marks).encode(),), start, end)
+            self._builder.add_word(constant_text(name, self._marks).encode(), start, end)
         else:
             self._builder.add(self.names(name), start, end)
         return end
@@ -423,6 +427,9 @@ class Entries:
 
     def _run(self, edge: Edge, before: int) -> None:
         """``low`` to ``high`` entries in a row."""
+        if edge.high == 1:  # most are one
+            self._entries(edge, before, self._after_entry(edge.target))
+            return
         builder, low = self._builder, max(edge.low, 1)
         builder.need(edge.high or low)  # one for each count
         for count in range(1, low if edge.high is None else edge.high):
@@ -443,8 +450,9 @@ class Entries:
 
     def _entries(self, edge: Edge, before: int, after: int) -> None:
         """One entry, and the white space after it."""
+        end = self._spaced(after)
         for entry in edge.entries:
-            self.entry(entry, before, self._spaced(after))
+            self.entry(entry, before, end)
 
     def entry(self, entry: Entry, start: int, end: int) -> None:
         """One item, or one member, between two states."""

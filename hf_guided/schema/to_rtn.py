@@ -75,6 +75,7 @@ class Positions:
 
     def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
         self._style, self.name, self.marks = style, schema, marks
+        self._languages: dict[tuple[Clause, ...], Node] = {}
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **self._contents(n, closed)}, None, None)
         self.position, self.level = n.root, None if style.indent is None else 0
         self.root = self.callee(self.position, self.level)
@@ -90,13 +91,17 @@ class Positions:
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
             return Inside(position, level, self.name)
-        languages: list[Node] = []
-        for clause in content.scalars:
-            language = self.language(clause)
-            if language is None:
-                return Inside(position, level, self.name)
-            languages.append(language)
-        return alt(*languages)
+        return self._scalars(tuple(content.scalars)) or Inside(position, level, self.name)
+
+    def _scalars(self, clauses: tuple[Clause, ...]) -> Node | None:
+        """The texts of all values of some clauses; None where one of them is not a language."""
+        known = self._languages.get(clauses)
+        if known is None:
+            languages = list(map(self.language, clauses))
+            if None in languages:
+                return None
+            known = self._languages[clauses] = alt(*filter(None, languages))
+        return known
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""

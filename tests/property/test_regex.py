@@ -185,6 +185,21 @@ def test_canonical_spelling_equals_json_dumps(value, data):
         assert regex.matches(regex.json_spelling(regex.ANYTHING), other) == is_canonical
 
 
+@given(st.lists(_texts, min_size=1, max_size=4, unique=True), st.data())
+def test_all_but_some_words(words, data):
+    language = regex.all_but(tuple(words))
+    value = data.draw(st.sampled_from(words) | _texts)
+    written = json.dumps(value, ensure_ascii=False)[1:-1]
+    assert language.nullable == ("" not in words)
+    for excluding in (language, regex.complement(language.body)):
+        assert regex.matches(excluding, value) == (value not in words)
+        assert regex.matches(regex.json_spelling(excluding), written) == (value not in words)
+        assert regex.matches(regex.json_spellings(excluding), written) == (value not in words)
+    if written != value:
+        assert not regex.matches(regex.json_spelling(language), value) or json.loads(f'"{value}"') not in words
+    assert regex.matches(regex.complement(language), value) == (value in words)
+
+
 @given(st.data(), plain_patterns)
 def test_canonical_spelling_of_a_language_is_that_of_its_texts(data, pattern):
     language = regex.parse_fullmatch(pattern)

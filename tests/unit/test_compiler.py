@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,77 @@ def test_fifty_threads_compile_one_schema_once() -> None:
     assert (stats.misses, stats.joined, stats.hits) == (1, 49, 0)
     assert compiler.compile(JsonSchema({"type": "object"})) is results[0]
     assert compiler.stats().hits == 1
+
+
+def _thread_of_compile(compiler: Compiler, seen: list[str]) -> str:
+    compiler.compile(Choice([f"a{len(seen)}"]))
+    return seen[-1]
+
+
+def test_a_caller_that_waits_compiles_itself_where_its_stack_is_shallow() -> None:
+    seen: list[str] = []
+    compiler = new_compiler(Fake(then=lambda constraint: seen.append(threading.current_thread().name)))
+    found: list[str] = []
+
+    def call(depth: int) -> None:
+        if depth:
+            call(depth - 1)
+        else:
+            found.append(_thread_of_compile(compiler, seen))
+
+    for depth in (0, 60):
+        thread = threading.Thread(target=call, args=(depth,), name="caller")
+        thread.start()
+        thread.join()
+    assert found == ["caller", "hf_guided-compile-1"]
+
+
+def test_an_interrupted_caller_leaves_the_compile_to_those_who_joined_it() -> None:
+    joined: list[Future[CompiledConstraint]] = []
+    constraint = Choice(["a"])
+
+    def then(constraint: Constraint) -> None:
+        if not joined:
+            joined.append(compiler.submit(constraint))
+            raise KeyboardInterrupt
+
+    compiler = new_compiler(Fake(then=then))
+    outcome: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            compiler.compile(constraint)
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert [type(error) for error in outcome] == [KeyboardInterrupt]
+    assert joined[0].result(TIMEOUT_S).constraint == constraint
+    assert compiler.stats().failures == 0
+
+
+def test_an_interrupted_compile_that_nobody_joined_is_forgotten() -> None:
+    interrupted: list[None] = []
+
+    def then(constraint: Constraint) -> None:
+        if not interrupted:
+            interrupted.append(None)
+            raise KeyboardInterrupt
+
+    compiler = new_compiler(Fake(then=then), workers=1)
+
+    def call() -> None:
+        with suppress(KeyboardInterrupt):
+            compiler.compile(Choice(["a"]))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    compiler.submit(Choice(["b"])).result(TIMEOUT_S)  # the pool has looked at the first one before it
+    assert not compiler.knows(Choice(["a"]))
+    assert compiler.compile(Choice(["a"])).constraint == Choice(["a"])
 
 
 def test_different_constraints_compile_in_parallel() -> None:
@@ -385,7 +457,7 @@ def test_threads_start_on_demand_and_end_with_the_compiler() -> None:
     compiler = new_compiler(Fake(), workers=2)
     assert set(threading.enumerate()) == before
     for text in "abc":
-        compiler.compile(Choice([text]))
+        compiler.submit(Choice([text])).result()
     started = set(threading.enumerate()) - before
     assert 1 <= len(started) <= 2
     compiler_ref = weakref.ref(compiler)
