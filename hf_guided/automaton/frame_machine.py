@@ -159,8 +159,7 @@ class FrameMachine:
         trie = tables.tokens
         self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
         self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # of masks
-        arrays = trie.trie.child, trie.trie.byte, trie.token_start, trie.token_ids, trie.json_characters
-        self._trie = _Trie(*(array.ctypes.data for array in arrays), len(trie.trie.levels))
+        self._trie = _Trie(*trie.described)
         self.lock = threading.RLock()
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes

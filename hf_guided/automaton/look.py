@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,18 +13,33 @@ from .limits import WorkMeter
 LOOK = ctypes.CFUNCTYPE(ctypes.c_int32)  # ``Look`` of public.h
 
 
+class _OfThread(threading.local):
+    """What the loops of a thread look at, and what they saw: loops do not call each other through Python."""
+
+    meter: WorkMeter
+    error: BaseException | None = None
+
+
+_now = _OfThread()
+
+
+@LOOK
+def _look() -> int:
+    try:
+        _now.meter.look()
+    except BaseException as error:  # an exception cannot pass through C; also KeyboardInterrupt
+        _now.error = error
+    return _now.error is not None
+
+
 @contextmanager
 def looking(meter: WorkMeter) -> Iterator[Any]:
     """A function for compiled loops to call; what it raises is raised here, when they have stopped."""
-    errors: list[BaseException] = []
-
-    def look() -> int:
-        try:
-            meter.look()
-        except BaseException as error:  # an exception cannot pass through C; also KeyboardInterrupt
-            errors.append(error)
-        return len(errors)
-
-    yield LOOK(look)
-    if errors:
-        raise errors.pop()
+    _now.meter = meter
+    try:
+        yield _look
+        if _now.error is not None:
+            raise _now.error
+    finally:
+        del _now.meter
+        _now.error = None

@@ -96,10 +96,18 @@ class Network:
         self._rules = ReachedRules(components, rule)
         self.rules, self.reach, self.rule = self._rules.known, self._rules.reach, self._rules.of
         self._moves = _MovesByNumber(components)
-        self.graph = NetworkGraph(components, self._rules.starts_open)
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
-        self.search = NetworkSearch(self)
+
+    @cached_property
+    def graph(self) -> NetworkGraph:
+        """What comes after each state of a component, and how far the ends are."""
+        return NetworkGraph(self.components, self._rules.starts_open)
+
+    @cached_property
+    def search(self) -> NetworkSearch:
+        """What may still come."""
+        return NetworkSearch(self)
 
     @cached_property
     def start(self) -> Frames:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from ..options import CompileLimits
@@ -28,7 +28,7 @@ from .subsets import determinize
 from .without_words import without_words
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
-_FEW_BYTES = 64  # of words whose piece is kept
+_FEW_WORDS = 64  # that are a piece each
 _SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger
 _LARGE = 6_000  # where pieces are wanted
 _MANY_LETTERS = 256  # characters of a set that are words of one letter
@@ -123,12 +123,9 @@ class NfaBuilder:
         for word in words:
             distinct.add(word)
             self._meter.spend(1)
-        if len(distinct) == 1 and (only := next(iter(distinct))):
-            self.add_word(only, start, end)
-        elif distinct and sum(map(len, distinct)) <= _FEW_BYTES:
-            piece, work = _few_words(frozenset(distinct), self._meter.limits)
-            self._meter.spend(work)  # kept or not, see ``language_dfa``
-            self._put(piece, start, end)
+        if len(distinct) <= _FEW_WORDS and b"" not in distinct:
+            for word in sorted(distinct):
+                self.add_word(word, start, end)
         elif distinct:
             self._put(from_dfa(dawg_dfa(distinct, self._meter)), start, end)
 
@@ -323,13 +320,6 @@ def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
         _kept_dfas.put((node, meter.limits), kept)
     meter.spend(kept.work)
     return kept.dfa
-
-
-@lru_cache(maxsize=256)
-def _few_words(words: frozenset[bytes], limits: CompileLimits) -> tuple[Fragment | None, int]:
-    """The piece of a few words, as of true, false and null; and the steps that it takes to make it."""
-    meter = WorkMeter(limits)
-    return from_dfa(dawg_dfa(words, meter)), meter.work
 
 
 _kept = PieceCache()

@@ -71,6 +71,12 @@ class TokenTrie:
         """Of ``token_start`` and ``token_ids``."""
         return self.token_start.ctypes.data, self.token_ids.ctypes.data
 
+    @cached_property
+    def described(self) -> tuple[int, ...]:
+        """``Trie`` of frames.c."""
+        arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids, self.json_characters
+        return *(array.ctypes.data for array in arrays), len(self.trie.levels)
+
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
         """(nodes,) the sums of what each byte counts, from the root to each node.
 

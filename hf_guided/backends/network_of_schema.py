@@ -122,6 +122,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     in_doubt: list[int] = []
     whole: list[int] = []  # with all callees
     for positions, starts, _ in plan.parts.values():
+        has_one_spelling = positions.is_canonical
         for inside, content in positions.reached(starts):
             alike = _alike(positions, inside, content)
             if alike in later:
@@ -131,7 +132,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
                 at_once.append(rtn.number(positions.name_of(inside)))
             else:
                 later[alike] = size
-            is_compiled &= positions.is_canonical or not any(map(positions.long_string, content.scalars))
+            is_compiled &= has_one_spelling or not any(map(positions.long_string, content.scalars))
             for automaton in content.automata:
                 is_compiled &= automaton.register is None
                 if isinstance(automaton.register, DifferentItems):
@@ -209,7 +210,7 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
 
 def _alike(positions: RegisteredPositions, inside: Inside, content: Content) -> Hashable:
     """Equal for positions that have the same component: those of equal values without children."""
-    if content.automata or content.any_array or content.any_object:
+    if content.arrays or content.objects or content.any_array or content.any_object:
         return inside
     return positions.marks, *content.scalars
 

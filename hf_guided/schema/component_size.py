@@ -12,7 +12,7 @@ from decimal import Decimal
 from ..regex import ANYTHING, AllBut, Alt, Chars, Concat, Empty, Node, Not
 from .content_automata import ContentAutomaton
 from .grammar import Content
-from .shapes import UNIVERSE, BooleanClause, Clause, NullClause, NumberClause, StringClause
+from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause
 from .to_network import long_string
 
 _SCALAR = 64  # of any number, or one character of a string in all its spellings
@@ -20,7 +20,7 @@ _BRACKETS = 64  # of brackets and white space
 _MOST_SIDES = 4  # alternatives for an array or an object
 _ENTRY = 16  # of any entry
 _SPELLING = 6  # bytes of a character at most, in the one spelling that a listed string has
-_PLAIN: tuple[Clause, ...] = (UNIVERSE["number"][0], NumberClause(integral=True))
+_PLAIN = frozenset(NumberClause(integral, point_zero=point) for integral in (None, True) for point in (False, True))
 
 
 def size_of_content(content: Content, marks: tuple[str, ...]) -> int | None:

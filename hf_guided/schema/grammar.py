@@ -94,7 +94,7 @@ def contents(
                 f"the JSON Schema has more than {MAX_POSITIONS} positions for values; make it smaller"
             )
         contents_of[position] = content = _content(n, position, closed, spelling, writer)
-        for automaton in content.automata:
+        for automaton in content.automata if content.arrays or content.objects else ():
             todo += [entry.value for entry in reversed(automaton.entries())]
     return completable_contents(contents_of, n.root)
 
@@ -116,7 +116,7 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
             "names that rule each other out"
         )
     for position, content in contents_of.items():
-        if position in alive and content.automata:
+        if (content.arrays or content.objects) and position in alive:
             content.arrays = all_pruned(content.arrays, alive)
             content.objects = all_pruned(content.objects, alive)
     return {position: content for position, content in contents_of.items() if position in alive}
@@ -165,7 +165,7 @@ def _alive(contents_of: dict[Position, Content]) -> set[Position]:
             content = contents_of[position]
             if content.scalars or content.any_array or content.any_object:
                 alive.add(position)
-            elif any(completable(automaton, alive) for automaton in content.automata):
+            elif any([completable(automaton, alive) for automaton in content.automata]):
                 alive.add(position)
             else:
                 left.append(position)
@@ -194,8 +194,10 @@ def _useful(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> set[in
         left = []
         for state in waiting:
             if not useful.isdisjoint(automaton.skips[state]) or any(
-                edge.target in useful and any([entry.value in alive for entry in edge.entries])
-                for edge in automaton.edges[state]
+                [
+                    edge.target in useful and any([entry.value in alive for entry in edge.entries])
+                    for edge in automaton.edges[state]
+                ]
             ):
                 useful.add(state)
             else:

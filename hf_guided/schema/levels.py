@@ -54,4 +54,6 @@ def has_known_levels(root: Position, contents_of: dict[Position, Content]) -> bo
 
 
 def _children(content: Content, contents: Mapping[Position, Content]) -> list[Position]:
+    if not content.arrays and not content.objects:
+        return []
     return [value for value in content.children() if value in contents and value != ANY]

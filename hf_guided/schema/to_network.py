@@ -140,6 +140,8 @@ class RegisteredPositions(Positions):
             inside = todo.pop()
             content = self.content(inside.position) if inside.only is None else self.container(inside)
             yield inside, content
+            if not content.arrays and not content.objects:
+                continue
             level = None if inside.level is None else inside.level + 1
             for position in content.children():
                 child = self._inside(position, level)
