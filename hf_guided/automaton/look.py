@@ -23,7 +23,6 @@ class _OfThread(threading.local):
 _now = _OfThread()
 
 
-@LOOK
 def _look() -> int:
     try:
         _now.meter.look()
@@ -32,12 +31,15 @@ def _look() -> int:
     return _now.error is not None
 
 
+_CALLED = LOOK(_look)
+
+
 @contextmanager
 def looking(meter: WorkMeter) -> Iterator[Any]:
     """A function for compiled loops to call; what it raises is raised here, when they have stopped."""
     _now.meter = meter
     try:
-        yield _look
+        yield _CALLED
         if _now.error is not None:
             raise _now.error
     finally:

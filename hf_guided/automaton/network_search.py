@@ -30,9 +30,13 @@ _MAX_VALUES = 100_000  # frames looked at for all values of a component
 class Reader(Protocol):
     """What reads: see ``Network``."""
 
-    graph: NetworkGraph
     rules: dict[int, Rule]
     ordered: bool
+
+    @property
+    def graph(self) -> NetworkGraph:
+        """See ``Network.graph``."""
+        ...
 
     def start_of(self, component: int) -> int:
         """Its first state."""

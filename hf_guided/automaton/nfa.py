@@ -11,7 +11,6 @@ from decimal import Decimal
 from functools import partial
 from typing import NamedTuple
 
-from ..options import CompileLimits
 from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
@@ -198,7 +197,7 @@ class NfaBuilder:
         spelled: list[Node] = []  # characters side by side are one piece
         rows: list[Node] = []
         for part in (*parts, None):
-            if part is not None and _word(part) is not None:
+            if part is not None and _is_letter(part):
                 spelled.append(part)
                 continue
             if spelled:
@@ -233,15 +232,18 @@ class NfaBuilder:
             body = body.body
         if body.nullable:
             low = 0  # those that must be there may be empty
-        if max(low, high or 0) < _MANY or characters(body) > _SMALL:
-            add = partial(self.add, body)
-        else:  # repeated so often that building it once pays off in any case
+        size = characters(body)
+        if isinstance(body, Chars) or (max(low, high or 0) >= _MANY and size <= _SMALL):
+            # Repeated so often that building it once pays off in any case.
             add = partial(self._put, self._piece(body), passed=body.nullable)
+        else:
+            add = partial(self.add, body)
         copies: list[tuple[int, int]] = []  # the first state and the first piece of each
         for i in range(low if high is None else high):
             if i >= low:  # All the exits share what comes after; an exit before the end would not.
                 self.epsilon(start, end)
-            self._meter.look()  # a long text takes few steps, but is read for each copy
+            if size > _SMALL:  # a long text takes few steps, but is read for each copy
+                self._meter.look()
             copies.append((self._states, len(self._pieces)))
             start, before = self.state(), start
             add(before, start)
@@ -353,6 +355,10 @@ def _left_out(node: Not) -> list[bytes]:
         else:
             return []
     return words
+
+
+def _is_letter(node: Node) -> bool:
+    return type(node) is Chars and len(node.charset) == 1
 
 
 def _word(node: Node) -> bytes | None:

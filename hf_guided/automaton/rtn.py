@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..options import CompileLimits
 from ..regex import Node
 from ..schema.registers import Mark
+from ..schema.scalars import Values
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
 from .fragments import Fragment, Literal
@@ -32,6 +33,7 @@ _QUOTE = ord('"')
 _MOST_PIECES = 1_000  # of an NFA whose shape is kept
 _PIECE_BYTES = 200  # of the key of a kept shape, for each piece
 Name = TypeVar("Name", bound=Hashable)
+Language: TypeAlias = Node | Values  # a component may also be called by its texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,12 +217,12 @@ class Rtn(Generic[Name]):
 
     def __init__(
         self,
-        root: Name | Node,
+        root: Name | Language,
         build: Callable[[Name, ComponentBuilder], tuple[int, int]],
         limits: CompileLimits | None = None,
     ):
         self._build, self._limits = build, limits
-        self._numbers: dict[Name | Node, int] = {root: 0}
+        self._numbers: dict[Name | Language, int] = {root: 0}
         self._names = [root]
         self._components: dict[int, Component] = {}
         self._lock = threading.RLock()
@@ -239,15 +241,15 @@ class Rtn(Generic[Name]):
         component = self._components.get(number)
         return self.built(number, WorkMeter(self._limits)) if component is None else component
 
-    def name(self, number: int) -> Name | Node:
+    def name(self, number: int) -> Name | Language:
         """What it was called."""
         return self._names[number]
 
-    def known_number(self, name: Name | Node) -> int | None:
+    def known_number(self, name: Name | Language) -> int | None:
         """Of the component of a name; None if nothing that is built calls it."""
         return self._numbers.get(name)
 
-    def number(self, name: Name | Node) -> int:
+    def number(self, name: Name | Language) -> int:
         """Of the component of a name: a new one, if nothing has called it."""
         with self._lock:
             number = self._numbers.get(name)
@@ -264,9 +266,10 @@ class Rtn(Generic[Name]):
                 component = self._components[number] = self._new(self._names[number], meter)
             return component
 
-    def _new(self, name: Name | Node, meter: WorkMeter) -> Component:
-        if isinstance(name, Node):
-            return Component.without_calls(language_dfa(name, meter))
+    def _new(self, name: Name | Language, meter: WorkMeter) -> Component:
+        if isinstance(name, (Node, Values)):
+            language = name.language if isinstance(name, Values) else name
+            return Component.without_calls(language_dfa(language, meter))
         builder = ComponentBuilder(meter)
         start, end = self._build(name, builder)
         return builder.component(start, end, self._callee)
@@ -276,8 +279,8 @@ class Rtn(Generic[Name]):
 
 
 def build_rtn(
-    root: Name | Node, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
-) -> dict[Name | Node, Component]:
+    root: Name | Language, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
+) -> dict[Name | Language, Component]:
     """All components of an RTN, by name, in the order of their numbers; the root's is 0.
 
     Args:
@@ -286,7 +289,7 @@ def build_rtn(
         meter: limits for all components in total.
     """
     rtn, states = Rtn(root, build), 0
-    components: dict[Name | Node, Component] = {}
+    components: dict[Name | Language, Component] = {}
     while len(components) < len(rtn):
         number = len(components)
         components[rtn.name(number)] = component = rtn.built(number, meter)

@@ -70,9 +70,10 @@ def _format(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     if name not in n.formats:
         n.formats[name] = n.documents.invent(sub, FORMATS[name])
     shape = n.term(Term(n.formats[name], holds))
-    if name not in USUAL or not holds:
+    if not holds:
         return shape
-    usual = parse_search(FORMATS[name]["pattern"]), parse_search(USUAL[name])
+    pattern = FORMATS[name]["pattern"]
+    usual = parse_search(pattern), parse_search(USUAL.get(name, pattern))
     return intersection(shape, UNIVERSE | {"string": (StringClause(usual=(usual,)),)})
 
 

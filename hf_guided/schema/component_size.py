@@ -18,6 +18,8 @@ from .to_network import long_string
 _SCALAR = 64  # of any number, or one character of a string in all its spellings
 _BRACKETS = 64  # of brackets and white space
 _MOST_SIDES = 4  # alternatives for an array or an object
+_FORMAT = 10_000  # of the largest format
+_BOUNDED, _FEW_DIGITS = 10_000, 30  # of numbers between bounds that have no more digits, nor zeros after them
 _ENTRY = 16  # of any entry
 _SPELLING = 6  # bytes of a character at most, in the one spelling that a listed string has
 _PLAIN = frozenset(NumberClause(integral, point_zero=point) for integral in (None, True) for point in (False, True))
@@ -59,14 +61,27 @@ def _size_of_scalar(clause: Clause, marks: tuple[str, ...]) -> int | None:
     if isinstance(clause, StringClause):
         if clause.values is not None:
             return _SPELLING * sum(len(value) + 2 for value in clause.values)
+        if clause.is_format:
+            return _FORMAT * _times(marks)
         if clause.language != ANYTHING:
             return None
         return _SCALAR * _times(marks) * (1 + (0 if long_string(clause, marks) else clause.high or clause.low))
     if isinstance(clause, NumberClause):
         if clause.values is not None:
             return sum(map(_size_of_number, clause.values))
-        return _SCALAR if clause in _PLAIN else None
+        if clause in _PLAIN:
+            return _SCALAR
+        bounds = clause.low, clause.high
+        is_plain = not clause.factors and not clause.excluded and clause.integral is not False
+        return _BOUNDED if is_plain and all(map(_has_few_digits, bounds)) else None
     return 0 if isinstance(clause, (NullClause, BooleanClause)) else None
+
+
+def _has_few_digits(bound: Decimal | None) -> bool:
+    if bound is None:
+        return True
+    _, digits, exponent = bound.as_tuple()
+    return len(digits) <= _FEW_DIGITS and abs(int(exponent)) <= _FEW_DIGITS
 
 
 def _size_of_number(number: Decimal) -> int:

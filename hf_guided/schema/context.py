@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ..errors import Loss
+from ..errors import CompileLimitExceeded, Loss
 from ..regex import Node
 from .documents import Documents, Subschema
 from .shapes import Clause, Position, Shape, Term
@@ -73,3 +75,12 @@ class SchemaContext(Protocol):
 
     def bounded(self, shape: Shape, sub: Subschema, keyword: str) -> Shape:
         """The shape; any value where it has too many alternatives, which is a loss."""
+
+
+@contextmanager
+def too_deep_is_a_limit() -> Iterator[None]:
+    """Turn Python's RecursionError into CompileLimitExceeded."""
+    try:
+        yield
+    except RecursionError:
+        raise CompileLimitExceeded("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None

@@ -6,14 +6,13 @@ found by working upwards from what surely has values; alternatives that need one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
 from .content_automata import PLAIN, ContentAutomaton, ContentWriter, Edge
+from .context import too_deep_is_a_limit
 from .normalize import Normalizer
 from .registers import DifferentNames
 from .scalars import has_text
@@ -56,15 +55,6 @@ class Content:
     def children(self) -> list[Position]:
         """The positions of items and of members' values."""
         return [entry.value for automaton in self.arrays + self.objects for entry in automaton.entries()]
-
-
-@contextmanager
-def too_deep_is_a_limit() -> Iterator[None]:
-    """Turn Python's RecursionError into CompileLimitExceeded."""
-    try:
-        yield
-    except RecursionError:
-        raise CompileLimitExceeded("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
 
 
 @too_deep_is_a_limit()

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..constraints.json_style import Spelling
 from ..regex import (
@@ -29,7 +29,8 @@ from ..regex import (
     tree_cache,
 )
 from .canonical_numbers import canonical_but_for_untold, canonical_listed, canonical_numbers
-from .ranges import but_for_untold, listed_numbers, number_language, whole_bounds
+from .context import too_deep_is_a_limit
+from .ranges import but_for_untold, listed_numbers, number_language, undecided_factors, whole_bounds
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 
 MAX_FACTOR = 100_000  # of multipleOf: the number of states that llguidance's lexer may have
@@ -131,6 +132,32 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
     """
     listed = listed_texts(clause, spelling, marks)
     return _unlisted(clause, spelling, marks) if listed is None else alt(*map(text, listed))
+
+
+class Values(NamedTuple):
+    """The values of some clauses, by which an RTN may call their texts before they are worked out.
+
+    Args:
+        clauses: of values without children; see ``has_language``.
+        spelling: which texts of a value there are.
+        marks: what none of the texts holds.
+    """
+
+    clauses: tuple[Clause, ...]
+    spelling: Spelling
+    marks: tuple[str, ...]
+
+    @property
+    @too_deep_is_a_limit()
+    def language(self) -> Node:
+        """Their texts."""
+        languages = [language_of(clause, self.spelling, self.marks) for clause in self.clauses]
+        return alt(*filter(None, languages))
+
+
+def has_language(clause: Clause) -> bool:
+    """Whether ``language_of`` has one."""
+    return not isinstance(clause, NumberClause) or not undecided_factors(clause)
 
 
 @tree_cache(maxsize=4096)

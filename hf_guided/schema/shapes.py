@@ -108,7 +108,8 @@ class StringClause:
         low, high: code points; ``high`` None is no bound.
         language: what the decoded string must match.
         values: the only strings there are, in order; None is no such list.
-        usual: languages that the strings are in, each with those of its strings that the canonical spelling writes.
+        usual: languages of formats that the strings are in, each with those of its strings that the canonical spelling
+            writes.
     """
 
     low: int = 0
@@ -124,6 +125,12 @@ class StringClause:
         if self.values is not None and string not in self._listed:
             return False
         return self.language is ANYTHING or matches(self.language, string)
+
+    @property
+    def is_format(self) -> bool:
+        """Whether it is all strings of one format, whatever their length."""
+        is_bounded = self.low > 0 or self.high is not None or self.values is not None
+        return not is_bounded and [self.language] == [whole for whole, _ in self.usual]
 
     @cached_property
     def _listed(self) -> frozenset[str]:

@@ -22,7 +22,7 @@ from .member_order import has_one_order
 from .normalize import Normalizer
 from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Mark, Register
-from .scalars import language_of, quoted
+from .scalars import Values, has_language, language_of, quoted
 from .shapes import ANY, Clause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions
@@ -114,7 +114,11 @@ class RegisteredPositions(Positions):
 
     def callee(self, position: Position, level: int | None) -> Callee:
         """See ``Positions.callee``."""
-        return super().callee(position, level if position in self._known else None)
+        content = self.content(position)
+        is_inside = content.arrays or content.objects or content.any_array or content.any_object
+        if is_inside or not all([has_language(clause) and not self.long_string(clause) for clause in content.scalars]):
+            return self._inside(position, level)
+        return Values(tuple(content.scalars), self._style.spelling, self.marks)
 
     @property
     def whole(self) -> Inside:

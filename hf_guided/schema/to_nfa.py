@@ -18,7 +18,8 @@ from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import InvalidConstraint
 from ..regex import ANYTHING, EMPTY, Node, alt, concat, json_spelling
 from .content_automata import ContentAutomaton, Edge, Entry
-from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
+from .context import too_deep_is_a_limit
+from .grammar import Content, all_pruned, completable, contents
 from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
 from .ranges import remainder_states, undecided_factors

@@ -12,11 +12,12 @@ from typing import NamedTuple, Protocol
 
 from ..constraints.json_style import JsonStyle
 from ..regex import ANYTHING, Node, alt, json_spellings, parse_fullmatch
-from .grammar import Content, contents, too_deep_is_a_limit
+from .context import too_deep_is_a_limit
+from .grammar import Content, contents
 from .layout import Layout, layout_around
 from .normalize import Normalizer
 from .ranges import undecided_factors
-from .scalars import language_of, numbers_without_undecided, quoted, without
+from .scalars import Values, language_of, numbers_without_undecided, quoted, without
 from .shapes import ANY, Clause, Kind, NumberClause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Builder, NfaWriter, Regular, ValueSlot
 
@@ -42,7 +43,7 @@ class Inside(NamedTuple):
     as_elements: bool = False
 
 
-Callee = Inside | Node  # or the formal language of a position whose values have no children
+Callee = Inside | Node | Values  # or the formal language of a position whose values have no children
 
 
 class Caller(Builder, Protocol):
@@ -75,7 +76,6 @@ class Positions:
 
     def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
         self._style, self.name, self.marks = style, schema, marks
-        self._languages: dict[tuple[Clause, ...], Node] = {}
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **self._contents(n, closed)}, None, None)
         self.position, self.level = n.root, None if style.indent is None else 0
         self.root = self.callee(self.position, self.level)
@@ -91,17 +91,13 @@ class Positions:
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
             return Inside(position, level, self.name)
-        return self._scalars(tuple(content.scalars)) or Inside(position, level, self.name)
-
-    def _scalars(self, clauses: tuple[Clause, ...]) -> Node | None:
-        """The texts of all values of some clauses; None where one of them is not a language."""
-        known = self._languages.get(clauses)
-        if known is None:
-            languages = list(map(self.language, clauses))
-            if None in languages:
-                return None
-            known = self._languages[clauses] = alt(*filter(None, languages))
-        return known
+        languages: list[Node] = []
+        for clause in content.scalars:
+            language = self.language(clause)
+            if language is None:
+                return Inside(position, level, self.name)
+            languages.append(language)
+        return alt(*languages)
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""
