@@ -33,6 +33,8 @@ _PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=Fal
 _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
 _ANNEX_B = Dialect(ecma=True, lenient=False, annex_b=True)
 _PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
+# What Python and ECMA-262 read alike where both take it: no classes by name, no dot, no group but (...) and (?:...).
+_ALIKE = re.compile(r"(?:[^\\.(\[{]|\\[^\w\s]|\((?!\?)|\(\?:|\{(?!,)|\[\^?(?!\])(?:[^\\\[\]]|\\[^\w\s])*\])*")
 _SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they may mean more some day
 
 
@@ -95,6 +97,8 @@ def _readings(pattern: str, python: Dialect, ecma: Dialect) -> list[Node]:
                 return [_parsed(pattern, dialect, 0)]
         raise
     found = _parsed(pattern, python if "$" in pattern else _PYTHON_IN_SCHEMA, flags)
+    if _ALIKE.fullmatch(pattern) and not (python.newline and "$" in pattern):
+        return [found]
     try:
         return [found, _parsed(pattern, ecma, flags)]
     except PatternSyntaxError:

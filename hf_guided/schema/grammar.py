@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
+from ..regex import ANYTHING
 from .content_automata import PLAIN, ContentAutomaton, ContentWriter, Edge
 from .context import too_deep_is_a_limit
 from .normalize import Normalizer
@@ -138,6 +139,8 @@ def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling
 def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spelling) -> bool:
     """Whether a scalar is written, as far as that can be told; if it cannot, that is a loss."""
     if isinstance(clause, StringClause) and clause.values is None:
+        if clause.language is ANYTHING:
+            return clause.high is None or clause.low <= clause.high
         return not n.is_empty(string_language(clause), pointer_of(position), "pattern")
     written = has_text(clause, spelling)
     if written is None:

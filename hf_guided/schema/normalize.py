@@ -19,7 +19,7 @@ from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, 
 from ..constraints.json_style import Spelling
 from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss
-from ..regex import MAX_ALL_PROOFS, MAX_PROOF, Emptiness, Node, alt
+from ..regex import ANYTHING, MAX_ALL_PROOFS, MAX_PROOF, Emptiness, Node, alt
 from . import assertions
 from .applicators import APPLY, referred
 from .combine import intersection, is_plainly_empty, size, union
@@ -184,7 +184,9 @@ class Normalizer(SchemaContext):
     def is_plainly_empty(self, clause: Clause) -> bool:
         if is_plainly_empty(clause):
             return True
-        return isinstance(clause, StringClause) and clause.values is None and self._emptiness(string_language(clause))
+        if not isinstance(clause, StringClause) or clause.values is not None or clause.language is ANYTHING:
+            return False
+        return self._emptiness(string_language(clause))
 
     # -- terms -------------------------------------------------------------------------------------------------------
 

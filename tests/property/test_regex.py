@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from functools import cache
 from itertools import product
 
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from hf_guided import regex
 from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.regex import parse
 from hf_guided.regex.classes import caseless, category, ecma_class, python_class
+from hf_guided.regex.syntax import PatternSyntaxError
 from tests.pairs import once_each
 from tests.property.strategies import single_bytes
 
@@ -120,6 +123,32 @@ def test_fullmatch_with_anchors_and_look_around_equals_python(pattern):
     compiled = re.compile(pattern)
     for text in TEXTS:
         assert regex.matches(language, text) == bool(compiled.fullmatch(text)), repr(text)
+
+
+_ALIKE = ["a", "é", " ", "[ab]", "[^a]", "[a-c1.]", r"[\]\-]", r"\.", r"\/", r"\(", "^", "$", "-", "{", "}", "]"]
+_alike_patterns = st.recursive(
+    st.sampled_from([*_ALIKE, ".", r"\d", "[]a]", "(?=a)", "(?i:a)", "[[a]", r"[\w]"]),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"({two[0]}|{two[1]})"),
+        st.builds(lambda body, times: f"(?:{body}){times}", inner, st.sampled_from(TIMES)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(_alike_patterns)
+def test_a_pattern_that_is_read_once_has_no_other_reading(pattern):
+    """By both readers, where each takes it."""
+    assume(parse._ALIKE.fullmatch(pattern))
+    with suppress(re.error, regex.UnsupportedRegex):
+        flags = re.compile(pattern).flags
+        ours = parse._parsed(pattern, parse._PYTHON_IN_SCHEMA, flags)
+        for dialect in (parse._ECMA, parse._ECMA_AND_MORE):
+            with suppress(PatternSyntaxError):
+                assert parse._parsed(pattern, dialect, flags) == ours
+        if "$" not in pattern:
+            assert parse._parsed(pattern, parse._PYTHON, flags) == ours
 
 
 @given(edge_patterns)
