@@ -82,18 +82,22 @@ class PatternSyntaxError(ValueError):
         self.position = position
 
 
-@tree_cache(maxsize=512)
 def parse(pattern: str, dialect: str) -> Alternatives:
     """The tree of a pattern.
 
     Raises:
         PatternSyntaxError: it has none.
     """
-    import lark
-
     # Only these forms read differently, so one grammar does for nearly all patterns.
     brackets = "ecma" if dialect != "python" and ("[]" in pattern or "[^]" in pattern) else "python"
     braces = "annex_b" if dialect == "annex_b" and "{," in pattern else "python"
+    return _parsed(pattern, brackets, braces)
+
+
+@tree_cache(maxsize=512)
+def _parsed(pattern: str, brackets: str, braces: str) -> Alternatives:
+    import lark
+
     try:
         found: Alternatives = _parser(brackets, braces).parse(pattern)  # type: ignore[assignment]
     except lark.UnexpectedInput as error:

@@ -18,8 +18,9 @@ from .to_network import long_string
 _SCALAR = 64  # of any number, or one character of a string in all its spellings
 _BRACKETS = 64  # of brackets and white space
 _MOST_SIDES = 4  # alternatives for an array or an object
-_FORMAT = 10_000  # of the largest format
-_BOUNDED, _FEW_DIGITS = 10_000, 30  # of numbers between bounds that have no more digits, nor zeros after them
+_FORMAT = 5_000  # of the largest format
+_BOUNDED, _FEW_DIGITS = 2_000, 30  # of numbers between bounds that have no more digits, nor zeros after them
+_FEW_EXCLUDED = 8
 _ENTRY = 16  # of any entry
 _SPELLING = 6  # bytes of a character at most, in the one spelling that a listed string has
 _PLAIN = frozenset(NumberClause(integral, point_zero=point) for integral in (None, True) for point in (False, True))
@@ -64,7 +65,9 @@ def _size_of_scalar(clause: Clause, marks: tuple[str, ...]) -> int | None:
         if clause.is_format:
             return _FORMAT * _times(marks)
         if clause.language != ANYTHING:
-            return None
+            left_out = _left_out(clause.language)
+            is_bounded = clause.low > 0 or clause.high is not None
+            return None if left_out is None or is_bounded else _SCALAR * _times(marks) + 2 * _SPELLING * left_out
         return _SCALAR * _times(marks) * (1 + (0 if long_string(clause, marks) else clause.high or clause.low))
     if isinstance(clause, NumberClause):
         if clause.values is not None:
@@ -72,8 +75,9 @@ def _size_of_scalar(clause: Clause, marks: tuple[str, ...]) -> int | None:
         if clause in _PLAIN:
             return _SCALAR
         bounds = clause.low, clause.high
-        is_plain = not clause.factors and not clause.excluded and clause.integral is not False
-        return _BOUNDED if is_plain and all(map(_has_few_digits, bounds)) else None
+        if clause.integral is False or clause.factors or len(clause.excluded) > _FEW_EXCLUDED:
+            return None
+        return _BOUNDED if all(map(_has_few_digits, (*bounds, *clause.excluded))) else None
     return 0 if isinstance(clause, (NullClause, BooleanClause)) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.options import NETWORK, CompileLimits
 from hf_guided.schema.component_size import size_of_content
+from hf_guided.schema.formats import FORMATS
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.schema.to_network import RegisteredPositions, Track
 from hf_guided.schema.to_nfa import NotRegular
@@ -99,6 +101,47 @@ def test_what_is_built_later_is_as_small_as_it_looks(random: Random, draft: int,
         return
     most = OF_ANY_SCHEMA + sum(size for size in sizes if size is not None)
     build_rtn(read.root, read.build, WorkMeter(CompileLimits(20 * most, STEPS_OF_A_STATE * most)))
+
+
+def check_size(schema: Any, **options: Any) -> None:
+    """Whether it is built later, and within the limits of a component as small as it looks."""
+    read = positions(schema, **options)
+    if read is None:
+        return
+    ((_, content),) = read.reached([read.whole])
+    size = size_of_content(content, read.marks)
+    assert size is not None
+    (component,) = build_rtn(
+        read.root, read.build, WorkMeter(CompileLimits(20 * size, STEPS_OF_A_STATE * size))
+    ).values()
+    assert component.dfa.accepting.any()
+
+
+DECIMALS = st.decimals(-(10**29), 10**29, places=8).map(str).map(json.loads) | st.integers(-(10**29), 10**29)
+
+
+@settings(max_examples=repeats(20, 300))
+@given(
+    st.lists(DECIMALS, min_size=2, max_size=2).map(sorted),
+    st.lists(DECIMALS, max_size=8),
+    st.sampled_from(["number", "integer"]),
+    st.sampled_from(STYLES),
+)
+def test_numbers_between_bounds_are_small(bounds, excluded, name, options) -> None:
+    but_for = {"not": {"enum": excluded}} if excluded else {}
+    check_size({"type": name, "minimum": bounds[0], "maximum": bounds[1], **but_for}, **options)
+
+
+@pytest.mark.parametrize("options", [*STYLES, *MARKED])
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_formats_are_small(name: str, options: dict[str, Any]) -> None:
+    if "maxLength" not in FORMATS[name]:
+        check_size({"type": "string", "format": name}, **options)
+
+
+@pytest.mark.parametrize("options", [*STYLES, *MARKED])
+def test_strings_but_some_words_are_small(options: dict[str, Any]) -> None:
+    check_size({"type": "string", "not": {"enum": ["a", '"', "</p>x", "longer words", "\n" * 30]}}, **options)
 
 
 @pytest.mark.parametrize("options", STYLES)
