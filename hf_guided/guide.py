@@ -146,6 +146,7 @@ class Guide:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
         return self._compiler.knows(self._required(constraint), backend, budget=budget)
 
+    @reading("Guide.compile")
     def compile(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> CompiledConstraint:
         """Compile a constraint, or take it from the cache.
 
@@ -161,9 +162,7 @@ class Guide:
             UnwritableConstraint: it needs bytes that this vocabulary cannot write.
             CompileLimitExceeded: a backend gave up.
         """
-        with reading("Guide.compile"):
-            required = self._required(constraint)
-        return self._compiler.compile(required, backend, budget=budget)
+        return self._compiler.compile(self._required(constraint), backend, budget=budget)
 
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
