@@ -1,4 +1,4 @@
-"""Compiles on a few threads, once per constraint, and caches the result: grammar or error.
+"""Compiles on a few threads, or on that of a caller who waits; once per constraint, whose grammar or error is cached.
 
 - A key is (``constraint.key``, backend requested, whether to keep budgets). Per key at most one compile runs; later
   callers wait for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
