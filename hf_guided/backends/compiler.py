@@ -255,7 +255,9 @@ class Compiler:
         except BaseException:
             waiter.cancel()
             with self._lock:
-                self._pool.submit(lambda: self._run(key, in_worker=False))
+                job = self._in_flight.get(key)
+                if job is not None and waiter in job.waiters:  # else it was done already
+                    self._pool.submit(lambda: self._run(key, in_worker=False))
             raise
 
     def _run(self, key: Key, in_worker: bool, caller: Waiter[Any] | None = None) -> None:
