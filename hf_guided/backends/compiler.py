@@ -220,45 +220,47 @@ class Compiler:
         key = constraint.key, backend, budget
         waiter = Waiter(pick, self.options)
         in_worker = key not in self._cache and self._is_costly(constraint, backend)
-        with self._lock:
-            compilation = self._cache.get(key) or self._held_by_a_caller(key)
-            failure = self._failures.get(key)
-            job = self._in_flight.get(key)
-            if compilation is not None:
-                self._counts["hits"] += 1
-            elif failure is not None:
-                self._counts["replays"] += 1
-                self._failures.move_to_end(key)
-            elif job is not None:
-                self._counts["joined"] += 1
-                job.waiters.append(waiter)
-            else:
-                self._counts["misses"] += 1
-                here = here and not in_worker and not self._in_flight
-                self._in_flight[key] = Job(key, constraint, [waiter])
-                if not here:
-                    pool = self._worker_pool if in_worker else self._pool
-                    pool.submit(lambda: self._run(key, in_worker))
+        mine = False  # whether to compile it on this thread
+        try:
+            with self._lock:
+                compilation = self._cache.get(key) or self._held_by_a_caller(key)
+                failure = self._failures.get(key)
+                job = self._in_flight.get(key)
+                if compilation is not None:
+                    self._counts["hits"] += 1
+                elif failure is not None:
+                    self._counts["replays"] += 1
+                    self._failures.move_to_end(key)
+                elif job is not None:
+                    self._counts["joined"] += 1
+                    job.waiters.append(waiter)
+                else:
+                    self._counts["misses"] += 1
+                    mine = here and not in_worker and not self._in_flight
+                    self._in_flight[key] = Job(key, constraint, [waiter])
+                    if not mine:
+                        pool = self._worker_pool if in_worker else self._pool
+                        pool.submit(lambda: self._run(key, in_worker))
+            if mine:
+                self._run(key, in_worker=False, caller=waiter)
+        except BaseException:  # what interrupts the caller ends only its own waiting
+            if mine:
+                self._leave_to_pool(key, waiter)
+            raise
         if compilation is not None:
             compilation.compiled.use_again()
             waiter.finish(compilation)
         elif failure is not None:
             waiter.fail(failure)
-        elif job is None and here:
-            self._run_here(key, waiter)
         return waiter
 
-    def _run_here(self, key: Key, waiter: Waiter[Any]) -> None:
-        """One compile on the caller's thread. What interrupts the caller ends only its own waiting."""
-        try:
-            self._run(key, in_worker=False, caller=waiter)
-        except BaseException:
-            waiter.cancel()
-            with self._lock:
-                job = self._in_flight.get(key)
-                if job is not None and waiter in job.waiters:  # else it was done already
-                    self._pool.submit(lambda: self._run(key, in_worker=False))
-            raise
+    def _leave_to_pool(self, key: Key, waiter: Waiter[Any]) -> None:
+        """Have a compile that its caller has left done for those who joined it."""
+        waiter.cancel()
+        with self._lock:
+            job = self._in_flight.get(key)
+            if job is not None and waiter in job.waiters:  # else it was done already
+                self._pool.submit(lambda: self._run(key, in_worker=False))
 
     def _run(self, key: Key, in_worker: bool, caller: Waiter[Any] | None = None) -> None:
         """One compile, from the queue to its callers: on a thread of a pool, or on that of a caller."""

@@ -34,7 +34,7 @@ _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
 _ANNEX_B = Dialect(ecma=True, lenient=False, annex_b=True)
 _PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
 # What Python and ECMA-262 read alike where both take it: no classes by name, no dot, no group but (...) and (?:...).
-_ALIKE = re.compile(r"(?:[^\\.(\[{]|\\[^\w\s]|\((?!\?)|\(\?:|\{(?!,)|\[\^?(?!\])(?:[^\\\[\]]|\\[^\w\s])*\])*")
+_ALIKE = re.compile(r"(?:[^\\.(\[{]|\\[^\w\s]|\((?!\?)|\(\?:|\{(?!,)|\[(?!\^?\])\^?(?:[^\\\[\]]|\\[^\w\s])*\])*")
 _SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they may mean more some day
 
 

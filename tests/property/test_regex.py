@@ -127,7 +127,7 @@ def test_fullmatch_with_anchors_and_look_around_equals_python(pattern):
 
 _ALIKE = ["a", "é", " ", "[ab]", "[^a]", "[a-c1.]", r"[\]\-]", r"\.", r"\/", r"\(", "^", "$", "-", "{", "}", "]"]
 _alike_patterns = st.recursive(
-    st.sampled_from([*_ALIKE, ".", r"\d", "[]a]", "(?=a)", "(?i:a)", "[[a]", r"[\w]"]),
+    st.sampled_from([*_ALIKE, ".", r"\d", "[]a]", "[^]", "[^]a]", "(?=a)", "(?i:a)", "[[a]", r"[\w]"]),
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=4).map("".join),
         st.tuples(inner, inner).map(lambda two: f"({two[0]}|{two[1]})"),

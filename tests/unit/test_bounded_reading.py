@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +76,24 @@ def test_only_some_unknown_keywords_are_compared_with_the_known_ones(monkeypatch
     monkeypatch.setattr(misspelt, "MOST_LOOKED_AT", 5)
     schema = {f"requred{i}": True for i in range(9)}
     assert len(list(misspelt.misspelt_keywords(schema))) == 5
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"maxItem": 3}}},
+        {"dependencies": {"a": ["b"], "b": {"anyOf": [{"maxItem": 3}]}}},
+        {"$defs": {"a": {"default": {"maxItem": 3}}}, "$ref": "#/$defs/a/default"},
+        {"$defs": {"a": [{"maxItem": 3}]}, "$ref": "#/$defs/a/0"},
+        {"definitions": {"a": {"enum": [{"maxItem": 3}]}}, "items": {"$ref": "#/definitions/a/enum/0"}},
+        {"x-schemas": {"a": {"maxItem": 3}}, "$ref": "#/x-schemas/a"},
+    ],
+)
+def test_a_misspelt_keyword_is_found_wherever_a_schema_is(schema: dict[str, Any]) -> None:
+    (sentence,) = misspelt.misspelt_keywords(schema)
+    assert "maxItem" in sentence
+    known = json.loads(json.dumps(schema).replace("maxItem", "maxItems"))
+    assert not list(misspelt.misspelt_keywords(known))
 
 
 def test_every_loss_finds_its_row() -> None:
