@@ -14,9 +14,9 @@ LOOK = ctypes.CFUNCTYPE(ctypes.c_int32)  # ``Look`` of public.h
 
 
 class _OfThread(threading.local):
-    """What the loops of a thread look at, and what they saw: loops do not call each other through Python."""
+    """What the loops of a thread look at, and what they saw."""
 
-    meter: WorkMeter
+    meter: WorkMeter | None = None
     error: BaseException | None = None
 
 
@@ -25,7 +25,8 @@ _now = _OfThread()
 
 def _look() -> int:
     try:
-        _now.meter.look()
+        if _now.meter is not None:
+            _now.meter.look()
     except BaseException as error:  # an exception cannot pass through C; also KeyboardInterrupt
         _now.error = error
     return _now.error is not None
@@ -37,11 +38,11 @@ _CALLED = LOOK(_look)
 @contextmanager
 def looking(meter: WorkMeter) -> Iterator[Any]:
     """A function for compiled loops to call; what it raises is raised here, when they have stopped."""
-    _now.meter = meter
+    outer = _now.meter, _now.error  # of loops in which a signal's handler compiles too
+    _now.meter, _now.error = meter, None
     try:
         yield _CALLED
         if _now.error is not None:
             raise _now.error
     finally:
-        del _now.meter
-        _now.error = None
+        _now.meter, _now.error = outer

@@ -136,6 +136,7 @@ class AllBut(Not):
     __slots__ = ("_body", "words")
 
     def __init__(self, words: tuple[str, ...]):
+        count_characters(sum(map(len, words)))
         self.words = words
         self._body: Node | None = None
         self._keep("" not in words, words)
