@@ -495,3 +495,13 @@ def test_trees_of_many_long_patterns_are_not_all_kept(monkeypatch: pytest.Monkey
         parse_search(f"^{number:0>1000}$")
         sizes.append(parse_search.cache_info().currsize)
     assert max(sizes) < 20 < sum(sizes)
+
+
+def test_names_that_are_left_out_are_not_all_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "MOST_CHARACTERS", 10_000)
+    caches.count_characters(10_001)
+    sizes = []
+    for number in range(40):
+        regex.json_spelling(regex.all_but((f"{number:0>1000}", "a")))
+        sizes.append(regex.json_spelling.cache_info().currsize)
+    assert max(sizes) < 20 < sum(sizes)
