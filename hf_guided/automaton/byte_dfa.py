@@ -216,6 +216,14 @@ def trimmed(
     table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
     """As ``finished``, but states that cannot reach the end may be among them."""
+    table, accepting, start = living_part(table, accepting, start, meter)
+    return finished(table, byte_class, accepting, start, meter)
+
+
+def living_part(
+    table: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
+) -> tuple[NDArray[Any], NDArray[np.bool_], int]:
+    """The rows of the dead state and of those that reach the end, which of them end, and the start, 0 if it is dead."""
     if core.CORE is not None:
         live = compiled_living(core.CORE, table, accepting, meter)
     else:
@@ -226,4 +234,4 @@ def trimmed(
     number = np.zeros(len(table), np.int64)
     number[kept] = np.arange(len(kept))
     number[~live] = 0
-    return finished(number[table[kept]], byte_class, accepting[kept], int(number[start]), meter)
+    return number[table[kept]], accepting[kept], int(number[start])

@@ -6,17 +6,14 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .compiled_minimal import Minimal, taken
-from .core import Core
+from ..errors import CompileLimitExceeded
+from .byte_dfa import ByteDfa
+from .core import Core, address
+from .fragments import Fragment
 from .limits import WorkMeter
-from .look import LOOK, looking
-
-if TYPE_CHECKING:
-    from .byte_dfa import ByteDfa
 
 
 class _Given(ctypes.Structure):
@@ -27,12 +24,11 @@ class _Given(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("states", "classes", "start")),
         *((name, ctypes.c_void_p) for name in ("words", "ends")),
         *((name, ctypes.c_int64) for name in ("count", "max_work")),
-        ("look", LOOK),
     )
 
 
-def compiled_without_words(core: Core, whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Minimal | None:
-    """The minimal automaton of what is left, or None if that is nothing; see ``without_words``.
+def compiled_without_words(core: Core, whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Fragment | None:
+    """What is left, or None if that is nothing; see ``without_words``.
 
     Raises:
         CompileLimitExceeded: it takes too much work, or there is no memory for it.
@@ -40,14 +36,23 @@ def compiled_without_words(core: Core, whole: ByteDfa, words: Sequence[bytes], m
     table, byte_class = np.ascontiguousarray(whole.table, np.int32), np.ascontiguousarray(whole.byte_class, np.uint8)
     accepting = np.ascontiguousarray(whole.accepting)
     data, ends = array("B", b"".join(words)), array("q", accumulate(map(len, words)))
+    given = _Given(
+        *(each.ctypes.data for each in (table, byte_class, accepting)), *table.shape, whole.start,
+        *(each.buffer_info()[0] for each in (data, ends)), len(words), meter.left,
+    )  # fmt: skip
     counts = (ctypes.c_int64 * 4)()
-    with looking(meter) as look:
-        given = _Given(
-            *(each.ctypes.data for each in (table, byte_class, accepting)), *table.shape, whole.start,
-            *(each.buffer_info()[0] for each in (data, ends)), len(words), meter.left, look,
-        )  # fmt: skip
-        handle = core.without_words(ctypes.byref(given), counts)
-    *sizes, work = counts
-    left = None if not handle and not sizes[0] else taken(core, handle, sizes)
-    meter.spend(work)  # may raise: what was made is freed by now
-    return left
+    handle = core.without_words(ctypes.byref(given), counts)
+    states, segments, is_nullable, work = counts
+    try:
+        meter.spend(work)
+        if not handle:
+            if states:
+                raise CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")
+            return None
+        left, bounds = np.empty((states, segments), np.int32), np.empty(segments + 1, np.int64)
+        start, is_end = np.empty(segments, np.int32), np.empty(states, np.uint8)
+        core.piece_write(handle, *map(address, (left, bounds, start, is_end)))
+    finally:
+        if handle:
+            core.piece_end(handle)
+    return Fragment(left, bounds, start, is_end, bool(is_nullable))

@@ -15,7 +15,7 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 10  # as in public.h
+_VERSION = 11  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -54,6 +54,8 @@ class Core:
         self.minimal_write = self._function("minimal_write", None, _A, _A, _A, _A, _A)
         self.minimal_end = self._function("minimal_end", None, _A)
         self.without_words = self._function("without_words", _A, _A, _A)
+        self.piece_write = self._function("piece_write", None, _A, _A, _A, _A, _A)
+        self.piece_end = self._function("piece_end", None, _A)
         self.product_begin = self._function("product_begin", _A, _A, _A)
         self.product_write = self._function("product_write", None, _A, _A, _A)
         self.product_end = self._function("product_end", None, _A)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import partial
 from typing import NamedTuple
 
-from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
+from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain, only_text
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
 from .dominance import Repetition
@@ -71,7 +71,7 @@ class NfaBuilder:
         """Add the strings of a language between two states."""
         if isinstance(node, Empty):
             self.epsilon(start, end)
-        elif isinstance(node, Chars) or _word(node) is not None or self._is_piece(node):
+        elif isinstance(node, Chars) or only_text(node) is not None or self._is_piece(node):
             self._put(self._piece(node), start, end)
         elif not isinstance(node, Nothing):
             self._take_apart(node, start, end)
@@ -188,7 +188,7 @@ class NfaBuilder:
         elif isinstance(node, (And, Not)):
             made = self._meter.made
             if node not in made:
-                made[node] = from_dfa(self._combined(node))
+                made[node] = self._combined(node)
             self._put(made[node], start, end)
         else:
             self.add(node, start, end)
@@ -213,11 +213,11 @@ class NfaBuilder:
     def _add_branches(self, node: Alt, start: int, end: int) -> None:
         words, others = [], []
         for branch in node.branches:
-            word = _word(branch)
+            word = only_text(branch)
             if word is None:
                 others.append(branch)
             else:
-                words.append(word)
+                words.append(word.encode())
         if len(words) < _MANY:
             others = list(node.branches)
         else:
@@ -264,20 +264,19 @@ class NfaBuilder:
             assert (self._states, len(self._pieces)) == (state + len(copies) * states, piece + len(copies) * pieces)
             self._repetitions.append(Repetition(state, states, piece, pieces, len(copies)))
 
-    def _combined(self, node: And | Not) -> ByteDfa:
+    def _combined(self, node: And | Not) -> Fragment | None:
         parts = node.parts if isinstance(node, And) else (node,)
         wanted = [language_dfa(part, self._meter) for part in parts if not isinstance(part, Not)]
-        excluded = [part for part in parts if isinstance(part, Not)]
         whole = wanted.pop() if wanted else utf8()
         for other in wanted:
             whole = intersection(whole, other, self._meter)
-        for part in excluded:
-            words = _left_out(part)
-            if words and whole.start:
-                whole = without_words(whole, words, self._meter)
-            else:
-                whole = difference(whole, language_dfa(part.body, self._meter), self._meter)
-        return whole
+        words: list[bytes] = []
+        for part in parts:
+            if isinstance(part, Not):
+                words += (listed := _left_out(part))
+                if not listed:
+                    whole = difference(whole, language_dfa(part.body, self._meter), self._meter)
+        return without_words(whole, words, self._meter) if words and whole.start else from_dfa(whole)
 
 
 def regex_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
@@ -331,8 +330,8 @@ def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
     """A language that is not the empty string alone as one piece; None if it has no string."""
     if isinstance(node, Chars):
         return one_of(node.charset)
-    if word := _word(node):
-        return Literal(word)
+    if word := only_text(node):
+        return Literal(word.encode())
     kept = _kept.get(node)
     if kept is None:
         part = meter.part()
@@ -350,8 +349,8 @@ def _left_out(node: Not) -> list[bytes]:
     for branch in node.body.branches if isinstance(node.body, Alt) else (node.body,):
         if isinstance(branch, Chars) and len(branch.charset) <= _MANY_LETTERS:
             words += map(str.encode, branch.charset)
-        elif word := _word(branch):
-            words.append(word)
+        elif word := only_text(branch):
+            words.append(word.encode())
         else:
             return []
     return words
@@ -359,19 +358,3 @@ def _left_out(node: Not) -> list[bytes]:
 
 def _is_letter(node: Node) -> bool:
     return type(node) is Chars and len(node.charset) == 1
-
-
-def _word(node: Node) -> bytes | None:
-    """The text, if the language is a single one."""
-    kind = type(node)  # asked of every node of a language
-    if kind is not Chars and kind is not Concat:
-        return None
-    codes = []
-    for part in node.parts if isinstance(node, Concat) else (node,):
-        if not isinstance(part, Chars):
-            return None
-        ranges = part.charset.ranges
-        if len(ranges) != 1 or ranges[0][0] != ranges[0][1]:
-            return None
-        codes.append(ranges[0][0])
-    return "".join(map(chr, codes)).encode()

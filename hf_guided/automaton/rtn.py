@@ -7,7 +7,7 @@ call is built as bytes that no UTF-8 text has, and is removed again once the aut
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -91,11 +91,17 @@ class ComponentBuilder(NfaBuilder):
     def __init__(self, meter: WorkMeter):
         super().__init__(meter, in_pieces=True)
         self.callees: dict[Hashable, int] = {}
-        self._pending: list[tuple[int, int, int]] = []
+        self._pending: list[tuple[int, tuple[bytes | int, ...], int]] = []
 
     def call(self, callee: Hashable, start: int, end: int) -> None:
         """Add the texts of another component between two states."""
-        self._pending.append((start, self.callees.setdefault(callee, len(self.callees)), end))
+        self.row((callee,), start, end)
+
+    def row(self, parts: Iterable[Hashable], start: int, end: int) -> None:
+        """Add a row of words, which are bytes, and of the texts of other components between two states."""
+        callees = self.callees
+        row = [part if type(part) is bytes else callees.setdefault(part, len(callees)) for part in parts]
+        self._pending.append((start, tuple(row), end))
 
     def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
         """The minimal automaton of all paths from one state to the other.
@@ -113,7 +119,9 @@ class ComponentBuilder(NfaBuilder):
         """Whether another schema may well have an equal one: none that has names of its own."""
         if len(self._pieces) > _MOST_PIECES:
             return False
-        return not any([isinstance(piece, Literal) and piece.data[0] == _QUOTE for _, piece, _ in self._pieces])
+        return not any([isinstance(piece, Literal) and piece.data[0] == _QUOTE for _, piece, _ in self._pieces]) and (
+            not any([type(part) is bytes and part[0] == _QUOTE for _, row, _ in self._pending for part in row])
+        )
 
     def _kept_shape(self, start: int, end: int) -> Shape:
         """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""
@@ -142,13 +150,16 @@ class ComponentBuilder(NfaBuilder):
         width = 1
         while _DIGITS**width < len(self.callees):
             width += 1
-        codes = [_code(callee, width) for callee in range(len(self.callees))]
+        codes = _codes(len(self.callees), width)
         self._meter.spend(len(self._pending))
-        self._pieces += [(source, codes[callee], target) for source, callee, target in self._pending]
+        alike = dict[bytes, Literal]()
+        for source, row, target in self._pending:
+            data = b"".join([part if type(part) is bytes else codes[part] for part in row])
+            self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))
         dfa = self.dfa(start, end)
         if not codes:
             return Shape(dfa, np.empty((0, dfa.states), np.int64))
-        digits = np.frombuffer(b"".join(code.data for code in codes), np.uint8).reshape(-1, width)
+        digits = np.frombuffer(b"".join(codes), np.uint8).reshape(-1, width)
         first, *others = dfa.byte_class[digits.T]
         after_calls = dfa.table.T[first]  # (callees, states), of the digits so far
         for classes in others:
@@ -177,10 +188,10 @@ class _KeptShape(NamedTuple):
 _kept_shapes: ByteCache[_KeptShape] = ByteCache(_KEPT_BYTES)
 
 
-@lru_cache(maxsize=1024)
-def _code(callee: int, width: int) -> Literal:
-    """The bytes that stand for a call while the automaton is built, as many for each."""
-    return Literal(bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)))
+@lru_cache(maxsize=256)
+def _codes(callees: int, width: int) -> list[bytes]:
+    """The bytes that stand for each call while the automaton is built, as many for each."""
+    return [bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)) for callee in range(callees)]
 
 
 def _text_alone(dfa: ByteDfa) -> ByteDfa:

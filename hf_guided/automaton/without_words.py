@@ -9,22 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import core
-from .byte_dfa import NOTHING, ByteDfa, trimmed
+from .byte_dfa import ByteDfa, living_part
 from .compiled_words import compiled_without_words
+from .fragments import Fragment, from_dfa
 from .limits import WorkMeter
 
 
-def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> ByteDfa:
-    """The minimal automaton of what is left.
+def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Fragment | None:
+    """What is left, with a state for each prefix of a word: to have fewer takes longer than they do.
 
     Args:
         whole: has strings.
         words: those left out; others than its strings do no harm.
         meter: counts the work.
+
+    Returns:
+        None if nothing is left.
     """
     if core.CORE is not None:
-        left = compiled_without_words(core.CORE, whole, words, meter)
-        return NOTHING if left is None else ByteDfa(*left)
+        return compiled_without_words(core.CORE, whole, words, meter)
     # A state for each prefix of a word, beside the state of the automaton there; the first is that of no byte.
     beside, left_out = [whole.start], list[int]()
     after: dict[int, int] = {}  # from a state and a byte after it, 256 times the one plus the other
@@ -62,7 +65,11 @@ def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> B
     kept = _reached(table, states)
     number = np.zeros(len(table), np.int64)
     number[kept] = np.arange(len(kept))
-    return trimmed(number[table[kept]], byte_class, accepting[kept], int(number[states]), meter)
+    table, accepting, start = living_part(number[table[kept]], accepting[kept], int(number[states]), meter)
+    if not start:
+        return None
+    meter.spend_cells(table.size)
+    return from_dfa(ByteDfa(table, byte_class, accepting, start))
 
 
 def _reached(table: NDArray[Any], start: int) -> NDArray[np.int64]:

@@ -23,6 +23,7 @@ from .ast import (
     concat,
     is_plain,
     only,
+    only_text,
     repeat,
     text,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "literal",
     "matches",
     "only",
+    "only_text",
     "parse_fullmatch",
     "parse_search",
     "parse_search_either",

@@ -301,6 +301,22 @@ def is_plain(node: Node) -> bool:
     return not isinstance(node, (And, Not))
 
 
+def only_text(node: Node) -> str | None:
+    """The text, if the language has exactly one, of one character or more, and is written as such."""
+    kind = type(node)  # asked of every node of a language
+    if kind is not Chars and kind is not Concat:
+        return None
+    codes = []
+    for part in node.parts if isinstance(node, Concat) else (node,):
+        if not isinstance(part, Chars):
+            return None
+        ranges = part.charset.ranges
+        if len(ranges) != 1 or ranges[0][0] != ranges[0][1]:
+            return None
+        codes.append(ranges[0][0])
+    return "".join(map(chr, codes))
+
+
 def only(node: Node, charset: CharSet) -> Node:
     """The strings of ``node`` that are made of these characters alone."""
     if isinstance(node, Chars):

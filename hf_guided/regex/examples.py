@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, product
 
-from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat, alt, both, complement, is_plain
+from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat, alt, both, complement, is_plain, only_text
 from .caches import tree_cache
 from .charset import ALL, CharSet
 from .match import matches
@@ -168,15 +168,11 @@ def _words(node: Alt) -> frozenset[str] | None:
     """The branches, if each is exactly one string."""
     words = []
     for branch in node.branches:
-        parts = branch.parts if isinstance(branch, Concat) else (branch,)
-        if not all(isinstance(part, Chars) and _is_single(part.charset) for part in parts):
+        word = only_text(branch)
+        if word is None:
             return None
-        words.append("".join(chr(part.charset.ranges[0][0]) for part in parts if isinstance(part, Chars)))
+        words.append(word)
     return frozenset(words)
-
-
-def _is_single(charset: CharSet) -> bool:
-    return len(charset.ranges) == 1 and charset.ranges[0][0] == charset.ranges[0][1]
 
 
 @tree_cache(maxsize=4096)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spelling_without, json_spellings, text, without_needless
+from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spelling_without, json_spellings, only_text, text, without_needless
 from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
@@ -25,7 +25,7 @@ from .registers import DifferentItems, DifferentNames, Mark, Register
 from .scalars import Values, has_language, language_of, quoted
 from .shapes import ANY, Clause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
-from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions
+from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
 
 _FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
 
@@ -204,7 +204,7 @@ class RegisteredPositions(Positions):
         is_array = callee.number < len(self._schema.contents[callee.position].arrays)
         slot = ValueSlot(callee.position, end, None, callee.level)
         inner = Inner(self.automaton(callee), slot, layout, layout.close_array if is_array else layout.close_object)
-        _RegisteredEntries(self._writer(self._schema, builder), inner, builder).build(start)
+        _RegisteredRows(self._writer(self._schema, builder), inner, builder).build(start)
         return start, end
 
     def _long_string(self, builder: Caller) -> tuple[int, int]:
@@ -232,7 +232,7 @@ class RegisteredPositions(Positions):
         number = next(i for i, other in enumerate(automata) if other is automaton)
         return Track(position, level, number, self.name)
 
-    def _writer(self, schema: Regular, builder: Caller) -> NfaWriter:
+    def _writer(self, schema: Regular, builder: Caller) -> _Writer:
         return _Writer(self, schema, builder, self._style, self.marks)
 
 
@@ -276,6 +276,13 @@ class _Writer(CallingWriter):
     def names(self, language: Node) -> Node:
         return self._positions.names_text(language)
 
+    def part(self, node: Node) -> Row:
+        """Text of the layout as a part of a row."""
+        if node is EMPTY:
+            return ()
+        word = None if self._calls_space else only_text(node)
+        return (node if word is None else word.encode(),)
+
     def lay(self, node: Node, start: int, end: int) -> None:
         if self._calls_space and node is not EMPTY:
             self._caller.call(node, start, end)
@@ -284,17 +291,40 @@ class _Writer(CallingWriter):
 
     def entries(self, inner: Inner, opened: int) -> None:
         if inner.automaton.register is None:
-            super().entries(inner, opened)
+            _Rows(self, inner, self._caller).build(opened)
         else:
             self._caller.call(self._positions.track(inner), opened, inner.slot.end)
 
 
-class _RegisteredEntries(Entries):
-    """Writes entries with marks around them."""
+class _Rows(Entries):
+    """Writes each entry as one row of words and calls."""
 
-    def __init__(self, writer: NfaWriter, inner: Inner, builder: Caller):
+    _writer: _Writer
+
+    def __init__(self, writer: _Writer, inner: Inner, builder: Caller):
         super().__init__(writer, inner)
         self._caller = builder
+        self._colon, self._space = writer.part(self._layout.colon), writer.part(self._layout.space)
+
+    def entry(self, entry: Entry, start: int, after: int) -> None:
+        value = self._value(entry)
+        if isinstance(entry.name, str):
+            self._caller.row((self._writer.word(entry.name), *self._colon, *value), start, after)
+        elif entry.name is None:
+            self._caller.row(value, start, after)
+        else:
+            self._caller.row((*self._colon, *value), self._writer.name(entry.name, start), after)
+
+    def _value(self, entry: Entry, *marks: Mark) -> Row:
+        """A value, and the white space after it."""
+        return self._writer.callee(entry.value, self._inside.level), *marks, *self._space
+
+
+class _RegisteredRows(_Rows):
+    """Writes entries with marks around them."""
+
+    def __init__(self, writer: _Writer, inner: Inner, builder: Caller):
+        super().__init__(writer, inner, builder)
         self._register = inner.automaton.register
 
     def _marked(self, mark: Mark, start: int) -> int:
@@ -308,19 +338,14 @@ class _RegisteredEntries(Entries):
     def continued(self, state: int) -> int:
         return self._marked(Mark.MORE, state)
 
-    def entry(self, entry: Entry, start: int, end: int) -> None:
-        begun = self._marked(Mark.BEGIN, start)
-        if entry.name is None:
-            ended = self._caller.state()
-            self._caller.epsilon(begun, self.value(entry.value, ended))
-            self._caller.call(Mark.END, ended, end)
+    def entry(self, entry: Entry, start: int, after: int) -> None:
+        name, register = entry.name, self._register
+        if name is None:
+            self._caller.row((Mark.BEGIN, *self._value(entry, Mark.END)), start, after)
             return
-        register = self._register
-        if isinstance(register, DifferentNames) and register.high is not None and entry.name in register.required:
-            self._caller.call(Mark.BEGIN_REQUIRED, start, begun)
-        if isinstance(entry.name, str):
-            named = self._writer.name(entry.name, begun)
-        else:
-            named = self._caller.state()
-            self._caller.call(self._writer.names(entry.name), begun, named)
-        self._writer.lay(self._layout.colon, self._marked(Mark.END, named), self.value(entry.value, end))
+        begins = [Mark.BEGIN]
+        if isinstance(register, DifferentNames) and register.high is not None and name in register.required:
+            begins.append(Mark.BEGIN_REQUIRED)
+        named = self._writer.word(name) if isinstance(name, str) else self._writer.names(name)
+        for begin in begins:
+            self._caller.row((begin, named, Mark.END, *self._colon, *self._value(entry)), start, after)

@@ -294,10 +294,14 @@ class NfaWriter:
         """Write the name of a member, or any of a language; returns the state after it."""
         end = self._builder.state()
         if isinstance(name, str):
-            self._builder.add_word(constant_text(name, self._marks).encode(), start, end)
+            self._builder.add_word(self.word(name), start, end)
         else:
             self._builder.add(self.names(name), start, end)
         return end
+
+    def word(self, name: str) -> bytes:
+        """How a name is written."""
+        return constant_text(name, self._marks).encode()
 
     def names(self, language: Node) -> Node:
         """How the names of a language are written."""
@@ -451,22 +455,17 @@ class Entries:
 
     def _entries(self, edge: Edge, before: int, after: int) -> None:
         """One entry, and the white space after it."""
-        end = self._spaced(after)
         for entry in edge.entries:
-            self.entry(entry, before, end)
+            self.entry(entry, before, after)
 
-    def entry(self, entry: Entry, start: int, end: int) -> None:
-        """One item, or one member, between two states."""
-        value = self.value(entry.value, end)
+    def entry(self, entry: Entry, start: int, after: int) -> None:
+        """One item, or one member, between two states, and the white space after it."""
+        value = self._writer.value(ValueSlot(entry.value, self._spaced(after), self._inside.depth, self._inside.level))
         if entry.name is None:
             self._builder.epsilon(start, value)
             return
         # The colon on its own, for it is the same everywhere.
         self._writer.lay(self._layout.colon, self._writer.name(entry.name, start), value)
-
-    def value(self, position: Position, end: int) -> int:
-        """The state before a value inside."""
-        return self._writer.value(ValueSlot(position, end, self._inside.depth, self._inside.level))
 
 
 def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:

@@ -44,6 +44,7 @@ class Inside(NamedTuple):
 
 
 Callee = Inside | Node | Values  # or the formal language of a position whose values have no children
+Row = tuple[Hashable, ...]  # words and callees, one after the other
 
 
 class Caller(Builder, Protocol):
@@ -51,6 +52,10 @@ class Caller(Builder, Protocol):
 
     def call(self, callee: Hashable, start: int, end: int) -> None:
         """The text of the callee between two states."""
+        ...
+
+    def row(self, parts: Row, start: int, end: int) -> None:
+        """Words, which are bytes, and the texts of callees between two states; one after the other."""
         ...
 
 
@@ -166,10 +171,10 @@ class CallingWriter(NfaWriter):
         start = self._called.get(slot)
         if start is None:
             start = self._called[slot] = self._caller.state()
-            self._caller.call(self._callee(slot.position, slot.level), start, slot.end)
+            self._caller.call(self.callee(slot.position, slot.level), start, slot.end)
         return start
 
-    def _callee(self, position: Position, level: int | None) -> Callee:
+    def callee(self, position: Position, level: int | None) -> Callee:
         """The callee for a value at a position; the items of a counted array all have the same."""
         callee = self._callees.get((position, level))
         if callee is None:

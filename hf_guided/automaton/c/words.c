@@ -1,4 +1,9 @@
-/* All strings of an automaton but some words: the loops of without_words.py, with the same result and count of work. */
+/* All strings of an automaton but some words: the loops of without_words.py, with the same result and count of work.
+ *
+ * compiled_words.py calls these functions:
+ *
+ *     without_words ──► piece_write ──► piece_end
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +11,8 @@
 #include "public.h"
 #include "tables.h"
 
-enum { EDGES = 8, CELLS = 64, SORTED = 8 }; /* limits.py */
+enum { EDGES = 8, CELLS = 64 }; /* limits.py */
+enum { EXIT = 1, FIRST = 2 };   /* fragments.py */
 
 /* As in compiled_words.py. */
 typedef struct {
@@ -16,8 +22,14 @@ typedef struct {
     const uint8_t *words; /* one after another */
     const int64_t *ends;  /* (count) of each */
     int64_t count, max_work;
-    Look look;
 } Given;
+
+/* What `from_dfa` of fragments.py makes. */
+typedef struct {
+    int32_t *table, *start; /* (states, segments), (segments) */
+    uint8_t *ends;          /* (states) */
+    int64_t bounds[257], states, segments;
+} Piece;
 
 /* A prefix of a word that is a prefix of the automaton's strings; the first one is empty. */
 typedef struct {
@@ -145,7 +157,74 @@ static void keep_rows(Words *w)
     }
 }
 
-static Minimal *made(Words *w, const Given *given, int64_t *counts)
+PUBLIC void hf_guided_piece_end(Piece *piece)
+{
+    free(piece->table);
+    free(piece->start);
+    free(piece->ends);
+    free(piece);
+}
+
+/* The bytes of a segment have the same class; returns the column of each. */
+static void find_segments(const Words *w, Piece *piece, int *column)
+{
+    for (int byte = 0; byte < 256; byte++)
+        if (!byte || w->byte_class[byte] != w->byte_class[byte - 1]) {
+            column[piece->segments] = w->byte_class[byte];
+            piece->bounds[piece->segments++] = byte;
+        }
+    piece->bounds[piece->segments] = 256;
+}
+
+/* Numbers the states inside a piece. */
+static void number_inside(Words *w, Piece *piece, int64_t kept, int64_t start)
+{
+    int leads_to_start = 0;
+    for (int64_t row = 0; row < kept; row++) {
+        int moves = 0;
+        for (int64_t j = 0; j < w->columns; j++) {
+            moves |= w->table[w->columns * row + j];
+            leads_to_start |= w->table[w->columns * row + j] == start;
+        }
+        w->number[row] = moves ? FIRST : w->accepting[row] ? EXIT : 0;
+    }
+    if (!leads_to_start && w->number[start] == FIRST)
+        w->number[start] = 0;
+    piece->states = FIRST;
+    for (int64_t row = 0; row < kept; row++)
+        if (w->number[row] == FIRST)
+            w->number[row] = (int32_t)piece->states++;
+}
+
+/* The piece of the rows that are left; NULL if there is no memory. */
+static Piece *piece_of(Words *w, int64_t kept, int64_t start)
+{
+    int column[256];
+    Piece *piece = calloc(1, sizeof *piece);
+    if (!piece)
+        return NULL;
+    find_segments(w, piece, column);
+    number_inside(w, piece, kept, start);
+    piece->table = calloc((size_t)(piece->states * piece->segments), sizeof *piece->table);
+    piece->start = malloc((size_t)piece->segments * sizeof *piece->start);
+    piece->ends = calloc((size_t)piece->states, 1);
+    if (!piece->table || !piece->start || !piece->ends) {
+        hf_guided_piece_end(piece);
+        return NULL;
+    }
+    for (int64_t row = 0; row < kept; row++) {
+        if (w->number[row] < FIRST)
+            continue;
+        for (int64_t j = 0; j < piece->segments; j++)
+            piece->table[piece->segments * w->number[row] + j] = w->number[w->table[w->columns * row + column[j]]];
+        piece->ends[w->number[row]] = w->accepting[row];
+    }
+    for (int64_t j = 0; j < piece->segments; j++)
+        piece->start[j] = w->number[w->table[w->columns * start + column[j]]];
+    return piece;
+}
+
+static Piece *made(Words *w, const Given *given, int64_t *counts)
 {
     int64_t reached[2], *work = counts + 3;
     const int64_t bytes = given->count ? given->ends[given->count - 1] : 0;
@@ -172,30 +251,43 @@ static Minimal *made(Words *w, const Given *given, int64_t *counts)
     counts[0] = 0;
     if (!start)
         return NULL;
-    *work += 1 + (SORTED + 1) * kept * w->columns / CELLS;
+    *work += 1 + kept * w->columns / CELLS;
     if (*work > given->max_work)
         return NULL;
     keep_rows(w);
-    return minimal_of(w->table, kept, w->columns, w->accepting, w->byte_class, start, given->look, counts);
+    Piece *piece = piece_of(w, kept, start);
+    counts[0] = piece ? piece->states : -1;
+    counts[1] = piece ? piece->segments : 0;
+    counts[2] = w->accepting[start];
+    return piece;
 }
 
-/* The minimal automaton of what is left.
+/* What is left, as a piece.
  *
- * counts  (4) written: what `minimal_of` writes, and the work
+ * counts  (4) written: its states and segments, whether the empty string is in it, and the work
  *
- * Returns it; NULL where `minimal_of` does so, where the work is more than it may be, and with counts[0] = 0 where
- * no string is left.
+ * Returns it; NULL with counts[0] = -1 where there is no memory, NULL where the work is more than it may be, and with
+ * counts[0] = 0 where no string is left.
  */
-PUBLIC Minimal *hf_guided_without_words(const Given *given, int64_t *counts)
+PUBLIC Piece *hf_guided_without_words(const Given *given, int64_t *counts)
 {
     Words w;
     memset(&w, 0, sizeof w);
     counts[0] = -1;
-    Minimal *minimal = made(&w, given, counts);
+    Piece *piece = made(&w, given, counts);
     free(w.prefixes);
     free(w.table);
     free(w.number);
     free(w.accepting);
     free(w.is_living);
-    return minimal;
+    return piece;
+}
+
+/* Writes it into the arrays of a `Fragment` of fragments.py. */
+PUBLIC void hf_guided_piece_write(const Piece *piece, int32_t *table, int64_t *bounds, int32_t *start, uint8_t *ends)
+{
+    memcpy(table, piece->table, (size_t)(piece->states * piece->segments) * sizeof *table);
+    memcpy(bounds, piece->bounds, (size_t)(piece->segments + 1) * sizeof *bounds);
+    memcpy(start, piece->start, (size_t)piece->segments * sizeof *start);
+    memcpy(ends, piece->ends, (size_t)piece->states);
 }
