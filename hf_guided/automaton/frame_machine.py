@@ -99,21 +99,20 @@ class _ShapeArrays(NamedTuple):
         dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
         callees, states = after_calls.shape
         call_begin, room = np.empty(states + 1, np.int64), states
+        calls = np.empty(2 * room, np.int32)
         if not callees:
             call_begin.fill(0)
-            calls = np.empty(0, np.int32)
         while callees:
-            calls = np.empty(2 * room, np.int32)
             found = core.machine_calls(
                 after_calls.ctypes.data, callees, states, address(call_begin), address(calls), room
             )
             if found <= room:
                 break
             room = found
-        table, accepting = np.ascontiguousarray(dfa.table, np.int32), np.ascontiguousarray(dfa.accepting)
-        arrays = table, np.ascontiguousarray(dfa.byte_class, np.uint8), accepting, call_begin, calls
-        nbytes = 2048 + dfa.nbytes + after_calls.nbytes + sum(array.nbytes for array in arrays)
-        return cls(tuple(array.ctypes.data for array in arrays), arrays, nbytes)
+            calls = np.empty(2 * room, np.int32)
+        arrays = dfa.table.astype(np.int32), dfa.byte_class.astype(np.uint8), dfa.accepting.copy(), call_begin, calls
+        nbytes = 2048 + dfa.nbytes + after_calls.nbytes + sum([array.nbytes for array in arrays])
+        return cls(tuple(map(address, arrays)), arrays, nbytes)
 
 
 _known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)

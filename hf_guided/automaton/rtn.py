@@ -161,10 +161,11 @@ class ComponentBuilder(NfaBuilder):
             return Shape(dfa, np.empty((0, dfa.states), np.int64))
         digits = np.frombuffer(b"".join(codes), np.uint8).reshape(-1, width)
         first, *others = dfa.byte_class[digits.T]
-        after_calls = dfa.table.T[first]  # (callees, states), of the digits so far
+        after_calls = dfa.table.T[first].astype(np.int64)  # (callees, states), of the digits so far
         for classes in others:
-            after_calls = dfa.table[after_calls, classes[:, None]]
-        return Shape(_text_alone(dfa), after_calls.astype(np.int64))
+            after_calls = dfa.table[after_calls, classes[:, None]].astype(np.int64)
+        dfa.table[:, dfa.byte_class[_FIRST:]] = 0  # calls are no bytes
+        return Shape(dfa, after_calls)
 
 
 class _KeptShape(NamedTuple):
@@ -192,16 +193,6 @@ _kept_shapes: ByteCache[_KeptShape] = ByteCache(_KEPT_BYTES)
 def _codes(callees: int, width: int) -> list[bytes]:
     """The bytes that stand for each call while the automaton is built, as many for each."""
     return [bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)) for callee in range(callees)]
-
-
-def _text_alone(dfa: ByteDfa) -> ByteDfa:
-    """The automaton without the moves by bytes that encode calls."""
-    of_text = dfa.byte_class[:_FIRST].astype(np.uint8).tobytes()
-    kept = bytes(sorted({*of_text}))
-    table = np.zeros((dfa.states, len(kept) + 1), dfa.table.dtype)  # the last column is that of the other bytes
-    table[:, :-1] = dfa.table.take([*kept], 1)
-    classes = of_text.translate(bytes.maketrans(kept, bytes(range(len(kept))))) + bytes((len(kept),)) * _DIGITS
-    return ByteDfa(table, np.frombuffer(classes, np.uint8), dfa.accepting, dfa.start)
 
 
 class Components(Protocol):

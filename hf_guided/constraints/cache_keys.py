@@ -15,12 +15,13 @@ from urllib.parse import unquote
 from .json_schema_keywords import ANNOTATIONS, HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 
 _REFERS = ("$ref", "$dynamicRef")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _ORDERED_MAPS = frozenset({"properties", "patternProperties"})
 
 
 def digest(*parts: Any) -> str:
     """Sha256 of JSON values; 1, 1.0, True and "1" differ, as do ["ab"] and ["a", "b"]."""
-    return hashlib.sha256(json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_encode(parts).encode()).hexdigest()
 
 
 def normal_form(schema_json: str) -> Any:

@@ -51,7 +51,7 @@ def dumps(value: Any, what: str) -> str:
     """
     try:
         _check(value, what)
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _encode(value)
         text.encode()  # a lone surrogate has no UTF-8, so no text could ever match it
     except RecursionError:
         raise InvalidConstraint(
@@ -93,6 +93,8 @@ def _no_constant(name: str) -> NoReturn:
 
 _Path = tuple[Any, Any]  # of the value around it, and the last step
 _AROUND_OTHERS = (dict, list, tuple)
+_AROUND_NONE = frozenset({str, int, float, bool, type(None)})  # the types of most values
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def _check(value: Any, what: str) -> None:
@@ -105,19 +107,30 @@ def _check(value: Any, what: str) -> None:
             continue
         if not levels_left:
             raise RecursionError
-        for key, child in here.items() if isinstance(here, dict) else enumerate(here):
-            # json.dumps converts the keys 1, 1.0, True and None to strings.
-            if isinstance(here, dict) and not isinstance(key, str):
-                raise TypeError(f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string")
-            pointer = length + 1 + (len(key) if isinstance(key, str) else 8)  # it is written only for an error
-            total += pointer
-            if isinstance(child, _AROUND_OTHERS):
-                todo.append((child, (path, key), pointer, levels_left - 1))
+        names = isinstance(here, dict)
+        if names:
+            total += _length_of_names(here, path)
+        # The length of a pointer; it is written only for an error.
+        total += len(here) * (length + (1 if names else 9))
+        for key, child in here.items() if names else enumerate(here):
+            if type(child) not in _AROUND_NONE and isinstance(child, _AROUND_OTHERS):
+                todo.append((child, (path, key), length + (1 + len(key) if names else 9), levels_left - 1))
         if total > MAX_POINTERS:
             raise InvalidConstraint(
                 f"{what}: the names around its values are too long: the paths to all values have more than "
                 f"{MAX_POINTERS} characters; shorten them"
             )
+
+
+def _length_of_names(value: dict[Any, Any], path: _Path | None) -> int:
+    """Of all keys together; raises TypeError for one that is no string."""
+    try:
+        return len("".join(value))
+    except TypeError:  # json.dumps converts the keys 1, 1.0, True and None to strings
+        key = next(key for key in value if not isinstance(key, str))
+        raise TypeError(
+            f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string"
+        ) from None
 
 
 def _pointer(path: _Path | None) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any] | bool
 
+# Decimal, because 19.99 is no multiple of 0.01 in binary fractions.
+_decode = json.JSONDecoder(parse_float=Decimal).decode
 _DIALECTS = {
     **{f"http://json-schema.org/draft-0{draft}/schema": draft for draft in range(4)},
     "http://json-schema.org/draft-04/schema": 4,
@@ -88,8 +90,7 @@ class Documents:
     """
 
     def __init__(self, schema_json: str, registry: Mapping[str, Any]):
-        # Decimal, because 19.99 is no multiple of 0.01 in binary fractions.
-        root: Schema = json.loads(schema_json, parse_float=Decimal)
+        root: Schema = _decode(schema_json)
         self._others = registry
         self._made: dict[int, Subschema] = {}
         self._count = 0
@@ -249,7 +250,7 @@ class Documents:
 
     @cached_property
     def _parsed_others(self) -> dict[str, Any]:
-        return {uri: json.loads(json.dumps(contents), parse_float=Decimal) for uri, contents in self._others.items()}
+        return {uri: _decode(json.dumps(contents)) for uri, contents in self._others.items()}
 
     @cached_property
     def _index(self) -> dict[int, Subschema]:
