@@ -77,7 +77,7 @@ class _Given(NamedTuple):
 
     described: ctypes.Structure
     held: tuple[Any, ...]
-    nbytes: int = 0  # of a table
+    nbytes: int
 
 
 class _ShapeArrays(NamedTuple):
@@ -164,6 +164,7 @@ class FrameMachine:
         self._most = 1  # times the usual bytes
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, _Given] = {}  # components
+        self._set_bytes = self._component_bytes = 0
         self.has_counts = False  # whether some of those are strings that are counted
         self._begin(0)
         renew_in_child(self)
@@ -172,6 +173,11 @@ class FrameMachine:
     def nbytes(self) -> int:
         """Bytes of memory that are usual, the components aside; more where texts are deep, and for single masks."""
         return _SET_BYTES + _TABLE_BYTES + _ROWS * self.mask_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory held when a token was read last, the components aside that were built at once."""
+        return self._set_bytes + self._now.table_bytes + self._component_bytes + self._rows.nbytes
 
     @property
     def mask_bytes(self) -> int:
@@ -205,8 +211,8 @@ class FrameMachine:
     def refresh(self, new: int) -> None:
         """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
-        set_bytes = self._core.machine_bytes(now.handle)
-        if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
+        self._set_bytes = self._core.machine_bytes(now.handle)
+        if self._set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
             is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
             self._most = 2 * self._most if is_often else max(1, self._most // 2)
             self._new = self._again = 0
@@ -278,6 +284,7 @@ class FrameMachine:
         missing = int(self._core.machine_missing(now.handle))
         if status == _NEEDS_COMPONENT:
             self._given[missing] = given = self._described(missing)
+            self._component_bytes += given.nbytes
             self._give(now, missing, given)
         elif status == _NEEDS_TABLE:
             component, state = missing >> 32, missing & 0xFFFFFFFF
@@ -306,7 +313,7 @@ class FrameMachine:
             self.has_counts = True
         callees = array("i", component.callees)
         described = _Component(*known.addresses, callees.buffer_info()[0], dfa.table.shape[1], dfa.start, *bounds)
-        return _Given(described, (known, callees))
+        return _Given(described, (known, callees), known.nbytes)
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)

@@ -21,6 +21,7 @@ class Weighed(Protocol):
 
 
 Value = TypeVar("Value", bound=Weighed)
+_WEIGHED_AGAIN = 4  # with each new value
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class ByteCache(Generic[Value]):
     """A bounded cache.
 
     Args:
-        max_bytes: the most bytes held together. A value larger than that is never kept.
+        max_bytes: the most bytes held together. A value that is too large is never kept.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -78,14 +79,24 @@ class ByteCache(Generic[Value]):
         with self._lock:
             if key in self._entries:
                 dropped.append(self._pop(key))
-            if nbytes > self.max_bytes:
+            if self.is_too_large(value):
                 self._evictions += 1
                 return
-            while self._nbytes + nbytes > self.max_bytes:
-                dropped.append(self._pop(next(iter(self._entries))))
-                self._evictions += 1
+            dropped += self._make_room(nbytes)
             self._entries[key] = value, nbytes
             self._nbytes += nbytes
+
+    def is_too_large(self, value: Value) -> bool:
+        """Whether a value is not kept."""
+        return value.nbytes > self.max_bytes
+
+    def _make_room(self, nbytes: int = 0) -> list[Value]:
+        """Drop what was used least recently until so many bytes are free; returns it."""
+        dropped = []
+        while self._entries and self._nbytes + nbytes > self.max_bytes:
+            dropped.append(self._pop(next(iter(self._entries))))
+            self._evictions += 1
+        return dropped
 
     def stats(self) -> CacheStats:
         """The counts so far."""
@@ -104,3 +115,46 @@ class ByteCache(Generic[Value]):
     def __len__(self) -> int:
         with self._lock:
             return len(self._entries)
+
+
+class Growing(Weighed, Protocol):
+    """What holds more while it is used."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that it may come to hold."""
+        ...
+
+
+GrowingValue = TypeVar("GrowingValue", bound=Growing)
+
+
+class GrowingCache(ByteCache[GrowingValue]):
+    """A cache of values that grow while they are used: with each new one a few others are weighed again.
+
+    A value weighs what it held when it was weighed last. With ``n`` of them, each is weighed again before ``n / 4``
+    others have come, so what all have grown since is a third of the bound at most, where all grow alike.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._turns: OrderedDict[Hashable, None] = OrderedDict()  # the next one to be weighed first
+
+    def put(self, key: Hashable, value: GrowingValue) -> None:
+        """See ``ByteCache.put``."""
+        super().put(key, value)
+        with self._lock:
+            self._turns[key] = None
+            for _ in range(min(_WEIGHED_AGAIN, len(self._turns))):
+                turn, _ = self._turns.popitem(last=False)
+                if turn in self._entries:
+                    value, before = self._entries[turn]
+                    self._entries[turn] = value, (nbytes := value.nbytes)
+                    self._nbytes += nbytes - before
+                    self._turns[turn] = None
+            dropped = self._make_room()
+        del dropped  # freed after the lock
+
+    def is_too_large(self, value: GrowingValue) -> bool:
+        """Whether a value is not kept: it may become larger than the cache."""
+        return value.most_bytes > self.max_bytes

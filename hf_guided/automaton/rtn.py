@@ -154,7 +154,7 @@ class ComponentBuilder(NfaBuilder):
         self._meter.spend(len(self._pending))
         alike = dict[bytes, Literal]()
         for source, row, target in self._pending:
-            data = b"".join([part if type(part) is bytes else codes[part] for part in row])
+            data = b"".join([part if isinstance(part, bytes) else codes[part] for part in row])
             self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))
         dfa = self.dfa(start, end)
         if not codes:

@@ -69,7 +69,7 @@ def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> F
     if not start:
         return None
     meter.spend_cells(table.size)
-    return from_dfa(ByteDfa(table, byte_class, accepting, start))
+    return from_dfa(ByteDfa(table, byte_class.astype(np.uint8), accepting, start))
 
 
 def _reached(table: NDArray[Any], start: int) -> NDArray[np.int64]:

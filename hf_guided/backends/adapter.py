@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..constraints.values import Constraint, JsonObject, JsonSchema
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
@@ -14,8 +14,16 @@ from .base import CompiledConstraint, Engine, held_spelling
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-# Compiles; gives what makes engines at the start of the grammar, and the bytes of memory that takes.
-Build = Callable[[], "tuple[Callable[[], Engine], int]"]
+
+class Made(NamedTuple):
+    """What a compile makes; see ``CompiledConstraint``."""
+
+    new_engine: Callable[[], Engine]
+    nbytes: int
+    held_bytes: Callable[[], int] | None = None
+
+
+Build = Callable[[], Made]  # compiles
 
 
 def has_any_order(constraint: JsonSchema) -> bool:
@@ -73,22 +81,18 @@ class Adapter(ABC):
         build, losses = self._prepared(constraint)
         if losses and constraint.on_unsupported == "error":
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
-        return self._compiled(constraint, *build(), losses, began)
+        return self._compiled(constraint, build(), losses, began)
 
     def _compiled(
-        self,
-        constraint: Constraint,
-        new_engine: Callable[[], Engine],
-        nbytes: int,
-        losses: tuple[Loss, ...],
-        began: float,
+        self, constraint: Constraint, made: Made, losses: tuple[Loss, ...], began: float
     ) -> CompiledConstraint:
         return CompiledConstraint(
             constraint=constraint,
             backend=self.name,
             vocabulary=self._vocabulary(constraint),
-            new_engine=new_engine,
-            nbytes=nbytes,
+            new_engine=made.new_engine,
+            nbytes=made.nbytes,
+            held_bytes=made.held_bytes,
             compile_seconds=time.perf_counter() - began,
             losses=losses,
             keeps_budget=self.keeps_budget,
@@ -130,8 +134,8 @@ class PortableAdapter(Adapter):
     def unpacked(self, constraint: Constraint, packed: Any, losses: Sequence[Loss]) -> CompiledConstraint:
         """The compiled constraint of which another process has sent the result of ``packed``."""
         began = time.perf_counter()
-        return self._compiled(constraint, *self._unpack(packed), tuple(losses), began)
+        return self._compiled(constraint, self._unpack(packed), tuple(losses), began)
 
     @abstractmethod
-    def _unpack(self, packed: Any) -> tuple[Callable[[], Engine], int]:
+    def _unpack(self, packed: Any) -> Made:
         """What makes engines, and the bytes of memory that takes."""

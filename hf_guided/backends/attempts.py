@@ -26,7 +26,13 @@ class Compilation(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes held so far."""
+        held = self.compiled.held_bytes
+        return self.compiled.nbytes if held is None else held()
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes held at most."""
         return self.compiled.nbytes
 
 

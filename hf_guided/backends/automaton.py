@@ -34,8 +34,8 @@ from ..options import QUICK, CompileLimits
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_nfa import NotRegular, regular
-from .adapter import Build, PortableAdapter
-from .base import CompiledConstraint, Engine
+from .adapter import Build, Made, PortableAdapter
+from .base import CompiledConstraint
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,7 +105,7 @@ class AutomatonBackend(PortableAdapter):
             raise self._unsupported("regex", _NOTHING)
         return lambda: self._built(constraint, lambda meter: regex_dfa(node, meter))
 
-    def _built(self, constraint: Constraint, make: Callable[[WorkMeter], ByteDfa]) -> tuple[Callable[[], Engine], int]:
+    def _built(self, constraint: Constraint, make: Callable[[WorkMeter], ByteDfa]) -> Made:
         meter = WorkMeter(self._limits)
         dfa = make(meter)
         if not dfa.start:
@@ -116,7 +116,7 @@ class AutomatonBackend(PortableAdapter):
                 f"no text of {constraint} can be written with the tokens of this vocabulary; use a model whose "
                 "tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
             )
-        return lambda: AutomatonEngine(language, [dfa.start]), language.nbytes
+        return Made(lambda: AutomatonEngine(language, [dfa.start]), language.nbytes)
 
     @override
     def packed(self, compiled: CompiledConstraint) -> ByteDfa:
@@ -124,9 +124,9 @@ class AutomatonBackend(PortableAdapter):
         return cast(AutomatonEngine, compiled.new_engine()).language.walk.dfa
 
     @override
-    def _unpack(self, packed: ByteDfa) -> tuple[Callable[[], Engine], int]:
+    def _unpack(self, packed: ByteDfa) -> Made:
         language = Language(TokenWalk(packed, self._tokens), self.vocabulary, WorkMeter(self._limits))
-        return lambda: AutomatonEngine(language, [packed.start]), language.nbytes
+        return Made(lambda: AutomatonEngine(language, [packed.start]), language.nbytes)
 
 
 class Language:

@@ -148,12 +148,13 @@ class CompiledConstraint:
         backend: name of the backend.
         vocabulary: the vocabulary it was compiled for.
         new_engine: makes an engine at the start of the grammar.
-        nbytes: approximate memory held, in bytes, for the cache's bound.
+        nbytes: approximate memory held at most, in bytes, for the cache's bound.
         compile_seconds: time spent compiling.
         losses: the keywords that are not enforced (only with ``on_unsupported`` "warn" or "validate").
         keeps_budget: whether its engines are ``BudgetedEngine``.
         keeps_masks: whether they are ``MaskedEngine``.
         spelling: how JSON values are spelled, see ``held_spelling``.
+        held_bytes: the memory held so far, in bytes; None where it is ``nbytes`` from the beginning.
     """
 
     constraint: Constraint
@@ -166,6 +167,7 @@ class CompiledConstraint:
     keeps_budget: bool = False
     keeps_masks: bool = False
     spelling: Spelling | None = None
+    held_bytes: Callable[[], int] | None = field(default=None, repr=False)
     _replacements: list[weakref.ref[CompiledConstraint]] = field(init=False, repr=False, default_factory=list)
     _at_next_use: list[Callable[[CompiledConstraint], None]] = field(init=False, repr=False, default_factory=list)
 

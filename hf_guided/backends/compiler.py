@@ -34,7 +34,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..automaton.limits import MovesToWorker, limited
-from ..automaton.lru_bytes import ByteCache
+from ..automaton.lru_bytes import GrowingCache
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint, cause
@@ -397,7 +397,7 @@ class Compiler:
         return self._given is None and backend in _IN_WORKER and is_costly(constraint)
 
     def _is_too_large(self, compilation: Compilation) -> bool:
-        return compilation.nbytes > self.options.cache_bytes > 0  # with 0 the user wants no cache
+        return self.options.cache_bytes > 0 and self._cache.is_too_large(compilation)  # with 0 the user wants no cache
 
     def _remember(self, key: Key, failure: Exception) -> None:
         # Without its traceback, which would hold every frame of the compile.
@@ -412,7 +412,7 @@ class Compiler:
         self._backends: Mapping[str, Backend] = engines if self._given is None else self._given
         self._marked = MarkedEngines(engines)
         self._warnings = CompileWarnings(self.options.max_failures)
-        self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
+        self._cache: GrowingCache[Compilation] = GrowingCache(self.options.cache_bytes)
         self._held: weakref.WeakValueDictionary[Key, CompiledConstraint] = weakref.WeakValueDictionary()
         self._choices: weakref.WeakKeyDictionary[CompiledConstraint, BackendChoice] = weakref.WeakKeyDictionary()
         self._failures: OrderedDict[Key, Exception] = OrderedDict()

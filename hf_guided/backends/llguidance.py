@@ -35,8 +35,8 @@ from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
-from .adapter import Build, PortableAdapter
-from .base import CompiledConstraint, Engine
+from .adapter import Build, Made, PortableAdapter
+from .base import CompiledConstraint
 from .lark_chains import has_longer_chain
 from .lark_grammar import LarkGrammar, Probe, check_terminals, read
 from .lexer_cost import MOST_STATES, lexer_cost
@@ -75,7 +75,7 @@ class LLGuidanceBackend(PortableAdapter):
         n = Normalizer.of(constraint)
         grammar = lark_grammar(n, constraint.style, closed=constraint.extra == "forbid")
 
-        def build() -> tuple[Callable[[], Engine], int]:
+        def build() -> Made:
             try:
                 return self._built(grammar)
             except InvalidConstraint as error:
@@ -109,7 +109,7 @@ class LLGuidanceBackend(PortableAdapter):
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
         return read(constraint, self.vocabulary)
 
-    def _built_lark(self, constraint: Grammar, lark: LarkGrammar) -> tuple[Callable[[], Engine], int]:
+    def _built_lark(self, constraint: Grammar, lark: LarkGrammar) -> Made:
         _move_if_costly(lark.text, *lark.schemas.values())  # before its terminals are built, each alone
         check_terminals(constraint, self._probe)
         return self._built(lark.text, lark.schemas, by_text=lark.by_text, forces_text=lark.forces_text)
@@ -121,7 +121,7 @@ class LLGuidanceBackend(PortableAdapter):
         *,
         by_text: bool = True,
         forces_text: bool = True,
-    ) -> tuple[Callable[[], Engine], int]:
+    ) -> Made:
         """Compile a grammar in Lark.
 
         Args:
@@ -143,13 +143,13 @@ class LLGuidanceBackend(PortableAdapter):
         _move_if_costly(*texts.values())
         return self._made(written, by_text, forces_text)
 
-    def _made(self, written: str, by_text: bool, forces_text: bool) -> tuple[Callable[[], Engine], int]:
+    def _made(self, written: str, by_text: bool, forces_text: bool) -> Made:
         size = words(self.vocabulary.padded_size)
         template = _Template(written, self._matcher, size, by_text, forces_text)
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
-        return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written)
+        return Made(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written))
 
     def _probe(self, grammar: str) -> Probe:
         matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
@@ -167,7 +167,7 @@ class LLGuidanceBackend(PortableAdapter):
         return template.grammar, template.by_text, template.forces_text
 
     @override
-    def _unpack(self, packed: tuple[str, bool, bool]) -> tuple[Callable[[], Engine], int]:
+    def _unpack(self, packed: tuple[str, bool, bool]) -> Made:
         return self._made(*packed)
 
     def _matcher(self, grammar: str) -> Any:

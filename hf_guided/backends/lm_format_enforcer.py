@@ -26,8 +26,7 @@ from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.pointers import drop
 from ..schema.prepare import prepare
-from .adapter import Adapter, Build
-from .base import Engine
+from .adapter import Adapter, Build, Made
 from .interegular_pattern import spelled_for_interegular
 from .json_subset import Schema
 from .lm_format_enforcer_json import UNESCAPED, WHITESPACE, StrictJson, Subset
@@ -67,10 +66,10 @@ class LMFormatEnforcerBackend(Adapter):
         pattern = self._pattern(constraint)
         return lambda: self._built(self._text_tree, self._regex_parser(pattern, self._alphabet))
 
-    def _built(self, tree: Any, parser: Any) -> tuple[Callable[[], Engine], int]:
+    def _built(self, tree: Any, parser: Any) -> Made:
         masks = _Masks(self.vocabulary, tree)
         # Its size is not known: parsers are small, masks are kept per state of a regex.
-        return lambda: _Engine(masks, [parser]), 1_000_000
+        return Made(lambda: _Engine(masks, [parser]), 1_000_000)
 
     def _regex_parser(self, plain: str, alphabet: str) -> Any:
         with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):

@@ -6,7 +6,7 @@ structural tags. "auto" takes it where they would lose something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -31,8 +31,8 @@ from ..options import NETWORK, CompileLimits
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
-from .adapter import Build, PortableAdapter
-from .base import CompiledConstraint, Engine
+from .adapter import Build, Made, PortableAdapter
+from .base import CompiledConstraint
 from .frame_engine import FrameEngine, FrameMasks
 from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
 from .tag_network import TagNetwork
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _IN_UTF8 = frozenset(range(0xF5)) - {0xC0, 0xC1}
+_OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 
 
@@ -91,22 +92,31 @@ class NetworkBackend(PortableAdapter):
             raise UnsupportedConstraint("the network does not enforce all of the schemas in this tag", tag.losses)
         return lambda: self._built(tag.plan, constraint)
 
-    def _built(self, plan: NetworkPlan, constraint: Constraint) -> tuple[Callable[[], Engine], int]:
+    def _built(self, plan: NetworkPlan, constraint: Constraint) -> Made:
         meter = WorkMeter(self._limits)
         built = None if self._lacks_bytes else reachable_network(plan, meter)
         built = whole_network(plan, meter) if built is None else built
         self._check_bytes(built.network, constraint)
-        return self._made(built)
+        source = (
+            constraint.schema_json if isinstance(constraint, JsonSchema) else cast(StructuralTag, constraint).tag_json
+        )
+        return self._made(built, _READ_BYTES * len(source))
 
-    def _made(self, built: Built) -> tuple[Callable[[], Engine], int]:
+    def _made(self, built: Built, read_bytes: int = 0) -> Made:
         network, token_bytes = built.network, self.vocabulary.token_bytes
+        beside = _OWN_BYTES + read_bytes
         if core.CORE is not None and built.is_compiled:
             masks = FrameMasks(FrameMachine(core.CORE, network, self._tables))
-            return lambda: FrameEngine.at_start(masks, network, token_bytes), masks.nbytes + built.nbytes
+            nbytes = masks.nbytes + built.nbytes + beside
+            return Made(
+                lambda: FrameEngine.at_start(masks, network, token_bytes),
+                nbytes,
+                lambda: min(nbytes, masks.held_bytes + built.at_once_bytes + beside),
+            )
         registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
-        return (
+        return Made(
             lambda: NetworkEngine(registered, network, token_bytes, [start], [0]),
-            registered.nbytes + built.nbytes,
+            registered.nbytes + built.nbytes + beside,
         )
 
     @override
@@ -120,9 +130,10 @@ class NetworkBackend(PortableAdapter):
         return PackedNetwork(components, network.rules, network.ordered)
 
     @override
-    def _unpack(self, packed: PackedNetwork) -> tuple[Callable[[], Engine], int]:
+    def _unpack(self, packed: PackedNetwork) -> Made:
         network = Network(packed.components, packed.rules.get, ordered=packed.ordered)
-        return self._made(Built(network, size_of(packed.components), all(map(reads, packed.rules.values()))))
+        nbytes = size_of(packed.components)
+        return self._made(Built(network, nbytes, nbytes, all(map(reads, packed.rules.values()))))
 
     @cached_property
     def _lacks_bytes(self) -> bytes:

@@ -37,11 +37,13 @@ class Built(NamedTuple):
     Args:
         network: the network.
         nbytes: that all of it takes at most.
+        at_once_bytes: that it takes before a text is read.
         is_compiled: whether the compiled loops read all components, where they are there.
     """
 
     network: Network
     nbytes: int
+    at_once_bytes: int
     is_compiled: bool
 
 
@@ -139,7 +141,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
                     whole.append(rtn.number(positions.track_at(inside, automaton)))
                 if not _has_enough(automaton):
                     in_doubt.append(rtn.number(positions.track_at(inside, automaton)))
-    nbytes, states = _BYTES * sum(later.values()), 0
+    at_once_bytes = states = 0
     built: set[int] = set()
     for numbers, takes_all in ((whole, True), ([*at_once, *in_doubt], False)):
         todo = list(numbers)
@@ -152,7 +154,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
             plan.check_texts(rtn.name(number), component)
             states += component.dfa.states
             meter.check_states(states)
-            nbytes += size_of([component])
+            at_once_bytes += size_of([component])
             callees = [callee for callee, _ in component.calls if callee >= 0]
             todo += [callee for callee in callees if takes_all or _comes_at_once(rtn.name(callee))]
 
@@ -166,7 +168,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
         network.reach(number)
         if not network.rules[number].is_possible(network.search):
             return None
-    return Built(network, nbytes, is_compiled)
+    return Built(network, at_once_bytes + _BYTES * sum(later.values()), at_once_bytes, is_compiled)
 
 
 def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
@@ -201,7 +203,8 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
                 raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
             without_values.setdefault(callee.schema, []).append(callee)
         if not without_values:
-            return Built(network, size_of(components.values()), all(map(reads, rules.values())))
+            nbytes = size_of(components.values())
+            return Built(network, nbytes, nbytes, all(map(reads, rules.values())))
         for schema, tracks in without_values.items():
             positions, _, pointer = plan.parts[schema]
             with inside_tag(pointer) if pointer else nullcontext():

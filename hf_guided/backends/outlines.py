@@ -28,8 +28,7 @@ from ..errors import CompileLimitExceeded, Loss
 from ..options import OUTLINES
 from ..regex import Node, UnsupportedRegex, alphabet, alt, parse_fullmatch, text, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
-from .adapter import Adapter, Build
-from .base import Engine
+from .adapter import Adapter, Build, Made
 from .outlines_index import BuiltIndex, build_index
 from .subprocess_worker import SHARED, job_limits
 
@@ -93,7 +92,7 @@ class OutlinesBackend(Adapter):
         letters = bytes(byte for byte in range(256) if (chr(byte) in used if byte < 128 else beyond))
         return lambda: self._built(node, pattern, mark, letters)
 
-    def _built(self, node: Node, pattern: str, mark: int, letters: bytes) -> tuple[Callable[[], Engine], int]:
+    def _built(self, node: Node, pattern: str, mark: int, letters: bytes) -> Made:
         self._check_size(node)
         tokens = {
             token_id: data
@@ -109,7 +108,7 @@ class OutlinesBackend(Adapter):
             ) from None
         language = _Language(built, self._new_guide, self._first_byte, mark)
         masks = min(MASK_BYTES, built.states * self._first_byte // 8)
-        return lambda: _Engine(language, [built.start]), built.nbytes + masks
+        return Made(lambda: _Engine(language, [built.start]), built.nbytes + masks)
 
     def _check_size(self, node: Node) -> None:
         try:

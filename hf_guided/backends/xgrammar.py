@@ -30,8 +30,8 @@ from ..schema.prepare import prepare
 from ..schema.subschemas import iter_subschemas
 from ..vocabulary.layout import words
 from . import utf8
-from .adapter import Build, PortableAdapter
-from .base import CompiledConstraint, Engine
+from .adapter import Build, Made, PortableAdapter
+from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
 from .structural_tag import reduce_schemas
@@ -139,7 +139,7 @@ class XGrammarBackend(PortableAdapter):
         raise self._unsupported(constraint.kind, "xgrammar has no such constraint")
 
     def _built(self, compiles: Callable[..., Any], text: str, *, jumps: bool = True, **options: Any) -> Build:
-        def build() -> tuple[Callable[[], Engine], int]:
+        def build() -> Made:
             _move_if_costly(text)
             try:
                 with _memory_errors():
@@ -153,10 +153,10 @@ class XGrammarBackend(PortableAdapter):
 
         return build
 
-    def _engines(self, compiled: Any, jumps: bool) -> tuple[Callable[[], Engine], int]:
+    def _engines(self, compiled: Any, jumps: bool) -> Made:
         matcher = self._lib.GrammarMatcher
         new = partial(_Engine, self.vocabulary, compiled, jumps=jumps)
-        return lambda: new(matcher(compiled)), int(compiled.memory_size_bytes)
+        return Made(lambda: new(matcher(compiled)), int(compiled.memory_size_bytes))
 
     @override
     def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
@@ -166,7 +166,7 @@ class XGrammarBackend(PortableAdapter):
             return str(engine.compiled.serialize_json()), engine.jumps
 
     @override
-    def _unpack(self, packed: tuple[str, bool]) -> tuple[Callable[[], Engine], int]:
+    def _unpack(self, packed: tuple[str, bool]) -> Made:
         text, jumps = packed
         return self._engines(self._lib.CompiledGrammar.deserialize_json(text, self._info), jumps)
 

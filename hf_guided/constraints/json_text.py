@@ -7,6 +7,7 @@ not strings, lone surrogates. A constraint is identified by its text, so all of 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from ..errors import InvalidConstraint
@@ -107,14 +108,15 @@ def _check(value: Any, what: str) -> None:
             continue
         if not levels_left:
             raise RecursionError
-        names = isinstance(here, dict)
-        if names:
-            total += _length_of_names(here, path)
-        # The length of a pointer; it is written only for an error.
-        total += len(here) * (length + (1 if names else 9))
-        for key, child in here.items() if names else enumerate(here):
+        named = here if isinstance(here, dict) else None
+        own = length + (
+            9 if named is None else 1
+        )  # of a pointer without its last name; it is written only for an error
+        total += len(here) * own + (0 if named is None else _length_of_names(named, path))
+        steps: Iterable[tuple[Any, Any]] = enumerate(here) if named is None else named.items()
+        for step, child in steps:
             if type(child) not in _AROUND_NONE and isinstance(child, _AROUND_OTHERS):
-                todo.append((child, (path, key), length + (1 + len(key) if names else 9), levels_left - 1))
+                todo.append((child, (path, step), own + (0 if named is None else len(step)), levels_left - 1))
         if total > MAX_POINTERS:
             raise InvalidConstraint(
                 f"{what}: the names around its values are too long: the paths to all values have more than "
@@ -128,9 +130,7 @@ def _length_of_names(value: dict[Any, Any], path: _Path | None) -> int:
         return len("".join(value))
     except TypeError:  # json.dumps converts the keys 1, 1.0, True and None to strings
         key = next(key for key in value if not isinstance(key, str))
-        raise TypeError(
-            f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string"
-        ) from None
+        raise TypeError(f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string") from None
 
 
 def _pointer(path: _Path | None) -> str:

@@ -13,7 +13,17 @@ from typing import NamedTuple
 
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import ANYTHING, EMPTY, Node, json_spelling, json_spelling_without, json_spellings, only_text, text, without_needless
+from ..regex import (
+    ANYTHING,
+    EMPTY,
+    Node,
+    json_spelling,
+    json_spelling_without,
+    json_spellings,
+    only_text,
+    text,
+    without_needless,
+)
 from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
@@ -24,7 +34,7 @@ from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Mark, Register
 from .scalars import Values, has_language, language_of, quoted
 from .shapes import ANY, Clause, Position, StringClause
-from .to_nfa import ANY_CONTENT, Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
+from .to_nfa import ANY_CONTENT, Entries, Inner, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
 
 _FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hf_guided.automaton.lru_bytes import ByteCache, CacheStats
+from hf_guided.automaton.lru_bytes import ByteCache, CacheStats, GrowingCache
 from hf_guided.options import CompilerOptions
 
 
@@ -74,6 +74,42 @@ def test_bound_holds_with_many_threads() -> None:
     assert not over
     assert (stats.nbytes, stats.entries) == (sum(held), len(held))
     assert stats.hits + stats.misses == 8 * 500
+
+
+@dataclass
+class GrowingItem:
+    nbytes: int
+    most_bytes: int = 20
+
+
+def test_what_has_grown_is_weighed_again_while_others_come() -> None:
+    """All grow to five times their size: together they stay within a third more than the bound."""
+    cache: GrowingCache[GrowingItem] = GrowingCache(1000)
+    kept: dict[int, GrowingItem] = {}
+    for key in range(2000):
+        kept[key] = GrowingItem(4)
+        cache.put(key, kept[key])
+        assert cache.stats().nbytes <= 1000
+        kept[key].nbytes = 20
+        kept = {key: item for key, item in kept.items() if key in cache}
+        assert sum(item.nbytes for item in kept.values()) <= 1334
+    assert len(kept) >= 50, "nearly as many as there is room for"
+    assert key in kept, "the last one is never the first to go"
+
+
+def test_what_may_grow_larger_than_the_cache_is_not_kept() -> None:
+    cache: GrowingCache[GrowingItem] = GrowingCache(100)
+    cache.put("a", GrowingItem(1, 100))
+    cache.put("b", GrowingItem(1, 101))
+    assert ("a" in cache, "b" in cache, cache.stats().evictions) == (True, False, 1)
+
+
+def test_a_value_that_is_replaced_is_weighed_once_each_turn() -> None:
+    cache: GrowingCache[GrowingItem] = GrowingCache(100)
+    for _ in range(50):
+        cache.put("a", GrowingItem(7))
+    cache.put("b", GrowingItem(5))
+    assert (len(cache), cache.stats().nbytes, len(cache._turns)) == (2, 12, 2)
 
 
 def test_options_are_read_from_the_environment() -> None:

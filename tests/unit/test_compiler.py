@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from hf_guided.automaton import core
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler, CompilerStats
@@ -32,6 +33,7 @@ from hf_guided.errors import (
     UnsupportedConstraint,
 )
 from hf_guided.options import CompileLimits, CompilerOptions
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import toy
 
 BYTES = toy.all_bytes()
@@ -302,6 +304,23 @@ def test_audit_validates_the_schema_before_any_backend_compiles() -> None:
     with pytest.raises(InvalidConstraint, match="/type"):
         new_compiler(fake).audit(JsonSchema({"type": "strin"}))
     assert fake.compiled == []
+
+
+@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
+    """Twenty of them would fill the cache otherwise, though most stay small."""
+    compiler = Compiler(BYTES, CompilerOptions(cache_bytes=32 * 2**20, tiering=False))
+    schemas = [JsonSchema({"properties": {f"name{i}": {"type": "string"}}}) for i in range(40)]
+    compiled = [compiler.compile(schema, "network") for schema in schemas]
+    held = [one.held_bytes() for one in compiled if one.held_bytes is not None]
+    assert len(held) == 40
+    assert max(held) < 2**20 < min(one.nbytes for one in compiled)
+    assert compiler.stats().entries == 40
+    matcher = compiled[0].matcher()
+    for byte in b'{"name0": "':  # each byte is the token of that number
+        matcher.fill_next_token_bitmask(allocate_bitmask(1, BYTES.padded_size))
+        assert matcher.accept_token(byte)
+    assert compiled[0].held_bytes() > held[0]
 
 
 def test_cache_is_bounded_in_bytes() -> None:
