@@ -21,9 +21,12 @@ _MOST_SIDES = 4  # alternatives for an array or an object
 _FORMAT = 5_000  # of the largest format
 _BOUNDED, _FEW_DIGITS = 2_000, 30  # of numbers between bounds that have no more digits, nor zeros after them
 _FEW_EXCLUDED = 8
+_FRACTIONS = 10_000  # of all numbers that are no integers
 _ENTRY = 16  # of any entry
 _SPELLING = 6  # bytes of a character at most, in the one spelling that a listed string has
 _PLAIN = frozenset(NumberClause(integral, point_zero=point) for integral in (None, True) for point in (False, True))
+
+_NO_INTEGERS = frozenset(NumberClause(False, point_zero=point) for point in (False, True))
 
 
 def size_of_content(content: Content, marks: tuple[str, ...]) -> int | None:
@@ -74,6 +77,8 @@ def _size_of_scalar(clause: Clause, marks: tuple[str, ...]) -> int | None:
             return sum(map(_size_of_number, clause.values))
         if clause in _PLAIN:
             return _SCALAR
+        if clause in _NO_INTEGERS:
+            return _FRACTIONS
         bounds = clause.low, clause.high
         if clause.integral is False or clause.factors or len(clause.excluded) > _FEW_EXCLUDED:
             return None

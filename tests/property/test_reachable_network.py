@@ -145,6 +145,12 @@ def test_strings_but_some_words_are_small(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", STYLES)
+@pytest.mark.parametrize("draft", sorted(DRAFTS))
+def test_numbers_that_are_no_integers_are_small(draft: int, options: dict[str, Any]) -> None:
+    check_size({"$schema": DRAFTS[draft], "type": "number", "not": {"type": "integer"}}, **options)
+
+
+@pytest.mark.parametrize("options", STYLES)
 def test_numbers_with_many_digits_are_not_small(options: dict[str, Any]) -> None:
     numbers = [*(7**1_000 + i for i in range(20)), *(float(f"{i}e300") for i in range(1, 20))]
     read = positions({"type": "integer", "enum": numbers}, **options)
