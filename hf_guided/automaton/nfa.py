@@ -77,8 +77,8 @@ class NfaBuilder:
             self._take_apart(node, start, end)
 
     def _is_piece(self, node: Node) -> bool:
-        """Names other than those of one object are in no other constraint: only their parts are pieces."""
-        return self._in_pieces and is_plain(node) and characters(node) <= _LARGE
+        """Rows, as names are, come in no other constraint: only their parts are pieces."""
+        return self._in_pieces and not isinstance(node, Concat) and is_plain(node) and characters(node) <= _LARGE
 
     def need(self, states: int) -> None:
         """Give up at once if the automaton has at least so many states, and may not.

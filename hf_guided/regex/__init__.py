@@ -31,7 +31,7 @@ from .caches import tree_cache
 from .charset import ALL, CharSet
 from .empty import MAX_ALL_PROOFS, MAX_PROOF, Emptiness
 from .errors import UnsupportedRegex
-from .examples import without_needless
+from .examples import begin_apart, without_needless
 from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
 from .parse import check_length, parse_fullmatch, parse_search, parse_search_either
@@ -59,6 +59,7 @@ __all__ = [
     "UnsupportedRegex",
     "all_but",
     "alphabet",
+    "begin_apart",
     "alt",
     "both",
     "chars",

@@ -97,6 +97,9 @@ def _cut(pieces: list[Piece], *, start: bool) -> bool:
 
 
 def _between(pieces: list[Piece]) -> Node:
+    nodes = [piece for piece in pieces if isinstance(piece, Node)]
+    if len(nodes) == len(pieces):  # as in most
+        return concat(*nodes)
     pieces = _looking_back_first(pieces)
     look_behinds = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
     ahead = [

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .ast import Node, chars
+from .ast import Node, chars, concat, text
 from .boundaries import Boundary, python_inside_holds_on_empty
 from .charset import ALL, CharSet
 from .classes import LINE_ENDS, caseless, category, ecma_class, python_class
@@ -75,9 +75,11 @@ class Dialect:
         """What ``.`` means."""
         return chars(ALL if flags.dot_all else ~LINE_ENDS["ecma" if self.ecma else "python"])
 
-    def character(self, character: str, flags: Flags) -> Node:
-        """A literal character."""
-        return self._literal(CharSet.of(character), flags)
+    def literal(self, written: str, flags: Flags) -> Node:
+        """Literal characters side by side."""
+        if written.isascii() and not flags.ignore_case:
+            return text(written)
+        return concat(*(self._literal(CharSet.of(character), flags) for character in written))
 
     def escape(self, written: str, position: int, flags: Flags) -> Node:
         r"""What an escape outside of classes means."""

@@ -8,9 +8,26 @@ characters that its strings begin with tell that two languages have no string in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations
+from operator import contains
 
-from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat, alt, both, complement, is_plain, only_text
+from .ast import (
+    AllBut,
+    Alt,
+    And,
+    Chars,
+    Concat,
+    Empty,
+    Node,
+    Not,
+    Repeat,
+    all_but,
+    alt,
+    both,
+    complement,
+    is_plain,
+    only_text,
+)
 from .caches import tree_cache
 from .charset import ALL, CharSet
 from .match import matches
@@ -50,6 +67,11 @@ def verdict(parts: tuple[Node, ...], most: int) -> tuple[bool | None, int]:
     return (True if listed is not None else None), work
 
 
+def begin_apart(first: Node, second: Node) -> bool:
+    """Whether two languages surely have no string in common, since their strings begin differently."""
+    return is_plain(first) and is_plain(second) and _are_apart(_heads(first), _heads(second))
+
+
 def without_needless(node: Node) -> Node:
     """The same language; an intersection excludes only strings that its plain languages may have.
 
@@ -65,6 +87,8 @@ def without_needless(node: Node) -> Node:
 
 def _needed(part: Not, heads: list[tuple[CharSet, ...]]) -> Node:
     """What a part excludes of languages whose strings begin so."""
+    if isinstance(part, AllBut):
+        return all_but(tuple(word for word in part.words if all(_may_begin(word, ours) for ours in heads)))
     branches = part.body.branches if isinstance(part.body, Alt) else (part.body,)
     if not all(map(is_plain, branches)):
         return part
@@ -106,14 +130,20 @@ def few(node: Node) -> tuple[str, ...] | None:
 
 def _few_in_a_row(parts: tuple[Node, ...]) -> tuple[str, ...] | None:
     texts: tuple[str, ...] = ("",)
-    for part in parts:
-        part_texts = few(part)
+    row: list[str] = []  # what comes after all of them: mostly letters side by side
+    for part in (*parts, None):
+        part_texts = ("",) if part is None else few(part)
         if part_texts is None or len(texts) * len(part_texts) > MAX_FEW:
             return None
-        texts = tuple(dict.fromkeys(map("".join, product(texts, part_texts))))
-        if sum(map(len, texts)) > MAX_CHARACTERS:
+        if len(part_texts) == 1 and part is not None:
+            row += part_texts
+            continue
+        between = "".join(row)
+        row.clear()
+        if sum(map(len, texts)) + len(texts) * len(between) > MAX_CHARACTERS:
             return None
-    return texts
+        texts = tuple(dict.fromkeys(first + between + last for first in texts for last in part_texts))
+    return texts if sum(map(len, texts)) <= MAX_CHARACTERS else None
 
 
 def _made(languages: list[Node]) -> Iterator[str]:
@@ -157,6 +187,8 @@ def _string(node: Node, turn: int) -> str | None:
 
 
 def _has(node: Node, text: str) -> bool:
+    if isinstance(node, AllBut):
+        return text not in node.words
     if isinstance(node, Not):
         return not _has(node.body, text)
     words = _words(node) if isinstance(node, Alt) else None
@@ -184,7 +216,7 @@ def _weight(node: Node) -> int:
         return 1 + (0 if _words(node) is not None else sum(map(_weight, node.branches)))
     if isinstance(node, Repeat):
         return 1 + max(1, min(node.low, MAX_LENGTH)) * _weight(node.body)
-    return 1 + (_weight(node.body) if isinstance(node, Not) else 0)
+    return 1 + (_weight(node.body) if isinstance(node, Not) and not isinstance(node, AllBut) else 0)
 
 
 # -- what strings begin with -------------------------------------------------------------------------------------------
@@ -198,6 +230,10 @@ def _heads(node: Node) -> tuple[CharSet, ...]:
 
 def _are_apart(first: tuple[CharSet, ...], second: tuple[CharSet, ...]) -> bool:
     return any(ours.isdisjoint(theirs) for ours, theirs in zip(first, second, strict=False))
+
+
+def _may_begin(word: str, heads: tuple[CharSet, ...]) -> bool:
+    return all(map(contains, heads, word))
 
 
 @tree_cache(maxsize=4096)

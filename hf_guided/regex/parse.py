@@ -97,10 +97,11 @@ def _readings(pattern: str, python: Dialect, ecma: Dialect) -> list[Node]:
                 return [_parsed(pattern, dialect, 0)]
         raise
     found = _parsed(pattern, python if "$" in pattern else _PYTHON_IN_SCHEMA, flags)
-    if _ALIKE.fullmatch(pattern) and not (python.newline and "$" in pattern):
+    is_alike = _ALIKE.fullmatch(pattern) is not None
+    if is_alike and not (python.newline and "$" in pattern):
         return [found]
     try:
-        return [found, _parsed(pattern, ecma, flags)]
+        return [found, _parsed(pattern, _PYTHON_IN_SCHEMA if is_alike else ecma, flags)]
     except PatternSyntaxError:
         return [found]
 
@@ -184,6 +185,8 @@ class _Reader:
             if count > 1 < len(branches) and count * len(branches) > MAX_BRANCHES:
                 raise UnsupportedRegex("too many alternatives hold anchors or look-around", _position(item))
             count *= len(branches)
+        if count == 1:  # as most
+            return [tuple([piece for (branch,) in read for piece in branch])]
         return [tuple(piece for branch in chosen for piece in branch) for chosen in product(*read)]
 
     def _item(self, item: Item, flags: Flags, depth: int) -> list[Branch]:
@@ -213,14 +216,8 @@ class _Reader:
             elif token.type == "CLASS":
                 node = dialect.in_class(token, position, flags)
             else:
-                node = concat(*(self._character(character, flags) for character in str(token)))
+                node = dialect.literal(str(token), flags)
             self._read[token, flags] = node
-        return node
-
-    def _character(self, character: str, flags: Flags) -> Node:
-        node = self._read.get((character, flags))
-        if node is None:
-            node = self._read[character, flags] = self._dialect.character(character, flags)
         return node
 
     def _group(self, group: Group, flags: Flags, depth: int) -> list[Branch]:

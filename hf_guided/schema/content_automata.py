@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple, Protocol
 
-from ..regex import Node, all_but, both, complement, matches
+from ..regex import Node, all_but, begin_apart, both, complement, matches
 from .normalize import Normalizer
 from .registers import DifferentNames, Register
 from .shapes import (
@@ -233,6 +233,9 @@ def _classes(
     for pattern in patterns:
         split: dict[frozenset[Names], Node] = {}
         for matched, names in classes.items():
+            if any([begin_apart(pattern.either, other.either) for other in matched]):
+                split[matched] = names
+                continue
             inside = both(names, pattern.language)
             if not is_empty(inside):
                 split[matched | {pattern}] = inside
