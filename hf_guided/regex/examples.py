@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from operator import contains
 
 from .ast import (
     AllBut,
@@ -233,7 +232,7 @@ def _are_apart(first: tuple[CharSet, ...], second: tuple[CharSet, ...]) -> bool:
 
 
 def _may_begin(word: str, heads: tuple[CharSet, ...]) -> bool:
-    return all(map(contains, heads, word))
+    return all([character in charset for character, charset in zip(word, heads, strict=False)])
 
 
 @tree_cache(maxsize=4096)
