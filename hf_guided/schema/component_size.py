@@ -47,7 +47,7 @@ def size_of_content(content: Content, marks: tuple[str, ...]) -> int | None:
     for automaton in content.automata:
         if (inside := _size_of_automaton(automaton, marks)) is None:
             return None
-        size += (_BRACKETS + inside) << sides
+        size += (_BRACKETS + inside) << (sides - 1)  # with each set of the others
     return size
 
 
