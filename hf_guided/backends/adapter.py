@@ -23,7 +23,7 @@ class Made(NamedTuple):
     held_bytes: Callable[[], int] | None = None
 
 
-Build = Callable[[], Made]  # compiles
+Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
 
 
 def has_any_order(constraint: JsonSchema) -> bool:
@@ -81,7 +81,7 @@ class Adapter(ABC):
         build, losses = self._prepared(constraint)
         if losses and constraint.on_unsupported == "error":
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
-        return self._compiled(constraint, build(), losses, began)
+        return self._compiled(constraint, Made(*build()), losses, began)
 
     def _compiled(
         self, constraint: Constraint, made: Made, losses: tuple[Loss, ...], began: float

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from random import Random
 from threading import Timer
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -272,21 +272,20 @@ def test_a_dead_thread_is_replaced(kind: type[BaseException], monkeypatch: pytes
         expected = finished(shared, made)
         step = ContinuousBatchProcessor._generation_step
         for died in range(1, repeats(1, 4) + 1):
-            steps, all_are_there = [0], threading.Event()
+            steps = [0]
 
-            def broken(
-                self: Any, model: Any, steps: list[int] = steps, all_are_there: threading.Event = all_are_there
-            ) -> None:
+            def broken(self: Any, model: Any, steps: list[int] = steps) -> None:
                 steps[0] += 1
                 if steps[0] == 4:
-                    assert all_are_there.wait(60)  # one that came later would meet the next thread
+                    end = monotonic() + 60
+                    while len(shared._answers) < 3 and monotonic() < end:
+                        sleep(0.001)  # one that the dispatcher gave later would meet the next thread
                     monkeypatch.setattr(ContinuousBatchProcessor, "_generation_step", step)
                     raise error
                 step(self, model)
 
             monkeypatch.setattr(ContinuousBatchProcessor, "_generation_step", broken)
             clients = [Client(shared, made) for _ in range(3)]
-            all_are_there.set()
             for client in clients:
                 assert "the generation thread has died" in str(client.error())
             assert restarted.wait(30) and shared.restarts == died == len(reasons)
