@@ -100,7 +100,7 @@ class ComponentBuilder(NfaBuilder):
     def row(self, parts: Iterable[Hashable], start: int, end: int) -> None:
         """Add a row of words, which are bytes, and of the texts of other components between two states."""
         callees = self.callees
-        row = [part if type(part) is bytes else callees.setdefault(part, len(callees)) for part in parts]
+        row = [part if isinstance(part, bytes) else callees.setdefault(part, len(callees)) for part in parts]
         self._pending.append((start, tuple(row), end))
 
     def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
@@ -119,9 +119,9 @@ class ComponentBuilder(NfaBuilder):
         """Whether another schema may well have an equal one: none that has names of its own."""
         if len(self._pieces) > _MOST_PIECES:
             return False
-        return not any([isinstance(piece, Literal) and piece.data[0] == _QUOTE for _, piece, _ in self._pieces]) and (
-            not any([type(part) is bytes and part[0] == _QUOTE for _, row, _ in self._pending for part in row])
-        )
+        words = [part for _, row, _ in self._pending for part in row if isinstance(part, bytes)]
+        words += [piece.data for _, piece, _ in self._pieces if isinstance(piece, Literal)]
+        return not any([word[0] == _QUOTE for word in words])
 
     def _kept_shape(self, start: int, end: int) -> Shape:
         """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""
@@ -152,7 +152,7 @@ class ComponentBuilder(NfaBuilder):
             width += 1
         codes = _codes(len(self.callees), width)
         self._meter.spend(len(self._pending))
-        alike = dict[bytes, Literal]()
+        alike = dict[bytes, Literal]()  # commas and colons are many
         for source, row, target in self._pending:
             data = b"".join([part if isinstance(part, bytes) else codes[part] for part in row])
             self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))

@@ -46,16 +46,15 @@ _NARROWED = frozenset({"lm_format_enforcer"})
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     """The same constraint with engines that keep budgets, and their memory; unchanged if no path was found."""
     if compiled.keeps_budget:
-        return replace(compiled, nbytes=compiled.nbytes + BUDGET_BYTES)
+        return _larger(compiled, BUDGET_BYTES)
     vocabulary = compiled.vocabulary
     marks = closing_marks(compiled.constraint.tag) if isinstance(compiled.constraint, StructuralTag) else ()
     search = CompletionSearch(vocabulary, token_trie(vocabulary), marks)
     rtn = _budget_rtn(compiled)
     if rtn is not None:
         return replace(
-            compiled,
+            _larger(compiled, rtn.nbytes + search.nbytes),
             new_engine=lambda: RtnBudgetEngine(rtn, SearchBudgetEngine(search, compiled.new_engine())),
-            nbytes=compiled.nbytes + rtn.nbytes + search.nbytes,
             keeps_budget=True,
             keeps_masks=False,
         )
@@ -63,11 +62,18 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     if first.min_tokens_to_finish() is None:
         return compiled
     return replace(
-        compiled,
+        _larger(compiled, search.nbytes),
         new_engine=lambda: first.restarted(compiled.new_engine()),
-        nbytes=compiled.nbytes + search.nbytes,
         keeps_budget=True,
         keeps_masks=False,
+    )
+
+
+def _larger(compiled: CompiledConstraint, nbytes: int) -> CompiledConstraint:
+    """The same, where so much more is held from the beginning."""
+    held = compiled.held_bytes
+    return replace(
+        compiled, nbytes=compiled.nbytes + nbytes, held_bytes=None if held is None else lambda: held() + nbytes
     )
 
 

@@ -323,6 +323,16 @@ def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
     assert compiled[0].held_bytes() > held[0]
 
 
+@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+def test_what_a_budget_takes_is_held_too() -> None:
+    compiler = Compiler(BYTES, CompilerOptions(tiering=False))
+    schema = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    plain = compiler.compile(schema, "network")
+    kept = compiler.compile(schema, "network", budget=True)
+    assert plain.held_bytes is not None and kept.held_bytes is not None
+    assert kept.held_bytes() - plain.held_bytes() >= kept.nbytes - plain.nbytes > 0
+
+
 def test_cache_is_bounded_in_bytes() -> None:
     fake = Fake()
     compiler = new_compiler(fake, cache_bytes=250)
