@@ -135,7 +135,7 @@ class _Generation:
             raise _no_memory()
         # When the interpreter ends, daemon threads may still be reading.
         weakref.finalize(self, core.machine_end, self.handle).atexit = False
-        self.in_use: list[_Given] = []  # tables
+        self.in_use: list[tuple[Any, ...]] = []  # what holds the arrays of tables
         self.table_bytes = 0
         self.completed: dict[int, bool] = {}
 
@@ -288,10 +288,10 @@ class FrameMachine:
             self._give(now, missing, given)
         elif status == _NEEDS_TABLE:
             component, state = missing >> 32, missing & 0xFFFFFFFF
-            given = self._table(component, state)
-            now.in_use.append(given)
-            now.table_bytes += given.nbytes
-            if self._core.machine_table(now.handle, component, state, ctypes.byref(given.described)):
+            table = self._table(component, state)
+            now.in_use.append(table.held)
+            now.table_bytes += table.nbytes
+            if self._core.machine_table(now.handle, component, state, ctypes.byref(table.described)):
                 raise _no_memory()
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
@@ -318,28 +318,28 @@ class FrameMachine:
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
         table = self._tables.table(component, state)
-        leaving, at_most = list(table.leaving), None
+        leaving, at_most = table.leaving, None
         if isinstance(rule, LengthRule):
             counted = _counted_state(component)
             # Nothing but a quote ends a string.
-            leaving = [(to, nodes.before_quote if to == counted else nodes) for to, nodes in leaving]
+            leaving = tuple((to, nodes.before_quote if to == counted else nodes) for to, nodes in leaving)
             if state == counted and rule.high is not None:
                 at_most = self._tables.at_most(component, state)
-        left = array("q", [nodes.address for _, nodes in leaving])
-        counts = array("q", [len(nodes.nodes) for _, nodes in leaving])
-        left_in = array("i", [to for to, _ in leaving])
+        counts = [len(left.nodes) for _, left in leaving]
+        numbers = array("q", [left.address for _, left in leaving] + counts + [to for to, _ in leaving])
+        left, apart = numbers.buffer_info()[0], len(leaving) * numbers.itemsize
         nodes = table.nodes.astype(np.int32, copy=False)
         addresses = (
             None if table.words is None else table.words.ctypes.data,
             nodes.ctypes.data,
-            *(each.buffer_info()[0] for each in (left, counts, left_in)),
+            *(left, left + apart, left + 2 * apart),
             None if at_most is None else at_most.ctypes.data,
         )
         most = 0 if at_most is None else len(at_most)
         nbytes = nodes.nbytes + 4 * sum(counts)
         nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
-        held = table, nodes, leaving, left, counts, left_in, at_most
-        return _Given(_Table(*addresses, len(nodes), len(left), most), held, nbytes)
+        described = _Table(*addresses, len(nodes), len(leaving), most)
+        return _Given(described, (table, nodes, leaving, numbers, at_most), nbytes)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
         if self._core.machine_component(now.handle, number, ctypes.byref(given.described)):

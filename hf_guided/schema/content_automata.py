@@ -74,14 +74,14 @@ class ContentAutomaton:
     """
 
     edges: list[list[Edge]] = field(default_factory=lambda: [[]])
-    skips: list[list[int]] = field(default_factory=lambda: [[]])
+    skips: list[tuple[int, ...]] = field(default_factory=lambda: [()])
     accepting: set[int] = field(default_factory=set)
     register: Register | None = None
 
     def state(self) -> int:
         """A new state."""
         self.edges.append([])
-        self.skips.append([])
+        self.skips.append(())
         return len(self.edges) - 1
 
     def entries(self) -> list[Entry]:
@@ -158,7 +158,7 @@ def object_automata(
             if room:
                 automaton.edges[here].append(Edge((member(n, clause, names[i]),), state(i + 1, more, used)))
             if names[i] not in required:
-                automaton.skips[here].append(state(i + 1, count, used))
+                automaton.skips[here] += (state(i + 1, count, used),)
         elif used + 1 < 1 << len(free):
             for j, name in enumerate(free):
                 if room and not used >> j & 1:

@@ -223,5 +223,5 @@ def _pruned(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> Conten
             if entries and edge.target in useful:
                 kept.append(edge._replace(entries=entries))
         edges.append(kept)
-    skips = [[target for target in targets if target in useful] for targets in automaton.skips]
+    skips = [tuple(target for target in targets if target in useful) for targets in automaton.skips]
     return ContentAutomaton(edges, skips, automaton.accepting & useful, automaton.register)

@@ -59,7 +59,7 @@ def _in_any_order(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Itera
         return
     names = [name for name in clause.declared if name not in clause.forbidden]
     entries = (*(member(n, clause, name) for name in names), *other_members(n, clause, closed))
-    automaton = ContentAutomaton([[], []], [[], []], {0, 1})
+    automaton = ContentAutomaton([[], []], [(), ()], {0, 1})
     if entries:
         automaton.edges[0].append(Edge(entries, 1, 1, None))
     automaton.register = DifferentNames(

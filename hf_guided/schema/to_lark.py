@@ -289,7 +289,7 @@ def _is_optional(automaton: ContentAutomaton, state: int) -> bool:
         return (
             not skips and target in automaton.accepting and not automaton.edges[target] and not automaton.skips[target]
         )
-    return skips == [target]
+    return skips == (target,)
 
 
 def _signs(layout: Layout) -> dict[str, Node]:

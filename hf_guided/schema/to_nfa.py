@@ -145,8 +145,8 @@ def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int |
     return Regular(n.root, contents_of, alive, max_depth)
 
 
-_ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [[], []], {0, 1})
-_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [[], []], {0, 1})
+_ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
+_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
 ANY_CONTENT = Content(
     [clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]],
     any_array=True,

@@ -12,8 +12,8 @@ from .shapes import ANY, Kind, NumberClause, Position
 from .to_rtn import Caller, Inside, Positions
 from .xml_elements import ANY_NAME, XmlElements, without_text
 
-_ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 0, None)], []], [[], []], {1})
-_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANY_NAME, ANY),), 1, 0, None)], []], [[], []], {1})
+_ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 0, None)], []], [(), ()], {1})
+_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANY_NAME, ANY),), 1, 0, None)], []], [(), ()], {1})
 
 
 class ElementPositions:

@@ -47,7 +47,7 @@ typedef struct {
     const int32_t *nodes;
     const int64_t *left;      /* (leaving) addresses: the nodes where others leave in a state */
     const int64_t *left_count; /* (leaving) how many those are */
-    const int32_t *left_in;   /* (leaving) the state */
+    const int64_t *left_in;    /* (leaving) the state */
     const uint32_t *at_most;  /* (most, words) the tokens that stay with 0, 1 ... characters at most, the last one of all;
                                  where characters are counted, from between two of them */
     int64_t node_count, leaving, most;
@@ -744,7 +744,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
         for (int64_t j = 0; !table.words && j < table.node_count; j++)
             add_tokens(m, table.nodes[j], words);
         for (int64_t j = 0; j < table.leaving && !status; j++)
-            status = add_leaving(m, (Frame){frame.component, table.left_in[j], frame.below, 0},
+            status = add_leaving(m, (Frame){frame.component, (int32_t)table.left_in[j], frame.below, 0},
                                  (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
                                  stack);
         if (status)
