@@ -21,7 +21,7 @@ class Weighed(Protocol):
 
 
 Value = TypeVar("Value", bound=Weighed)
-_WEIGHED_AGAIN = 4  # with each new value
+_WEIGHED_AGAIN = 4  # with each use of the cache
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CacheStats:
     Args:
         hits: lookups that found something.
         misses: lookups that did not.
-        evictions: entries dropped to make room, those too large to be kept at all among them.
+        evictions: entries dropped to make room, also because others have grown, and those too large to be kept at all.
         entries: entries held now.
         nbytes: bytes held now.
     """
@@ -74,7 +74,7 @@ class ByteCache(Generic[Value]):
 
     def put(self, key: Hashable, value: Value) -> None:
         """Keep a value; it replaces an older one under this key."""
-        nbytes = max(0, value.nbytes)  # read once: exactly the added size is subtracted later
+        nbytes = max(0, value.nbytes)  # exactly the added size is subtracted later
         dropped = []  # freed after the lock: a grammar's destructor may take its time
         with self._lock:
             if key in self._entries:
@@ -130,28 +130,44 @@ GrowingValue = TypeVar("GrowingValue", bound=Growing)
 
 
 class GrowingCache(ByteCache[GrowingValue]):
-    """A cache of values that grow while they are used: with each new one a few others are weighed again.
+    """A cache of values that grow while they are used.
 
-    A value weighs what it held when it was weighed last. With ``n`` of them, each is weighed again before ``n / 4``
-    others have come, so what all have grown since is a third of the bound at most, where all grow alike.
+    A value weighs what it held when it was weighed last. With each use of the cache it is the turn of a few, so that
+    each of them is weighed again before a quarter of all others were used: about as much more than the bound may be
+    held as that many have grown.
     """
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
         self._turns: OrderedDict[Hashable, None] = OrderedDict()  # the next one to be weighed first
 
+    def get(self, key: Hashable) -> GrowingValue | None:
+        """See ``ByteCache.get``."""
+        found = super().get(key)
+        if found is not None:
+            self._weigh_some()
+        return found
+
     def put(self, key: Hashable, value: GrowingValue) -> None:
         """See ``ByteCache.put``."""
         super().put(key, value)
         with self._lock:
             self._turns[key] = None
+        self._weigh_some()
+
+    def _weigh_some(self) -> None:
+        """Weigh those whose turn it is, and drop what was used least recently if all have become too large."""
+        with self._lock:
             for _ in range(min(_WEIGHED_AGAIN, len(self._turns))):
-                turn, _ = self._turns.popitem(last=False)
-                if turn in self._entries:
-                    value, before = self._entries[turn]
-                    self._entries[turn] = value, (nbytes := value.nbytes)
-                    self._nbytes += nbytes - before
-                    self._turns[turn] = None
+                key = next(iter(self._turns))
+                self._turns.move_to_end(key)
+                if key not in self._entries:
+                    del self._turns[key]
+                    continue
+                value, before = self._entries[key]
+                nbytes = max(0, value.nbytes)
+                self._entries[key] = value, nbytes
+                self._nbytes += nbytes - before
             dropped = self._make_room()
         del dropped  # freed after the lock
 

@@ -77,7 +77,7 @@ class NfaBuilder:
             self._take_apart(node, start, end)
 
     def _is_piece(self, node: Node) -> bool:
-        """Rows, as names are, come in no other constraint: only their parts are pieces."""
+        """A language in one piece; of a row, as names and patterns are, only the parts: no other constraint has it."""
         return self._in_pieces and not isinstance(node, Concat) and is_plain(node) and characters(node) <= _LARGE
 
     def need(self, states: int) -> None:

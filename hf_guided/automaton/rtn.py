@@ -28,6 +28,7 @@ from .nfa import NfaBuilder, language_dfa
 
 _FIRST = 0xF5  # bytes from here on are in no UTF-8 text
 _DIGITS = 256 - _FIRST
+_NEVER = 0xC0  # another byte that is in no UTF-8 text, and no code
 _KEPT_BYTES, _LARGEST_KEPT = 8 * 2**20, 512 * 2**10  # of all shapes, and of one: a large one would push out hundreds
 _QUOTE = ord('"')
 _MOST_PIECES = 1_000  # of an NFA whose shape is kept
@@ -164,8 +165,7 @@ class ComponentBuilder(NfaBuilder):
         after_calls = dfa.table.T[first].astype(np.int64)  # (callees, states), of the digits so far
         for classes in others:
             after_calls = dfa.table[after_calls, classes[:, None]].astype(np.int64)
-        dfa.table[:, dfa.byte_class[_FIRST:]] = 0  # calls are no bytes
-        return Shape(dfa, after_calls)
+        return Shape(_without_codes(dfa), after_calls)
 
 
 class _KeptShape(NamedTuple):
@@ -193,6 +193,18 @@ _kept_shapes: ByteCache[_KeptShape] = ByteCache(_KEPT_BYTES)
 def _codes(callees: int, width: int) -> list[bytes]:
     """The bytes that stand for each call while the automaton is built, as many for each."""
     return [bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)) for callee in range(callees)]
+
+
+def _without_codes(dfa: ByteDfa) -> ByteDfa:
+    """The same automaton, which nothing else has yet, where no byte encodes a call any more; written in place.
+
+    A byte of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
+    """
+    of_codes = dfa.byte_class[_FIRST:]
+    alone = {*of_codes.tobytes()}.difference(dfa.byte_class[:_FIRST].tobytes())
+    dfa.table[:, [*alone]] = 0
+    of_codes[:] = dfa.byte_class[_NEVER]
+    return dfa
 
 
 class Components(Protocol):

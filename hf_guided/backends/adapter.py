@@ -138,4 +138,4 @@ class PortableAdapter(Adapter):
 
     @abstractmethod
     def _unpack(self, packed: Any) -> Made:
-        """What makes engines, and the bytes of memory that takes."""
+        """What makes its engines here."""

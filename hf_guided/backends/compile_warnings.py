@@ -50,9 +50,9 @@ class CompileWarnings:
         """Warn of what the cache cannot hold."""
         self._once(
             "/".join(map(str, key)),
-            f"{compilation.compiled.constraint} takes {compilation.nbytes} bytes when compiled, and the cache of "
+            f"{compilation.compiled.constraint} takes {compilation.most_bytes} bytes when compiled, and the cache of "
             f"compiled constraints holds {cache_bytes} in all: every request compiles it again; raise "
-            f"CompilerOptions.cache_bytes to at least {compilation.nbytes}",
+            f"CompilerOptions.cache_bytes to at least {compilation.most_bytes}",
         )
 
     def _once(self, key: str, message: str) -> None:

@@ -82,7 +82,8 @@ class NetworkBackend(PortableAdapter):
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
             raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
-        return lambda: self._built(NetworkPlan.of_schema(positions), constraint), n.losses
+        characters = len(constraint.schema_json)
+        return lambda: self._built(NetworkPlan.of_schema(positions), constraint, characters), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if not isinstance(constraint, StructuralTag):
@@ -90,17 +91,14 @@ class NetworkBackend(PortableAdapter):
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the network does not enforce all of the schemas in this tag", tag.losses)
-        return lambda: self._built(tag.plan, constraint)
+        return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
 
-    def _built(self, plan: NetworkPlan, constraint: Constraint) -> Made:
+    def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
         meter = WorkMeter(self._limits)
         built = None if self._lacks_bytes else reachable_network(plan, meter)
         built = whole_network(plan, meter) if built is None else built
         self._check_bytes(built.network, constraint)
-        source = (
-            constraint.schema_json if isinstance(constraint, JsonSchema) else cast(StructuralTag, constraint).tag_json
-        )
-        return self._made(built, _READ_BYTES * len(source))
+        return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: Built, read_bytes: int = 0) -> Made:
         network, token_bytes = built.network, self.vocabulary.token_bytes

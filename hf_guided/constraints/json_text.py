@@ -127,9 +127,9 @@ def _check(value: Any, what: str) -> None:
 def _length_of_names(value: dict[Any, Any], path: _Path | None) -> int:
     """Of all keys together; raises TypeError for one that is no string."""
     try:
-        return len("".join(value))
+        return len("".join(value if type(value) is dict else [name for name, _ in value.items()]))
     except TypeError:  # json.dumps converts the keys 1, 1.0, True and None to strings
-        key = next(key for key in value if not isinstance(key, str))
+        key = next(name for name, _ in value.items() if not isinstance(name, str))
         raise TypeError(f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string") from None
 
 

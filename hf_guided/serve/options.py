@@ -38,7 +38,7 @@ class ServeOptions:
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
         compile_cpu_s: seconds of CPU time that one constraint may take to compile; None: as ``CompilerOptions``.
         compile_memory_bytes: memory that it may take then; None: as ``CompilerOptions``.
-        compile_cache_bytes: of memory for what was compiled; a small constraint may come to 10 MB.
+        compile_cache_bytes: of memory for what was compiled; a constraint may come to hold 10 MB while it is used.
         limits: of one request, and of all that wait.
         served_model_name: the model's name in answers and in /v1/models; None: its Hub id, or its folder's name.
         api_keys: a request has to give one of them; none: everyone who can reach the server may ask.

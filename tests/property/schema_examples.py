@@ -126,7 +126,7 @@ class Writer:
             elif keyword == "format":
                 keywords[keyword] = random.choice(("ipv4", "unheard-of"))
             else:
-                keywords[keyword] = random.randrange(4)
+                keywords[keyword] = random.choice((0, 1, 2, 3, 20))  # of 20 characters a register keeps the count
         return keywords
 
     def _arrays(self, depth: int) -> dict[str, Any]:

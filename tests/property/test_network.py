@@ -131,6 +131,50 @@ def test_valid_values_are_accepted_in_every_order_and_no_others(random: Random, 
         assert not accepts(compiled, odd) or valid.is_valid(parsed(odd, draft)), (odd, json.dumps(schema))
 
 
+# Beside each other in one component: texts of a byte or few, and calls.
+ALTERNATIVES = [
+    {"const": 5}, {"enum": [0, 1, "", "a"]}, {"type": "integer", "minimum": 1, "maximum": 5}, {"type": "null"},
+    {"type": "boolean"}, {"type": "string", "minLength": 20}, {"type": "string", "maxLength": 80}, {"type": "string"},
+    {"type": "array", "items": {"const": 1}}, {"type": "array", "items": {"type": "string", "maxLength": 17}},
+    {"type": "object", "properties": {"5": {"const": 2}}, "additionalProperties": False},
+]  # fmt: skip
+OF_FEW_BYTES = [
+    *range(10),
+    -5,
+    15,
+    None,
+    True,
+    "",
+    "a",
+    "5",
+    "b" * 19,
+    "b" * 20,
+    "b" * 90,
+    [],
+    [1],
+    ["1"],
+    {},
+    {"5": 2},
+]
+
+
+@settings(max_examples=repeats(30, 500))
+@given(
+    st.lists(st.sampled_from(ALTERNATIVES), min_size=1, max_size=5, unique_by=str),
+    st.sampled_from(["canonical", "any"]),
+    st.sampled_from(["declared", "any"]),
+)
+def test_values_of_few_bytes_are_kept_beside_calls(alternatives, spelling, key_order):
+    inside = {"anyOf": alternatives}
+    schema = {"type": ["object", "array"], "properties": {"a": inside}, "items": inside, "additionalProperties": inside}
+    for outer, wrapped in ((inside, "{}"), (schema, "[{}]"), (schema, '{{"a": {}}}'), (schema, '{{"b": {}}}')):
+        compiled = BYTES.compile(JsonSchema(outer, extra="allow", spelling=spelling, key_order=key_order))
+        valid = validator(outer, 2020)
+        for value in OF_FEW_BYTES:
+            text = wrapped.format(json.dumps(value))
+            assert accepts(compiled, text) == valid.is_valid(json.loads(text)), (text, outer)
+
+
 @settings(max_examples=repeats(12, 600))
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(["canonical", "any"]))
 def test_random_walks_end_and_are_valid(random: Random, draft: int, spelling: str) -> None:

@@ -324,6 +324,15 @@ def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
 
 
 @pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+def test_a_warning_says_how_much_a_constraint_may_come_to_hold() -> None:
+    schema = JsonSchema({"properties": {"a": {"type": "string"}}})
+    most = Compiler(BYTES, CompilerOptions(tiering=False)).compile(schema, "network").nbytes
+    compiler = Compiler(BYTES, CompilerOptions(cache_bytes=2**20, tiering=False))
+    with pytest.warns(UserWarning, match=f"takes {most} bytes when compiled, .* to at least {most}"):
+        compiler.compile(schema, "network")
+
+
+@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 def test_what_a_budget_takes_is_held_too() -> None:
     compiler = Compiler(BYTES, CompilerOptions(tiering=False))
     schema = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
