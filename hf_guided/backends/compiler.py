@@ -34,7 +34,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..automaton.limits import MovesToWorker, limited
-from ..automaton.lru_bytes import GrowingCache
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint, cause
@@ -49,6 +48,7 @@ from .compile_pool import Pool
 from .compile_warnings import CompileWarnings, warn_of_misspelt_keywords
 from .cost_estimate import is_costly
 from .engine_set import EngineSet, MarkedEngines
+from .growing_cache import GrowingCache
 from .router import AUTO, BackendChoice
 from .subprocess_worker import JobKilled
 from .tiers import has_second_tier, second_tier

@@ -109,9 +109,8 @@ def _check(value: Any, what: str) -> None:
         if not levels_left:
             raise RecursionError
         named = here if isinstance(here, dict) else None
-        own = length + (
-            9 if named is None else 1
-        )  # of a pointer without its last name; it is written only for an error
+        # The length of a pointer without its last name; it is written only for an error.
+        own = length + (9 if named is None else 1)
         total += len(here) * own + (0 if named is None else _length_of_names(named, path))
         steps: Iterable[tuple[Any, Any]] = enumerate(here) if named is None else named.items()
         for step, child in steps:

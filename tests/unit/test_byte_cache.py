@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from hf_guided.automaton.lru_bytes import ByteCache, CacheStats, GrowingCache
+from hf_guided.automaton.lru_bytes import ByteCache, CacheStats
+from hf_guided.backends.growing_cache import GrowingCache
 from hf_guided.options import CompilerOptions
 
 
