@@ -25,6 +25,7 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import Core, address
+from .growth import Growth
 from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
@@ -151,6 +152,7 @@ class FrameMachine:
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
         has_counts: whether sets that have the same mask may have different numbers; see ``same_mask``.
+        growth: of the bytes held when a token was read last, the components aside that were built at once.
     """
 
     def __init__(self, core: Core, network: Network, tables: ComponentTables):
@@ -164,7 +166,8 @@ class FrameMachine:
         self._most = 1  # times the usual bytes
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, _Given] = {}  # components
-        self._set_bytes = self._component_bytes = 0
+        self._component_bytes = self._row_bytes = 0
+        self.growth = Growth()
         self.has_counts = False  # whether some of those are strings that are counted
         self._begin(0)
         renew_in_child(self)
@@ -173,11 +176,6 @@ class FrameMachine:
     def nbytes(self) -> int:
         """Bytes of memory that are usual, the components aside; more where texts are deep, and for single masks."""
         return _SET_BYTES + _TABLE_BYTES + _ROWS * self.mask_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory held when a token was read last, the components aside that were built at once."""
-        return self._set_bytes + self._now.table_bytes + self._component_bytes + self._rows.nbytes
 
     @property
     def mask_bytes(self) -> int:
@@ -211,8 +209,9 @@ class FrameMachine:
     def refresh(self, new: int) -> None:
         """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
-        self._set_bytes = self._core.machine_bytes(now.handle)
-        if self._set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
+        set_bytes = self._core.machine_bytes(now.handle)
+        self.growth.now(set_bytes + now.table_bytes + self._component_bytes + self._row_bytes)
+        if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
             is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
             self._most = 2 * self._most if is_often else max(1, self._most // 2)
             self._new = self._again = 0
@@ -265,6 +264,7 @@ class FrameMachine:
             rows = np.empty((_ROWS, count), np.int32)
             self._address, self._used, self._rows = rows.ctypes.data, 0, rows
             rows.flags.writeable = False
+            self._row_bytes += rows.nbytes
         number_of_row, self._used = self._used, self._used + 1
         scratch, address = scratch_of_thread(2 * self._nodes)  # held until the last call
         row = self._address + 4 * count * number_of_row
@@ -272,6 +272,10 @@ class FrameMachine:
             self._supply(now, found)
         words: Words = self._rows[number_of_row]
         return words
+
+    def masks_are_dropped(self) -> None:
+        """Nobody holds the masks that were made so far."""
+        self._row_bytes = self._rows.nbytes
 
     def _found(self, now: _Generation, look: Callable[[], int]) -> int:
         """What a function finds once nothing is missing."""

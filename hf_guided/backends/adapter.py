@@ -12,6 +12,7 @@ from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedCon
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
+    from ..automaton.growth import Growth
     from ..vocabulary.tokens import Vocabulary
 
 
@@ -20,7 +21,8 @@ class Made(NamedTuple):
 
     new_engine: Callable[[], Engine]
     nbytes: int
-    held_bytes: Callable[[], int] | None = None
+    at_once_bytes: int | None = None
+    growth: Growth | None = None
 
 
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
@@ -92,7 +94,8 @@ class Adapter(ABC):
             vocabulary=self._vocabulary(constraint),
             new_engine=made.new_engine,
             nbytes=made.nbytes,
-            held_bytes=made.held_bytes,
+            at_once_bytes=made.at_once_bytes,
+            growth=made.growth,
             compile_seconds=time.perf_counter() - began,
             losses=losses,
             keeps_budget=self.keeps_budget,

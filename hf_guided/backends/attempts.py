@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..constraints.values import Constraint
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
 from .base import Backend, CompiledConstraint, QuickBackend
 from .router import AUTO, NATIVE, BackendChoice, choose_backend
+
+if TYPE_CHECKING:
+    from ..automaton.growth import Growth
 
 
 class Compilation(NamedTuple):
@@ -27,8 +30,12 @@ class Compilation(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes held so far."""
-        held = self.compiled.held_bytes
-        return self.compiled.nbytes if held is None else held()
+        return self.compiled.held_bytes
+
+    @property
+    def growth(self) -> Growth | None:
+        """What tells when it holds more."""
+        return self.compiled.growth
 
     @property
     def most_bytes(self) -> int:

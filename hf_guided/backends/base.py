@@ -32,6 +32,7 @@ from ..errors import BackendError, BitmaskShapeError, HFGuidedError, InvalidArgu
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..automaton.growth import Growth
     from ..constraints.json_style import Spelling
     from ..constraints.values import Constraint
     from ..vocabulary.tokens import Vocabulary
@@ -154,7 +155,8 @@ class CompiledConstraint:
         keeps_budget: whether its engines are ``BudgetedEngine``.
         keeps_masks: whether they are ``MaskedEngine``.
         spelling: how JSON values are spelled, see ``held_spelling``.
-        held_bytes: the memory held so far, in bytes; None where it is ``nbytes`` from the beginning.
+        at_once_bytes: the memory held before a text is read, in bytes; None where that is ``nbytes``.
+        growth: of the memory that is held beside; None where it never grows.
     """
 
     constraint: Constraint
@@ -167,9 +169,16 @@ class CompiledConstraint:
     keeps_budget: bool = False
     keeps_masks: bool = False
     spelling: Spelling | None = None
-    held_bytes: Callable[[], int] | None = field(default=None, repr=False)
+    at_once_bytes: int | None = field(default=None, repr=False)
+    growth: Growth | None = field(default=None, repr=False)
     _replacements: list[weakref.ref[CompiledConstraint]] = field(init=False, repr=False, default_factory=list)
     _at_next_use: list[Callable[[CompiledConstraint], None]] = field(init=False, repr=False, default_factory=list)
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory held so far, in bytes."""
+        at_once = self.nbytes if self.at_once_bytes is None else self.at_once_bytes
+        return at_once if self.growth is None else at_once + self.growth.nbytes
 
     @property
     def latest(self) -> CompiledConstraint:

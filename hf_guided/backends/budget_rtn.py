@@ -71,9 +71,9 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
 
 def _larger(compiled: CompiledConstraint, nbytes: int) -> CompiledConstraint:
     """The same, where so much more is held from the beginning."""
-    held = compiled.held_bytes
+    at_once = compiled.at_once_bytes
     return replace(
-        compiled, nbytes=compiled.nbytes + nbytes, held_bytes=None if held is None else lambda: held() + nbytes
+        compiled, nbytes=compiled.nbytes + nbytes, at_once_bytes=None if at_once is None else at_once + nbytes
     )
 
 

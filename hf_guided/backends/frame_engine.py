@@ -35,15 +35,11 @@ class FrameMasks:
         """Bytes of memory held at most, the components aside."""
         return self.machine.nbytes + _MASK_BYTES
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory held so far; may be asked for without the lock."""
-        return self.machine.held_bytes + len(self._masks) * self.machine.mask_bytes
-
     def of(self, number: int) -> NDArray[np.int32]:
         """(words,) int32, read-only: the tokens that may come."""
         if self._generation != self.machine.generation or len(self._masks) >= self._most:
             self._masks.clear()  # numbers of another generation mean nothing
+            self.machine.masks_are_dropped()
             self._generation = self.machine.generation
         words = self._masks.get(number)
         if words is None and self.machine.has_counts:

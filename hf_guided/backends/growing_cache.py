@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import weakref
 from collections.abc import Hashable
 from typing import Protocol, TypeVar
 
+from ..automaton.growth import Growth
 from ..automaton.lru_bytes import ByteCache, Weighed
-
-_WEIGHED_AGAIN = 4  # with each use of the cache
 
 
 class Growing(Weighed, Protocol):
-    """What holds more while it is used."""
+    """What may hold more while it is used."""
+
+    @property
+    def growth(self) -> Growth | None:
+        """What tells of its growth; None where it never grows."""
+        ...
 
     @property
     def most_bytes(self) -> int:
@@ -24,44 +28,29 @@ GrowingValue = TypeVar("GrowingValue", bound=Growing)
 
 
 class GrowingCache(ByteCache[GrowingValue]):
-    """A cache of values that grow while they are used.
-
-    A value weighs what it held when it was weighed last. With each use of the cache it is the turn of a few, so that
-    each of them is weighed again before a quarter of all others were used: about as much more than the bound may be
-    held as that many have grown.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(max_bytes)
-        self._turns: OrderedDict[Hashable, None] = OrderedDict()  # the next one to be weighed first
-
-    def get(self, key: Hashable) -> GrowingValue | None:
-        """See ``ByteCache.get``."""
-        found = super().get(key)
-        if found is not None:
-            self._weigh_some()
-        return found
+    """A cache of values that grow while they are used: each is weighed again when it has grown."""
 
     def put(self, key: Hashable, value: GrowingValue) -> None:
         """See ``ByteCache.put``."""
-        super().put(key, value)
-        with self._lock:
-            self._turns[key] = None
-        self._weigh_some()
+        if value.growth is not None:
+            cache = weakref.ref(self)  # values may be held longer than their cache
 
-    def _weigh_some(self) -> None:
-        """Weigh those whose turn it is, and drop what was used least recently if all have become too large."""
+            def weigh() -> None:
+                if (kept := cache()) is not None:
+                    kept._weigh(key)
+
+            value.growth.watch(weigh)  # first: what it grows by from here on is not missed
+        super().put(key, value)
+
+    def _weigh(self, key: Hashable) -> None:
+        """Weigh what is held under a key, and drop what was used least recently if all have become too large."""
         with self._lock:
-            for _ in range(min(_WEIGHED_AGAIN, len(self._turns))):
-                key = next(iter(self._turns))
-                self._turns.move_to_end(key)
-                if key not in self._entries:
-                    del self._turns[key]
-                    continue
-                value, before = self._entries[key]
-                nbytes = max(0, value.nbytes)
-                self._entries[key] = value, nbytes
-                self._nbytes += nbytes - before
+            if key not in self._entries:
+                return
+            value, before = self._entries[key]
+            nbytes = max(0, value.nbytes)
+            self._entries[key] = value, nbytes
+            self._nbytes += nbytes - before
             dropped = self._make_room()
         del dropped  # freed after the lock
 

@@ -105,11 +105,11 @@ class NetworkBackend(PortableAdapter):
         beside = _OWN_BYTES + read_bytes
         if core.CORE is not None and built.is_compiled:
             masks = FrameMasks(FrameMachine(core.CORE, network, self._tables))
-            nbytes = masks.nbytes + built.nbytes + beside
             return Made(
                 lambda: FrameEngine.at_start(masks, network, token_bytes),
-                nbytes,
-                lambda: min(nbytes, masks.held_bytes + built.at_once_bytes + beside),
+                masks.nbytes + built.nbytes + beside,
+                built.at_once_bytes + beside,
+                masks.machine.growth,
             )
         registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
         return Made(

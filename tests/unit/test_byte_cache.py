@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from hf_guided.automaton.growth import Growth
 from hf_guided.automaton.lru_bytes import ByteCache, CacheStats
 from hf_guided.backends.growing_cache import GrowingCache
 from hf_guided.options import CompilerOptions
@@ -77,61 +78,82 @@ def test_bound_holds_with_many_threads() -> None:
     assert stats.hits + stats.misses == 8 * 500
 
 
-@dataclass
 class GrowingItem:
-    nbytes: int
-    most_bytes: int = 20
+    def __init__(self, at_once: int, most_bytes: int = 20):
+        self.at_once, self.most_bytes = at_once, most_bytes
+        self.growth = Growth()
+
+    @property
+    def nbytes(self) -> int:
+        return self.at_once + self.growth.nbytes
 
 
-def test_what_has_grown_is_weighed_again_while_others_come() -> None:
-    """All grow to five times their size: together they stay within half more than the bound."""
-    cache: GrowingCache[GrowingItem] = GrowingCache(1000)
+STEP = 2**16
+
+
+def test_what_has_grown_makes_room_at_once() -> None:
+    """All grow to five times their size, by small steps: together they stay within a step each of the bound."""
+    cache: GrowingCache[GrowingItem] = GrowingCache(100 * STEP)
     kept: dict[int, GrowingItem] = {}
-    for key in range(2000):
-        kept[key] = GrowingItem(4)
+    for key in range(500):
+        kept[key] = GrowingItem(STEP)
         cache.put(key, kept[key])
-        assert cache.stats().nbytes <= 1000
-        kept[key].nbytes = 20
-        kept = {key: item for key, item in kept.items() if key in cache}
-        assert sum(item.nbytes for item in kept.values()) <= 1500
-    assert len(kept) >= 50, "nearly as many as there is room for"
+        for grown in range(0, 4 * STEP + 1, STEP // 4):
+            kept[key].growth.now(grown)
+            kept = {key: item for key, item in kept.items() if key in cache}
+            assert cache.stats().nbytes == sum(item.nbytes for item in kept.values()) <= 100 * STEP
+    assert len(kept) == 20, "as many as there is room for"
     assert key in kept, "the last one is never the first to go"
 
 
-def test_what_grows_by_use_alone_is_weighed_again() -> None:
-    """Nothing new comes: the same values are looked up in turns, and grow each time."""
-    cache: GrowingCache[GrowingItem] = GrowingCache(1000)
-    kept = {key: GrowingItem(4) for key in range(250)}
-    for key, item in kept.items():
+def test_what_shrinks_leaves_room() -> None:
+    cache: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    items = [GrowingItem(STEP) for _ in range(2)]
+    for key, item in enumerate(items):
         cache.put(key, item)
-    assert len(cache) == 250
-    for key in range(250):
-        if (found := cache.get(key)) is not None:
-            found.nbytes = 20
-        assert cache.stats().nbytes <= 1000
-        held = sum(item.nbytes for key, item in kept.items() if key in cache)
-        assert held <= 2000, key
-    assert len(cache) < 100
+        item.growth.now(4 * STEP)
+    items[0].growth.now(0)
+    assert cache.stats().nbytes == 6 * STEP
+    items[0].growth.now(STEP - 1)
+    assert cache.stats().nbytes == 6 * STEP, "less than a step is told with the next one"
 
 
-def test_a_size_that_is_not_known_leaves_the_turns_as_they_were() -> None:
-    class Broken(GrowingItem):
-        is_broken = False
+def test_growth_that_nothing_holds_is_not_counted() -> None:
+    """A row may still read what the cache has dropped, or replaced, or what was kept by a cache that is gone."""
+    cache: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    dropped, replaced, kept = GrowingItem(9 * STEP), GrowingItem(STEP), GrowingItem(2 * STEP)
+    other: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    other.put("a", kept)
+    cache.put("a", dropped)
+    cache.put("b", replaced)
+    cache.put("c", replaced)
+    assert (len(cache), cache.stats().nbytes) == (2, 2 * STEP)
+    cache.put("b", kept)
+    del other
+    dropped.growth.now(STEP)
+    assert cache.stats().nbytes == 3 * STEP
+    replaced.growth.now(STEP)
+    assert cache.stats().nbytes == 4 * STEP, "it is still held under one key"
+    kept.growth.now(STEP)
+    assert (len(cache), cache.stats().nbytes) == (2, 5 * STEP)
 
-        def __getattribute__(self, name: str) -> object:
-            if name == "nbytes" and type(self).is_broken:
-                raise RuntimeError("no size")
-            return super().__getattribute__(name)
 
-    cache: GrowingCache[GrowingItem] = GrowingCache(100)
-    cache.put("a", Broken(5))
-    Broken.is_broken = True
-    with pytest.raises(RuntimeError, match="no size"):
-        cache.put("b", GrowingItem(5))
-    Broken.is_broken = False
-    cache.put("c", GrowingItem(5))
-    assert sorted(cache._turns) == ["a", "b", "c"]
-    assert cache.stats().nbytes == 15
+def test_values_that_grow_on_many_threads_are_counted_exactly() -> None:
+    cache: GrowingCache[GrowingItem] = GrowingCache(2**40)
+    items = [GrowingItem(STEP) for _ in range(8)]
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        for _ in range(500):
+            items[number].growth.now(dice.randrange(20) * STEP)
+            cache.put(number, items[number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.stats().nbytes == sum(item.nbytes for item in items)
 
 
 def test_what_may_grow_larger_than_the_cache_is_not_kept() -> None:
@@ -139,14 +161,6 @@ def test_what_may_grow_larger_than_the_cache_is_not_kept() -> None:
     cache.put("a", GrowingItem(1, 100))
     cache.put("b", GrowingItem(1, 101))
     assert ("a" in cache, "b" in cache, cache.stats().evictions) == (True, False, 1)
-
-
-def test_a_value_that_is_replaced_is_weighed_once_each_turn() -> None:
-    cache: GrowingCache[GrowingItem] = GrowingCache(100)
-    for _ in range(50):
-        cache.put("a", GrowingItem(7))
-    cache.put("b", GrowingItem(5))
-    assert (len(cache), cache.stats().nbytes, len(cache._turns)) == (2, 12, 2)
 
 
 def test_options_are_read_from_the_environment() -> None:
