@@ -7,9 +7,10 @@ import warnings
 from collections import OrderedDict
 from typing import Any
 
+from ..constraints.cache_keys import NormalForm
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
-from ..schema.misspelt import misspelt_keywords
+from ..schema.misspelt import may_be_misspelt, misspelt_keywords
 from .attempts import Compilation
 from .compile_job import Key
 from .router import BackendChoice
@@ -19,9 +20,11 @@ _MAX_SENTENCES = 10  # of a warning
 
 def warn_of_misspelt_keywords(constraint: Constraint) -> None:
     """Warn of keywords that look like others, each time."""
-    schemas: list[Any] = [constraint.schema] if isinstance(constraint, JsonSchema) else []
-    if isinstance(constraint, ToolCalls):
-        schemas = list(constraint.parameters.values())
+    schemas: list[Any] = []
+    if isinstance(constraint, JsonSchema) and may_be_misspelt(constraint.normal_form):
+        schemas = [constraint.schema]
+    elif isinstance(constraint, ToolCalls):
+        schemas = [schema for schema in constraint.parameters.values() if may_be_misspelt(NormalForm.of(schema))]
     if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
         if len(misspelt) > _MAX_SENTENCES:
             misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]

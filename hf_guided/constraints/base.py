@@ -23,7 +23,7 @@ class Constraint:
 
     @cached_property
     def key(self) -> str:
-        """Sha256 that is the same for constraints with the same texts and the same demands on a backend."""
+        """A digest that is the same for constraints with the same texts and the same demands on a backend."""
         return digest(self.kind, *self._identity())
 
     def _identity(self) -> Sequence[Any]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from .json_schema_keywords import ANNOTATIONS, HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
+from .json_text import read_only
 
 _REFERS = ("$ref", "$dynamicRef")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -20,26 +21,48 @@ _ORDERED_MAPS = frozenset({"properties", "patternProperties"})
 
 
 def digest(*parts: Any) -> str:
-    """Sha256 of JSON values; 1, 1.0, True and "1" differ, as do ["ab"] and ["a", "b"]."""
-    return hashlib.sha256(_encode(parts).encode()).hexdigest()
+    """Blake2b of JSON values; 1, 1.0, True and "1" differ, as do ["ab"] and ["a", "b"]."""
+    return hashlib.blake2b(_encode(parts).encode(), digest_size=32).hexdigest()
 
 
-def normal_form(schema_json: str) -> Any:
-    """The schema with sorted keywords and without annotations.
+class NormalForm(NamedTuple):
+    """What a JSON Schema says.
 
     Args:
-        schema_json: a JSON Schema, as Python's ``json`` writes it.
+        digest: of the schema with sorted keywords and without annotations.
+        keywords: of all schemas in it, annotations too.
+        refs: where they refer to.
     """
-    schema = json.loads(schema_json)
-    # A $ref may point into an annotation ("#/examples/0"): then the annotation does change which texts match.
-    refs = _refs(schema) if any(f'"{keyword}"' in schema_json for keyword in _REFERS) else ()
-    pointed_at = {segment for ref in refs for segment in unquote(ref).split("/")}
-    return _normal(schema, ANNOTATIONS - pointed_at)
+
+    digest: str
+    keywords: set[str]
+    refs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: Any, *, may_refer: bool = True) -> NormalForm:
+        """That of a schema, which is not changed.
+
+        Args:
+            schema: the JSON Schema.
+            may_refer: whether it may have references.
+        """
+        # A $ref may point into an annotation ("#/examples/0"): then the annotation does change which texts match.
+        refs = tuple(_refs(schema)) if may_refer else ()
+        pointed_at = {segment for ref in refs for segment in unquote(ref).split("/")}
+        keywords = set[str]()
+        return cls(digest(_normal(schema, ANNOTATIONS - pointed_at, keywords)), keywords, refs)
+
+    @classmethod
+    def of_text(cls, schema_json: str) -> NormalForm:
+        """That of a text that ``json_text.dumps`` has written."""
+        may_refer = any([f'"{keyword}"' in schema_json for keyword in _REFERS])
+        return cls.of(read_only(schema_json), may_refer=may_refer)
 
 
-def _normal(schema: Any, dropped: frozenset[str]) -> Any:
+def _normal(schema: Any, dropped: frozenset[str], keywords: set[str]) -> Any:
     if not isinstance(schema, dict):
         return schema
+    keywords.update(schema)
     result: dict[str, Any] = {}
     for keyword in sorted(schema):
         value = schema[keyword]
@@ -47,11 +70,11 @@ def _normal(schema: Any, dropped: frozenset[str]) -> Any:
             continue
         if keyword in HOLDS_SCHEMA_MAP and isinstance(value, dict):
             names = list(value) if keyword in _ORDERED_MAPS else sorted(value)
-            result[keyword] = {name: _normal(value[name], dropped) for name in names}
+            result[keyword] = {name: _normal(value[name], dropped, keywords) for name in names}
         elif keyword in HOLDS_SCHEMA_LIST and isinstance(value, list):
-            result[keyword] = [_normal(item, dropped) for item in value]
+            result[keyword] = [_normal(item, dropped, keywords) for item in value]
         elif keyword in HOLDS_SCHEMA:
-            result[keyword] = _normal(value, dropped)
+            result[keyword] = _normal(value, dropped, keywords)
         else:
             result[keyword] = value
     return result

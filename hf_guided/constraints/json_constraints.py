@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .base import Constraint, OnUnsupported, one_of, set_fields
-from .cache_keys import normal_form
+from .cache_keys import NormalForm
 from .json_style import MAX_INDENT, JsonStyle, KeyOrder, Spelling, Whitespace
 from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
@@ -158,7 +158,12 @@ class JsonSchema(Constraint):
             *(self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero),
             self.key_order,
         )
-        return normal_form(self.schema_json), *self.style, *options
+        return self.normal_form.digest, *self.style, *options
+
+    @cached_property
+    def normal_form(self) -> NormalForm:
+        """What its schema says."""
+        return NormalForm.of_text(self.schema_json)
 
     def check(self) -> None:
         """Validate the schema against its metaschema.

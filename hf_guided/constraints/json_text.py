@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from ..errors import InvalidConstraint
@@ -50,6 +51,9 @@ def dumps(value: Any, what: str) -> str:
     Raises:
         InvalidConstraint: the value has no exact JSON text.
     """
+    text = _text_of_plain(value)
+    if text is not None:
+        return text
     try:
         _check(value, what)
         text = _encode(value)
@@ -63,6 +67,11 @@ def dumps(value: Any, what: str) -> str:
     except (TypeError, ValueError) as error:
         raise InvalidConstraint(f"{what} has no exact JSON text: {error}; use plain JSON values only") from None
     return text
+
+
+def read_only(text: str) -> Any:
+    """The value of a text that ``dumps`` has written; those of short texts are shared, so that nobody may change them."""
+    return _read(text) if len(text) <= _SHORT else json.loads(text)
 
 
 def shorten(text: str, limit: int = 80) -> str:
@@ -96,6 +105,31 @@ _Path = tuple[Any, Any]  # of the value around it, and the last step
 _AROUND_OTHERS = (dict, list, tuple)
 _AROUND_NONE = frozenset({str, int, float, bool, type(None)})  # the types of most values
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+_SHORT = 8_000  # characters: the values of such texts are kept
+_LONGEST_NUMBERS = 9 * MAX_NESTING  # of items, in a path
+
+
+@lru_cache(maxsize=4)
+def _read(text: str) -> Any:
+    return json.loads(text)
+
+
+def _text_of_plain(value: Any) -> str | None:
+    """The text, if that is short, not nested deeply, and reads as an equal value; so it is nearly always.
+
+    It finds nothing out that ``_check`` does not, but runs in C.
+    """
+    try:
+        text = _encode(value)
+        length = len(text)  # there are no more values than that, and but for numbers of items no longer path
+        if length > _SHORT or length * (length + _LONGEST_NUMBERS) > MAX_POINTERS:
+            return None
+        is_flat = text.count("{") + text.count("[") <= MAX_NESTING
+        return text if is_flat and text.encode() and _read(text) == value else None
+    except (TypeError, ValueError, RecursionError):
+        return None  # ``dumps`` finds out where it is
 
 
 def _check(value: Any, what: str) -> None:

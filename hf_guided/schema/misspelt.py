@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ..constraints.json_schema_keywords import ASSERTIONS, HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP, KNOWN
+from ..constraints.cache_keys import NormalForm
+from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN
 from ..constraints.suggestions import closest
 from .subschemas import escape, iter_subschemas
 
@@ -15,14 +16,16 @@ MOST_LOOKED_AT = 1000
 """Unknown keywords that are compared with the known ones: each takes a fifth of a millisecond."""
 
 _OF_DEFINITION = re.compile(r"#/(?:definitions|\$defs)/[^/]*")
-_HOLDING = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP
 _LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
+
+
+def may_be_misspelt(form: NormalForm) -> bool:
+    """Whether a schema has other keywords, or refers to what holds no schema otherwise: most do neither."""
+    return not form.keywords <= KNOWN or not all(map(_OF_DEFINITION.fullmatch, form.refs))
 
 
 def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
     """One sentence for each keyword that is unknown and resembles one that would constrain something."""
-    if _are_all_known(schema):
-        return
     left = MOST_LOOKED_AT
     for subschema in iter_subschemas(schema):
         if isinstance(subschema.schema, dict):
@@ -36,22 +39,6 @@ def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
                 if len(keyword) <= _LONGEST and (meant := _meant(keyword)) is not None:
                     pointer = f"{subschema.pointer}/{escape(keyword)}"
                     yield f"{pointer}: {keyword!r} is no keyword of JSON Schema; did you mean {meant!r}?"
-
-
-def _are_all_known(schema: dict[str, Any] | bool) -> bool:
-    """Whether there is no other keyword, as far as that is plain without JSON pointers: so it is in most schemas."""
-    todo: list[Any] = [schema]
-    while todo:
-        here = todo.pop()
-        for keyword, value in here.items() if isinstance(here, dict) else ():
-            if keyword not in KNOWN:
-                return False
-            if keyword == "$ref" and not _OF_DEFINITION.fullmatch(str(value)):
-                return False  # perhaps to a place that holds no schema otherwise
-            if keyword in _HOLDING:
-                inner = value.values() if keyword in HOLDS_SCHEMA_MAP and isinstance(value, dict) else (value,)
-                todo += value if isinstance(value, list) else inner
-    return True
 
 
 @lru_cache(maxsize=1024)  # other schemas have the same

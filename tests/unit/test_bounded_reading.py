@@ -11,8 +11,10 @@ import pytest
 
 import hf_guided as hg
 from hf_guided.constraints import json_text, text_constraints
+from hf_guided.constraints.cache_keys import NormalForm
 from hf_guided.errors import InvalidConstraint, Loss, UnsupportedConstraint
 from hf_guided.regex.parse import MAX_LENGTH, MAX_SIGNS
+from hf_guided.constraints.cache_keys import NormalForm
 from hf_guided.schema import misspelt, prepare
 from hf_guided.schema.audit import audit
 from hf_guided.schema.readers import MAX_DIGITS
@@ -90,6 +92,7 @@ def test_only_some_unknown_keywords_are_compared_with_the_known_ones(monkeypatch
     ],
 )
 def test_a_misspelt_keyword_is_found_wherever_a_schema_is(schema: dict[str, Any]) -> None:
+    assert misspelt.may_be_misspelt(NormalForm.of(schema))
     (sentence,) = misspelt.misspelt_keywords(schema)
     assert "maxItem" in sentence
     known = json.loads(json.dumps(schema).replace("maxItem", "maxItems"))

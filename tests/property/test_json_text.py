@@ -1,0 +1,76 @@
+"""Strict JSON: the short way to a text finds out exactly what the long one does."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import IntEnum
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_guided.constraints import json_text
+from hf_guided.errors import InvalidConstraint
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Name(str):
+    __slots__ = ()
+
+
+KEYS = st.sampled_from(["a", "b", "é", "\ud800", Name("a"), 1, 1.0, True, None, (1,)])
+SCALARS = st.sampled_from(
+    [None, True, False, 0, 1, -1, 1.0, -0.0, 1e300, 10**30, float("nan"), float("inf"), "", "a", "{[", "\ud800", "😀"]
+    + [Number.ONE, Name("n"), b"bytes", object(), {1}]
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(KEYS, inner, max_size=3)
+        | st.dictionaries(KEYS, inner, max_size=3).map(OrderedDict)
+    ),
+    max_leaves=8,
+)
+
+
+def outcome(value: Any) -> str:
+    try:
+        return json_text.dumps(value, "value")
+    except InvalidConstraint as error:
+        return f"refused: {error}"
+
+
+@given(VALUES)
+def test_the_short_way_finds_out_what_the_long_one_does(value: Any) -> None:
+    with patch.object(json_text, "_text_of_plain", lambda value: None):
+        expected = outcome(value)
+    assert outcome(value) == expected
+
+
+@given(st.integers(0, 5), st.integers(250, 262), st.booleans())
+def test_values_that_nest_deeply(beside: int, depth: int, in_lists: bool) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if in_lists else {"a": value}
+    value = [value, *[[] for _ in range(beside)]]
+    assert outcome(value).startswith("refused") == (depth + 1 > json_text.MAX_NESTING)
+
+
+@given(VALUES)
+def test_a_text_is_read_as_what_was_written(value: Any) -> None:
+    text = outcome(value)
+    if not text.startswith("refused"):
+        assert json_text.dumps(json_text.read_only(text), "value") == text
+        assert json_text.read_only(text) == json_text.read_only(text)
+
+
+def test_what_refers_to_itself_is_refused() -> None:
+    loop: dict[str, Any] = {"a": []}
+    loop["a"].append(loop)
+    assert "refers to itself" in outcome(loop)
