@@ -15,7 +15,7 @@ from typing import Any
 from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 12  # as in public.h
+_VERSION = 13  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -56,6 +56,7 @@ class Core:
         self.without_words = self._function("without_words", _A, _A, _A)
         self.piece_write = self._function("piece_write", None, _A, _A, _A, _A, _A)
         self.piece_end = self._function("piece_end", None, _A)
+        self.take_calls = self._function("take_calls", None, _A, _A, _N, _N, _A, ctypes.c_char_p, _N, _N, _A)
         self.product_begin = self._function("product_begin", _A, _A, _A)
         self.product_write = self._function("product_write", None, _A, _A, _A)
         self.product_end = self._function("product_end", None, _A)

@@ -35,7 +35,7 @@ from .token_walk import scratch_of_thread
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
-_ROWS = 16  # masks allocated together
+_ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
 _MOST_CHARACTERS = 2**31 - 1  # of any text
 _SHAPE_BYTES = 4 * 2**20  # of all machines: the arrays of components that were needed last
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
@@ -261,7 +261,7 @@ class FrameMachine:
         """(words,) int32, read-only: the tokens that may come."""
         now, count = self._now, self._word_count
         if self._used == len(self._rows):  # many at once: to allocate one, and to find its address, takes microseconds
-            rows = np.empty((_ROWS, count), np.int32)
+            rows = np.empty((min(_ROWS, 2 * len(self._rows) + 2), count), np.int32)
             self._address, self._used, self._rows = rows.ctypes.data, 0, rows
             rows.flags.writeable = False
             self._row_bytes += rows.nbytes

@@ -1,7 +1,6 @@
 """Recursive transition networks (RTNs): finite automata that call each other, with a stack of return addresses.
 
-A *component* is one automaton over bytes in which some moves are calls: the text of another component comes there. A
-call is built as bytes that no UTF-8 text has, and is removed again once the automaton is minimal.
+A *component* is one automaton over bytes in which some moves are calls: the text of another component comes there.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,14 +20,12 @@ from ..schema.registers import Mark
 from ..schema.scalars import Values
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
+from .call_codes import call_codes, take_calls
 from .fragments import Fragment, Literal
 from .limits import WorkMeter
 from .lru_bytes import ByteCache
 from .nfa import NfaBuilder, language_dfa
 
-_FIRST = 0xF5  # bytes from here on are in no UTF-8 text
-_DIGITS = 256 - _FIRST
-_NEVER = 0xC0  # another byte that is in no UTF-8 text, and no code
 _KEPT_BYTES, _LARGEST_KEPT = 8 * 2**20, 512 * 2**10  # of all shapes, and of one: a large one would push out hundreds
 _QUOTE = ord('"')
 _MOST_PIECES = 1_000  # of an NFA whose shape is kept
@@ -148,24 +145,14 @@ class ComponentBuilder(NfaBuilder):
         return shape
 
     def _shape(self, start: int, end: int) -> Shape:
-        width = 1
-        while _DIGITS**width < len(self.callees):
-            width += 1
-        codes = _codes(len(self.callees), width)
+        codes = call_codes(len(self.callees))
         self._meter.spend(len(self._pending))
         alike = dict[bytes, Literal]()  # commas and colons are many
         for source, row, target in self._pending:
             data = b"".join([part if isinstance(part, bytes) else codes[part] for part in row])
             self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))
         dfa = self.dfa(start, end)
-        if not codes:
-            return Shape(dfa, np.empty((0, dfa.states), np.int64))
-        digits = np.frombuffer(b"".join(codes), np.uint8).reshape(-1, width)
-        first, *others = dfa.byte_class[digits.T]
-        after_calls = dfa.table.T[first].astype(np.int64)  # (callees, states), of the digits so far
-        for classes in others:
-            after_calls = dfa.table[after_calls, classes[:, None]].astype(np.int64)
-        return Shape(_without_codes(dfa), after_calls)
+        return Shape(dfa, take_calls(dfa, codes))
 
 
 class _KeptShape(NamedTuple):
@@ -187,24 +174,6 @@ class _KeptShape(NamedTuple):
 
 
 _kept_shapes: ByteCache[_KeptShape] = ByteCache(_KEPT_BYTES)
-
-
-@lru_cache(maxsize=256)
-def _codes(callees: int, width: int) -> list[bytes]:
-    """The bytes that stand for each call while the automaton is built, as many for each."""
-    return [bytes(_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)) for callee in range(callees)]
-
-
-def _without_codes(dfa: ByteDfa) -> ByteDfa:
-    """The same automaton, which nothing else has yet, where no byte encodes a call any more; written in place.
-
-    A byte of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
-    """
-    of_codes = dfa.byte_class[_FIRST:]
-    alone = {*of_codes.tobytes()}.difference(dfa.byte_class[:_FIRST].tobytes())
-    dfa.table[:, [*alone]] = 0
-    of_codes[:] = dfa.byte_class[_NEVER]
-    return dfa
 
 
 class Components(Protocol):

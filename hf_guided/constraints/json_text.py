@@ -70,7 +70,7 @@ def dumps(value: Any, what: str) -> str:
 
 
 def read_only(text: str) -> Any:
-    """The value of a text that ``dumps`` has written; those of short texts are shared, so that nobody may change them."""
+    """The value of a text that ``dumps`` has written; nobody may change it: those of short texts are shared."""
     return _read(text) if len(text) <= _SHORT else json.loads(text)
 
 

@@ -14,7 +14,6 @@ from hf_guided.constraints import json_text, text_constraints
 from hf_guided.constraints.cache_keys import NormalForm
 from hf_guided.errors import InvalidConstraint, Loss, UnsupportedConstraint
 from hf_guided.regex.parse import MAX_LENGTH, MAX_SIGNS
-from hf_guided.constraints.cache_keys import NormalForm
 from hf_guided.schema import misspelt, prepare
 from hf_guided.schema.audit import audit
 from hf_guided.schema.readers import MAX_DIGITS

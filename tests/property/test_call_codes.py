@@ -1,0 +1,74 @@
+"""Calls are taken out of an automaton: an oracle that reads it byte by byte, in numpy and in the compiled loops."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_guided.automaton import core
+from hf_guided.automaton.byte_dfa import ByteDfa
+from hf_guided.automaton.call_codes import call_codes, take_calls
+from hf_guided.automaton.core import Core
+from tests import compiled_core
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> Core:
+    return compiled_core.core(tmp_path_factory.mktemp("core"))
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from([0, 1, 3, 11, 12, 40, 130]), st.booleans(), st.integers(0, 2))
+def test_calls_are_where_their_codes_led(compiled: Core, random: Random, callees: int, is_wide: bool, shared: int):
+    """Also where a class has both codes and bytes of texts."""
+    codes = call_codes(callees)
+    assert len({*codes}) == callees and len({len(code) for code in codes}) <= 1
+    for loops in (None, compiled):
+        dfa = automaton(Random(repr(random.getstate())), is_wide, shared)
+        before = ByteDfa(dfa.table.copy(), dfa.byte_class.copy(), dfa.accepting, dfa.start)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(core, "CORE", loops)
+            after_calls = take_calls(dfa, codes)
+        assert after_calls.dtype == np.int64
+        assert after_calls.shape == (callees, dfa.states)
+        for code, after in zip(codes, after_calls.tolist(), strict=True):
+            assert after == [before.advance(state, code) for state in range(dfa.states)]
+        for state in range(dfa.states):
+            for byte in range(256):
+                left = before.advance(state, bytes([byte])) if byte < 0xF5 or not callees else 0
+                assert dfa.advance(state, bytes([byte])) == left, (state, byte)
+
+
+def automaton(random: Random, is_wide: bool, shared: int) -> ByteDfa:
+    """Any table; of the bytes that texts may have, none leads on by those that no UTF-8 text has."""
+    states, classes = random.randint(2, 5), random.randint(4, 14)
+    byte_class = np.array([random.randrange(1, classes) for _ in range(256)], np.uint8)
+    byte_class[0xC0] = 0
+    of_texts = {*byte_class[:0xF5].tolist()}
+    for byte in range(0xF5, 256):
+        byte_class[byte] = random.choice([*of_texts]) if shared and random.random() < 0.2 else classes + byte - 0xF5
+    table = np.array([[random.randrange(states) for _ in range(classes + 11)] for _ in range(states)])
+    table[0], table[:, 0] = 0, 0
+    return ByteDfa(table.astype(np.uint32 if is_wide else np.uint16), byte_class, np.zeros(states, np.bool_), 1)
+
+
+_UNDER_SANITIZERS = """
+import sys
+from pathlib import Path
+from random import Random
+from hf_guided.automaton import core
+core.CORE = core.Core(Path(sys.argv[1]))
+from hf_guided.automaton.call_codes import call_codes, take_calls
+from tests.property.test_call_codes import automaton
+for seed in range(300):
+    random = Random(seed)
+    take_calls(automaton(random, seed % 2 == 0, seed % 3), call_codes(random.randrange(1, 140)))
+print("clean")
+"""
+
+
+def test_the_loops_stay_within_their_arrays(tmp_path) -> None:
+    assert compiled_core.run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"
