@@ -20,8 +20,11 @@ _LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
 
 
 def may_be_misspelt(form: NormalForm) -> bool:
-    """Whether a schema has other keywords, or refers to what holds no schema otherwise: most do neither."""
-    return not form.keywords <= KNOWN or not all(map(_OF_DEFINITION.fullmatch, form.refs))
+    """Whether a schema has keywords that are like others, or refers to what holds no schema otherwise: few do."""
+    unknown = form.keywords - KNOWN
+    if len(unknown) > MOST_LOOKED_AT or not all(map(_OF_DEFINITION.fullmatch, form.refs)):
+        return True
+    return any([_meant(keyword) is not None for keyword in unknown if _is_compared(keyword)])
 
 
 def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
@@ -30,17 +33,25 @@ def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
     for subschema in iter_subschemas(schema):
         if isinstance(subschema.schema, dict):
             for keyword in subschema.schema:
-                # By convention x-... is an extension, and _maxItems a keyword that was put aside.
-                if keyword in KNOWN or keyword.startswith("x-") or not keyword[:1].isalpha():
+                if keyword in KNOWN or not _is_compared(keyword):
                     continue
                 left -= 1
                 if left < 0:
                     return
-                if len(keyword) <= _LONGEST and (meant := _meant(keyword)) is not None:
+                if (meant := _meant(keyword)) is not None:
                     pointer = f"{subschema.pointer}/{escape(keyword)}"
                     yield f"{pointer}: {keyword!r} is no keyword of JSON Schema; did you mean {meant!r}?"
 
 
-@lru_cache(maxsize=1024)  # other schemas have the same
+def _is_compared(keyword: str) -> bool:
+    """By convention x-... is an extension, and _maxItems a keyword that was put aside."""
+    return keyword[:1].isalpha() and not keyword.startswith("x-")
+
+
 def _meant(keyword: str) -> str | None:
+    return _like(keyword) if len(keyword) <= _LONGEST else None
+
+
+@lru_cache(maxsize=1024)  # other schemas have the same
+def _like(keyword: str) -> str | None:
     return closest(keyword, ASSERTIONS)
