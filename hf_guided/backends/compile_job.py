@@ -58,8 +58,7 @@ class Waiter(Future[T], Generic[T]):
     def fail(self, error: BaseException) -> None:
         """The compile has failed."""
         if self.set_running_or_notify_cancel():
-            # Each caller raises its own copy: raising writes a traceback into the exception.
-            self.set_exception(bare(error) if isinstance(error, REPLAYED) else error)
+            self.set_exception(for_one_caller(error))
 
 
 def own(error: BaseException, constraint: Constraint) -> BaseException:
@@ -69,6 +68,11 @@ def own(error: BaseException, constraint: Constraint) -> BaseException:
     own = BackendError(f"the compile of {shown(constraint)} failed: {cause(error)}; please report it")
     own.__cause__ = error
     return own
+
+
+def for_one_caller(error: BaseException) -> BaseException:
+    """An error for one of several callers: each raises a copy of its own, for raising writes a traceback into it."""
+    return bare(error) if isinstance(error, REPLAYED) else error
 
 
 def bare(error: Exception) -> Exception:

@@ -31,7 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..automaton.limits import MovesToWorker, limited
 from ..constraints.tool_calls import ToolCalls
@@ -43,7 +43,7 @@ from . import registry
 from .attempts import Compilation, compile_with_first
 from .base import Backend, CompiledConstraint
 from .compile_gate import check_in_worker, compile_in_worker
-from .compile_job import REPLAYED, Job, Key, T, Waiter, bare, own
+from .compile_job import REPLAYED, Job, Key, T, Waiter, bare, for_one_caller, own
 from .compile_pool import Pool
 from .compile_warnings import CompileWarnings, warn_of_misspelt_keywords
 from .cost_estimate import is_costly
@@ -125,7 +125,7 @@ class Compiler:
             The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
             CompileLimitExceeded; the last also when ``result()`` has waited for 60 times ``cpu_s``.
         """
-        return self._submit(constraint, backend, budget, lambda compilation: compilation.compiled)
+        return self._submit(constraint, backend, budget, _compiled)
 
     def compile(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> CompiledConstraint:
         """Compile and wait; see ``submit``.
@@ -133,8 +133,36 @@ class Compiler:
         Where nothing else is compiled, that is done on the caller's thread: most compiles take less than a
         millisecond, and a fifth more on another core, whose caches have nothing of it.
         """
-        here = _is_shallow()
-        return self._submit(constraint, backend, budget, lambda compilation: compilation.compiled, here=here).result()
+        key = constraint.key, backend, budget
+        job = self._begun_here(key, constraint) if _is_shallow() else None
+        if job is None:
+            return self.submit(constraint, backend, budget=budget).result()
+        try:
+            outcome = self._outcome(job, in_worker=False, here=True)
+            self._finish(job, outcome)
+        except MovesToWorker:
+            job.waiters.append(waiter := Waiter(_compiled, self.options))
+            self._move(key)
+            return waiter.result()
+        except BaseException:  # what interrupts the caller ends only its own waiting
+            with self._lock:
+                if self._in_flight.get(key) is job:
+                    self._pool.submit(lambda: self._run(key, in_worker=False))  # for those who joined it, if any did
+            raise
+        if isinstance(outcome, BaseException):
+            raise for_one_caller(outcome)
+        return outcome.compiled
+
+    def _begun_here(self, key: Key, constraint: Constraint) -> Job | None:
+        """A compile that is under way now, for the caller's thread; None where it is none for that."""
+        if key in self._cache or self._is_costly(constraint, key[1]):
+            return None
+        with self._lock:
+            if self._in_flight or key in self._cache or key in self._failures or key in self._held:
+                return None
+            self._counts["misses"] += 1
+            job = self._in_flight[key] = Job(key, constraint)
+            return job
 
     def knows(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> bool:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
@@ -208,45 +236,29 @@ class Compiler:
             )
 
     def _submit(
-        self,
-        constraint: Constraint,
-        backend: str,
-        budget: bool,
-        pick: Callable[[Compilation], T],
-        *,
-        here: bool = False,
+        self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]
     ) -> Future[T]:
-        """See ``submit``; with ``here`` it may be done before this returns."""
+        """See ``submit``."""
         key = constraint.key, backend, budget
         waiter = Waiter(pick, self.options)
         in_worker = key not in self._cache and self._is_costly(constraint, backend)
-        mine = False  # whether to compile it on this thread
-        try:
-            with self._lock:
-                compilation = self._cache.get(key) or self._held_by_a_caller(key)
-                failure = self._failures.get(key)
-                job = self._in_flight.get(key)
-                if compilation is not None:
-                    self._counts["hits"] += 1
-                elif failure is not None:
-                    self._counts["replays"] += 1
-                    self._failures.move_to_end(key)
-                elif job is not None:
-                    self._counts["joined"] += 1
-                    job.waiters.append(waiter)
-                else:
-                    self._counts["misses"] += 1
-                    mine = here and not in_worker and not self._in_flight
-                    self._in_flight[key] = Job(key, constraint, [waiter])
-                    if not mine:
-                        pool = self._worker_pool if in_worker else self._pool
-                        pool.submit(lambda: self._run(key, in_worker))
-            if mine:
-                self._run(key, in_worker=False, caller=waiter)
-        except BaseException:  # what interrupts the caller ends only its own waiting
-            if mine:
-                self._leave_to_pool(key, waiter)
-            raise
+        with self._lock:
+            compilation = self._cache.get(key) or self._held_by_a_caller(key)
+            failure = self._failures.get(key)
+            job = self._in_flight.get(key)
+            if compilation is not None:
+                self._counts["hits"] += 1
+            elif failure is not None:
+                self._counts["replays"] += 1
+                self._failures.move_to_end(key)
+            elif job is not None:
+                self._counts["joined"] += 1
+                job.waiters.append(waiter)
+            else:
+                self._counts["misses"] += 1
+                self._in_flight[key] = Job(key, constraint, [waiter])
+                pool = self._worker_pool if in_worker else self._pool
+                pool.submit(lambda: self._run(key, in_worker))
         if compilation is not None:
             compilation.compiled.use_again()
             waiter.finish(compilation)
@@ -254,59 +266,78 @@ class Compiler:
             waiter.fail(failure)
         return waiter
 
-    def _leave_to_pool(self, key: Key, waiter: Waiter[Any]) -> None:
-        """Have a compile that its caller has left done for those who joined it."""
-        waiter.cancel()
-        with self._lock:
-            job = self._in_flight.get(key)
-            if job is not None and waiter in job.waiters:  # else it was done already
-                self._pool.submit(lambda: self._run(key, in_worker=False))
-
-    def _run(self, key: Key, in_worker: bool, caller: Waiter[Any] | None = None) -> None:
-        """One compile, from the queue to its callers: on a thread of a pool, or on that of a caller."""
+    def _run(self, key: Key, in_worker: bool) -> None:
+        """One compile, from the queue to its callers, on a thread of a pool."""
         with self._lock:
             job = self._in_flight[key]
             if all(waiter.cancelled() for waiter in job.waiters):
                 del self._in_flight[key]
                 self._counts["misses"] -= 1
                 return
+        try:
+            self._finish(job, self._outcome(job, in_worker))
+        except MovesToWorker:
+            self._move(key)
+
+    def _move(self, key: Key) -> None:
+        """Begin a compile again in the worker process."""
+        with self._lock:
+            self._worker_pool.submit(lambda: self._run(key, in_worker=True))
+
+    def _outcome(self, job: Job, in_worker: bool, *, here: bool = False) -> Compilation | BaseException:
+        """What comes of a compile.
+
+        Args:
+            job: what to compile.
+            in_worker: whether the worker process does it.
+            here: whether this is a caller's thread, where what ends a thread is raised.
+
+        Raises:
+            MovesToWorker: it has to begin again there.
+        """
         compilation, failure = None, None
         began = time.perf_counter()
         try:
             can_move = self._given is None and not in_worker
             with limited(self.options, can_move=can_move):
-                compilation = self._compile(job.constraint, *key[1:], in_worker=in_worker)
+                compilation = self._compile(job.constraint, *job.key[1:], in_worker=in_worker)
             if self._is_too_large(compilation):
-                self._warnings.too_large(key, compilation, self.options.cache_bytes)
+                self._warnings.too_large(job.key, compilation, self.options.cache_bytes)
         except MovesToWorker:
-            with self._lock:
-                self._worker_pool.submit(lambda: self._run(key, in_worker=True))
-            return
+            raise
         except BaseException as error:  # every exception goes to the callers; the thread continues
-            if caller is not None and not isinstance(error, Exception):
+            if here and not isinstance(error, Exception):
                 raise
-            compilation, failure = None, own(error, job.constraint)
+            failure = own(error, job.constraint)
         seconds = time.perf_counter() - began
-        # The native engine counts its work, but nothing counts how long a costly constraint is read before.
-        if compilation is not None and not in_worker and self._has_second_tier(job, compilation):
-            compilation.compiled.at_next_use(self._upgrade_of(key, job.constraint, compilation.choice))
         with self._lock:
             self._compile_s += seconds
-            if failure is not None:
-                self._counts["failures"] += 1
-                if isinstance(failure, REPLAYED) and not isinstance(failure, JobKilled):  # that is the machine's state
-                    self._remember(key, failure)
-        if compilation is not None:
-            self._cache.put(key, compilation)  # before it leaves ``_in_flight``: no gap in which it would start again
+        if failure is not None:
+            return failure
+        assert compilation is not None
+        # The native engine counts its work, but nothing counts how long a costly constraint is read before.
+        if not in_worker and self._has_second_tier(job, compilation):
+            compilation.compiled.at_next_use(self._upgrade_of(job.key, job.constraint, compilation.choice))
+        return compilation
+
+    def _finish(self, job: Job, outcome: Compilation | BaseException) -> None:
+        """Keep what came of a compile, and give it to all who wait."""
+        key = job.key
+        if isinstance(outcome, Compilation):
+            self._cache.put(key, outcome)  # before it leaves ``_in_flight``: no gap in which it would start again
         with self._lock:
-            if compilation is not None and self._is_too_large(compilation):
-                self._held[key], self._choices[compilation.compiled] = compilation.compiled, compilation.choice
+            if isinstance(outcome, BaseException):
+                self._counts["failures"] += 1
+                if isinstance(outcome, REPLAYED) and not isinstance(outcome, JobKilled):  # that is the machine's state
+                    self._remember(key, outcome)
+            elif self._is_too_large(outcome):
+                self._held[key], self._choices[outcome.compiled] = outcome.compiled, outcome.choice
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
         for waiter in job.waiters:
-            if compilation is not None:
-                waiter.finish(compilation)
-            elif failure is not None:
-                waiter.fail(failure)
+            if isinstance(outcome, BaseException):
+                waiter.fail(outcome)
+            else:
+                waiter.finish(outcome)
 
     def _held_by_a_caller(self, key: Key) -> Compilation | None:
         """What is too large for the cache, but a call that is still running has."""
@@ -428,6 +459,10 @@ class Compiler:
         queues = [self._pool.jobs] * self.options.workers + [self._worker_pool.jobs, self._second_pool.jobs]
         self._finalizer = weakref.finalize(self, Pool.stop, queues)
         self._finalizer.atexit = False
+
+
+def _compiled(compilation: Compilation) -> CompiledConstraint:
+    return compilation.compiled
 
 
 def _is_shallow() -> bool:
