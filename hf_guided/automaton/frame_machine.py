@@ -15,6 +15,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +69,11 @@ class _Table(ctypes.Structure):
     )
 
 
+@lru_cache(maxsize=8)
+def _described_trie(fields: tuple[int, ...]) -> _Trie:
+    return _Trie(*fields)
+
+
 def reads(rule: Rule | None) -> bool:
     """Whether the machine reads a component with this rule."""
     return rule is None or (isinstance(rule, LengthRule) and rule.one_spelling)
@@ -104,9 +110,8 @@ class _ShapeArrays(NamedTuple):
         if not callees:
             call_begin.fill(0)
         while callees:
-            found = core.machine_calls(
-                after_calls.ctypes.data, callees, states, address(call_begin), address(calls), room
-            )
+            given = address(after_calls), callees, states, address(call_begin), address(calls), room
+            found = core.machine_calls(*given)
             if found <= room:
                 break
             room = found
@@ -160,7 +165,7 @@ class FrameMachine:
         trie = tables.tokens
         self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
         self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # of masks
-        self._trie = _Trie(*trie.described)
+        self._trie = _described_trie(trie.described)
         self.lock = threading.RLock()
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
@@ -262,13 +267,13 @@ class FrameMachine:
         now, count = self._now, self._word_count
         if self._used == len(self._rows):  # many at once: to allocate one, and to find its address, takes microseconds
             rows = np.empty((min(_ROWS, 2 * len(self._rows) + 2), count), np.int32)
-            self._address, self._used, self._rows = rows.ctypes.data, 0, rows
+            self._address, self._used, self._rows = address(rows), 0, rows
             rows.flags.writeable = False
             self._row_bytes += rows.nbytes
         number_of_row, self._used = self._used, self._used + 1
-        scratch, address = scratch_of_thread(2 * self._nodes)  # held until the last call
+        scratch, scratch_address = scratch_of_thread(2 * self._nodes)  # held until the last call
         row = self._address + 4 * count * number_of_row
-        while (found := self._core.machine_mask(now.handle, number, row, count, address, FEW)) < 0:
+        while (found := self._core.machine_mask(now.handle, number, row, count, scratch_address, FEW)) < 0:
             self._supply(now, found)
         words: Words = self._rows[number_of_row]
         return words

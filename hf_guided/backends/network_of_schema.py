@@ -8,7 +8,7 @@ texts of a tag, and arguments as elements, whose sizes are not plain to see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -155,12 +155,12 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
             states += component.dfa.states
             meter.check_states(states)
             at_once_bytes += size_of([component])
-            callees = [callee for callee, _ in component.calls if callee >= 0]
+            callees = [callee for callee in component.callees if callee >= 0]
             todo += [callee for callee in callees if takes_all or _comes_at_once(rtn.name(callee))]
 
     def rule(number: int) -> Rule | None:
-        callees = {callee for callee, _ in rtn[number].calls}
-        return _rule(plan, rtn.name(number), lambda name: _one_of(callees, rtn.known_number(name)))
+        called = rtn[number].callees
+        return _rule(plan, rtn.name(number), lambda name: _one_of(called, rtn.known_number(name)))
 
     # Names are strings: only different items have members.
     network = Network(rtn, rule, ordered=bool(whole) and plan.is_ordered)
@@ -236,7 +236,7 @@ def _has_enough(automaton: ContentAutomaton) -> bool:
     return all(map(is_endless, languages))
 
 
-def _one_of(numbers: set[int], number: int | None) -> int | None:
+def _one_of(numbers: Sequence[int], number: int | None) -> int | None:
     return number if number in numbers else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -57,7 +56,7 @@ def set_fields(constraint: Constraint, **values: Any) -> None:
 
 def one_of(name: str, value: Any, allowed: Any) -> Any:
     """The value of an option; raises InvalidConstraint if it is none of a ``Literal``."""
-    known = typing.get_args(allowed)
+    known = allowed.__args__  # ``typing.get_args`` takes ten times as long
     if value not in known:
         raise InvalidConstraint(f"{name}: expected one of {', '.join(map(repr, known))}, got {shown(value)}")
     return value

@@ -104,6 +104,7 @@ def _no_constant(name: str) -> NoReturn:
 _Path = tuple[Any, Any]  # of the value around it, and the last step
 _AROUND_OTHERS = (dict, list, tuple)
 _AROUND_NONE = frozenset({str, int, float, bool, type(None)})  # the types of most values
+_decode = json.JSONDecoder().raw_decode  # ``decode`` also looks for white space around the value
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -113,7 +114,7 @@ _LONGEST_NUMBERS = 9 * MAX_NESTING  # of items, in a path
 
 @lru_cache(maxsize=4)
 def _read(text: str) -> Any:
-    return json.loads(text)
+    return _decode(text)[0]
 
 
 def _text_of_plain(value: Any) -> str | None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any] | bool
 
-# Decimal, because 19.99 is no multiple of 0.01 in binary fractions.
-_decode = json.JSONDecoder(parse_float=Decimal).decode
+# Decimal, because 19.99 is no multiple of 0.01 in binary fractions. And ``decode`` also looks for white space.
+_decode = json.JSONDecoder(parse_float=Decimal).raw_decode
 _DIALECTS = {
     **{f"http://json-schema.org/draft-0{draft}/schema": draft for draft in range(4)},
     "http://json-schema.org/draft-04/schema": 4,
@@ -85,12 +85,12 @@ class Documents:
     """The documents that a schema may refer to.
 
     Args:
-        schema_json: the schema, as JSON text.
+        schema_json: the schema, as JSON text without white space around it.
         registry: other documents, by URI.
     """
 
     def __init__(self, schema_json: str, registry: Mapping[str, Any]):
-        root: Schema = _decode(schema_json)
+        root: Schema = _decode(schema_json)[0]
         self._others = registry
         self._made: dict[int, Subschema] = {}
         self._count = 0
@@ -250,7 +250,7 @@ class Documents:
 
     @cached_property
     def _parsed_others(self) -> dict[str, Any]:
-        return {uri: _decode(json.dumps(contents)) for uri, contents in self._others.items()}
+        return {uri: _decode(json.dumps(contents))[0] for uri, contents in self._others.items()}
 
     @cached_property
     def _index(self) -> dict[int, Subschema]:
