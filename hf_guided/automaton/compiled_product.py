@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CompileLimitExceeded
-from .core import Core
+from .core import Core, record
 from .limits import CELLS, EDGES, SORTED, WorkMeter
-from .look import LOOK, looking
+from .look import looking
 
 if TYPE_CHECKING:
     from .byte_dfa import ByteDfa
-
-
-class _Automata(ctypes.Structure):
-    """``Automata`` of product.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("first", "second", "first_class", "second_class")),
-        *((name, ctypes.c_int64) for name in ("first_classes", "second_classes", "classes", "width", "start")),
-        *((name, ctypes.c_int64) for name in ("needs_first", "needs_second", "batch", "max_pairs", "max_work")),
-        *((name, ctypes.c_int64) for name in ("cells", "edges")),
-        ("look", LOOK),
-    )
 
 
 def compiled_pairs(
@@ -59,13 +46,13 @@ def compiled_pairs(
     columns = [np.ascontiguousarray(column, np.int64) for column in classes]
     counts = np.zeros(3, np.int64)
     with looking(meter) as look:
-        given = _Automata(
+        given, place = record(  # ``Automata`` of product.c
             *(table.ctypes.data for table in tables), *(column.ctypes.data for column in columns),
             *(table.shape[1] for table in tables), len(columns[0]), second.states,
             first.start * second.states + second.start,
             *needs, batch, meter.limits.max_states, meter.left, CELLS // SORTED, EDGES, look,
         )  # fmt: skip
-        handle = core.product_begin(ctypes.byref(given), counts.ctypes.data)
+        handle = core.product_begin(place, counts.ctypes.data)
         if not handle:
             raise _no_memory()
         try:

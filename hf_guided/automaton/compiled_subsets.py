@@ -13,27 +13,14 @@ import numpy as np
 
 from ..errors import CompileLimitExceeded
 from .compiled_minimal import Counts, Minimal, taken
-from .core import Core
+from .core import Core, record
 from .fragments import Fragment, Literal
 from .limits import SORTED, SUBSET_MEMBERS, WorkMeter
 from .living_nfa import Nfa, Table
-from .look import LOOK, looking
+from .look import looking
 
 MOST_MEMBERS = (1 << 31) - 1  # of an NFA: the loops keep their numbers as int32
 _NO_MEMORY, _STOPPED = -1, -2  # as in subsets.c
-
-
-class _Arguments(ctypes.Structure):
-    """``Nfa`` of subsets.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("fragments", "fragment_of", "source", "target", "skips")),
-        *((name, ctypes.c_int64) for name in ("outer", "pieces", "skip_count", "fragment_count", "start", "end")),
-        ("levels", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("state_index", "piece_index", "state_ranks", "piece_ranks")),
-        *((name, ctypes.c_int64) for name in ("max_states", "max_work")),
-        ("look", LOOK),
-    )
 
 
 class _Subsets(NamedTuple):
@@ -101,14 +88,14 @@ def _constructed(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -
     addresses: list[int | None] = [each.ctypes.data for each in of_copies]
     counts = (ctypes.c_int64 * 6)()
     with looking(meter) as look:
-        arguments = _Arguments(
+        given, place = record(  # ``Nfa`` of subsets.c
             *(each.buffer_info()[0] for each in arrays),
             nfa.states, len(pieces), len(nfa.skips), len(numbers), start, end,
             -1 if copies is None else copies.state_ranks.shape[1],
             *(addresses or [None] * 4),
             meter.limits.max_states, meter.left, look,
         )  # fmt: skip
-        handle = core.subsets_begin(ctypes.byref(arguments), counts)
+        handle = core.subsets_begin(place, counts)
         try:
             status, work, states, members, rows, columns = counts
             if not handle or status == _NO_MEMORY:
@@ -121,7 +108,7 @@ def _constructed(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -
         finally:
             if handle:
                 core.subsets_end(handle)
-            del data  # the loops read it until now
+            del given, data  # the loops read them until now
 
 
 def _described(fragments: Iterable[Fragment | Literal]) -> tuple[array[int], array[int]]:

@@ -11,20 +11,9 @@ import numpy as np
 
 from ..errors import CompileLimitExceeded
 from .byte_dfa import ByteDfa
-from .core import Core, address
+from .core import Core, address, record
 from .fragments import Fragment
 from .limits import WorkMeter
-
-
-class _Given(ctypes.Structure):
-    """``Given`` of words.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("table", "byte_class", "accepting")),
-        *((name, ctypes.c_int64) for name in ("states", "classes", "start")),
-        *((name, ctypes.c_void_p) for name in ("words", "ends")),
-        *((name, ctypes.c_int64) for name in ("count", "max_work")),
-    )
 
 
 def compiled_without_words(core: Core, whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Fragment | None:
@@ -36,12 +25,12 @@ def compiled_without_words(core: Core, whole: ByteDfa, words: Sequence[bytes], m
     table, byte_class = np.ascontiguousarray(whole.table, np.int32), np.ascontiguousarray(whole.byte_class, np.uint8)
     accepting = np.ascontiguousarray(whole.accepting)
     data, ends = array("B", b"".join(words)), array("q", accumulate(map(len, words)))
-    given = _Given(
+    given, place = record(  # ``Given`` of words.c
         *(each.ctypes.data for each in (table, byte_class, accepting)), *table.shape, whole.start,
         *(each.buffer_info()[0] for each in (data, ends)), len(words), meter.left,
     )  # fmt: skip
     counts = (ctypes.c_int64 * 4)()
-    handle = core.without_words(ctypes.byref(given), counts)
+    handle = core.without_words(place, counts)
     states, segments, is_nullable, work = counts
     try:
         meter.spend(work)

@@ -9,14 +9,19 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
+from array import array as Array
 from pathlib import Path
 from typing import Any
-
-from .look import LOOK
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
 _VERSION = 13  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
+
+
+def record(*fields: int | None) -> tuple[Array[int], int]:
+    """A struct of the loops of which all fields are 64 bits long, and its address; no address is 0."""
+    numbers = Array("q", [field or 0 for field in fields])
+    return numbers, numbers.buffer_info()[0]
 
 
 def address(array: Any) -> int:
@@ -50,7 +55,7 @@ class Core:
         self.subsets_write = self._function("subsets_write", None, _A, _A, _A, _A)
         self.subsets_minimal = self._function("subsets_minimal", _A, _A, _A)
         self.subsets_end = self._function("subsets_end", None, _A)
-        self.minimal_begin = self._function("minimal_begin", _A, _A, _N, _N, _A, _A, _N, LOOK, _A)
+        self.minimal_begin = self._function("minimal_begin", _A, _A, _N, _N, _A, _A, _N, _A, _A)
         self.minimal_write = self._function("minimal_write", None, _A, _A, _A, _A, _A)
         self.minimal_end = self._function("minimal_end", None, _A)
         self.without_words = self._function("without_words", _A, _A, _A)
@@ -83,7 +88,7 @@ class Core:
 
 def found(library: Path) -> Core | None:
     """The functions of a library; None where it is not there, or of no use."""
-    if not library.exists():
+    if not library.exists() or sys.maxsize < 2**32:  # see ``record``
         return None
     try:
         return Core(library)

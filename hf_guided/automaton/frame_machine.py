@@ -10,12 +10,10 @@ they have read much again.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +23,7 @@ from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
-from .core import Core, address
+from .core import Core, address, record
 from .growth import Growth
 from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
@@ -43,46 +41,21 @@ FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found 
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
 
-class _Trie(ctypes.Structure):
-    """``Trie`` of frames.c."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_int64) for name in ("child", "byte", "token_start", "token_ids", "characters", "longest")
-    )
-
-
-class _Component(ctypes.Structure):
-    """``Component`` of frames.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("table", "class_of", "accepting", "call_begin", "calls", "callees")),
-        *((name, ctypes.c_int64) for name in ("classes", "start", "counted", "low", "high")),
-    )
-
-
-class _Table(ctypes.Structure):
-    """``Table`` of frames.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("words", "nodes", "left", "left_count", "left_in", "at_most")),
-        *((name, ctypes.c_int64) for name in ("node_count", "leaving", "most")),
-    )
-
-
-@lru_cache(maxsize=8)
-def _described_trie(fields: tuple[int, ...]) -> _Trie:
-    return _Trie(*fields)
-
-
 def reads(rule: Rule | None) -> bool:
     """Whether the machine reads a component with this rule."""
     return rule is None or (isinstance(rule, LengthRule) and rule.one_spelling)
 
 
 class _Given(NamedTuple):
-    """What the machine has been given: what holds its arrays lives as long."""
+    """What the machine has been given.
 
-    described: ctypes.Structure
+    Args:
+        address: of its struct.
+        held: what holds the arrays, which live as long.
+        nbytes: bytes held.
+    """
+
+    address: int
     held: tuple[Any, ...]
     nbytes: int
 
@@ -129,14 +102,14 @@ class _Generation:
 
     Args:
         core: the compiled loops.
-        trie: of the vocabulary; its arrays have to live as long.
+        trie: the address of ``Trie`` of frames.c; its arrays have to live as long.
         number: how often all was forgotten before.
     """
 
     start: int  # the set of a text without a byte
 
-    def __init__(self, core: Core, trie: _Trie, number: int):
-        self.number, self.handle = number, core.machine_new(ctypes.byref(trie))
+    def __init__(self, core: Core, trie: int, number: int):
+        self.number, self.handle = number, core.machine_new(trie)
         if not self.handle:
             raise _no_memory()
         # When the interpreter ends, daemon threads may still be reading.
@@ -165,7 +138,7 @@ class FrameMachine:
         trie = tables.tokens
         self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
         self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # of masks
-        self._trie = _described_trie(trie.described)
+        self._trie = trie.described[1]
         self.lock = threading.RLock()
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
@@ -300,7 +273,7 @@ class FrameMachine:
             table = self._table(component, state)
             now.in_use.append(table.held)
             now.table_bytes += table.nbytes
-            if self._core.machine_table(now.handle, component, state, ctypes.byref(table.described)):
+            if self._core.machine_table(now.handle, component, state, table.address):
                 raise _no_memory()
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
@@ -321,8 +294,9 @@ class FrameMachine:
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
             self.has_counts = True
         callees = array("i", component.callees)
-        described = _Component(*known.addresses, callees.buffer_info()[0], dfa.table.shape[1], dfa.start, *bounds)
-        return _Given(described, (known, callees), known.nbytes)
+        place = callees.buffer_info()[0]
+        described, at = record(*known.addresses, place, dfa.table.shape[1], dfa.start, *bounds)  # ``Component``
+        return _Given(at, (described, known, callees), known.nbytes)
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -347,11 +321,11 @@ class FrameMachine:
         most = 0 if at_most is None else len(at_most)
         nbytes = nodes.nbytes + 4 * sum(counts)
         nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
-        described = _Table(*addresses, len(nodes), len(leaving), most)
-        return _Given(described, (table, nodes, leaving, numbers, at_most), nbytes)
+        described, at = record(*addresses, len(nodes), len(leaving), most)  # ``Table`` of frames.c
+        return _Given(at, (described, table, nodes, leaving, numbers, at_most), nbytes)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
-        if self._core.machine_component(now.handle, number, ctypes.byref(given.described)):
+        if self._core.machine_component(now.handle, number, given.address):
             raise _no_memory()
 
 

@@ -6,11 +6,11 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from .limits import WorkMeter
 
-LOOK = ctypes.CFUNCTYPE(ctypes.c_int32)  # ``Look`` of public.h
+LOOK = ctypes.CFUNCTYPE(ctypes.c_int32)
+"""``Look`` of public.h."""
 
 
 class _OfThread(threading.local):
@@ -33,15 +33,16 @@ def _look() -> int:
 
 
 _CALLED = LOOK(_look)
+_ADDRESS = ctypes.cast(_CALLED, ctypes.c_void_p).value or 0
 
 
 @contextmanager
-def looking(meter: WorkMeter) -> Iterator[Any]:
-    """A function for compiled loops to call; what it raises is raised here, when they have stopped."""
+def looking(meter: WorkMeter) -> Iterator[int]:
+    """The address of a function for compiled loops to call; what it raises is raised here, when they have stopped."""
     outer = _now.meter, _now.error  # of loops in which a signal's handler compiles too
     _now.meter, _now.error = meter, None
     try:
-        yield _CALLED
+        yield _ADDRESS
         if _now.error is not None:
             raise _now.error
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array as Array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import core
+from .core import record
 from .refine import ranges
 from .trie import Trie, build_trie
 from .written_values import characters
@@ -72,10 +74,10 @@ class TokenTrie:
         return self.token_start.ctypes.data, self.token_ids.ctypes.data
 
     @cached_property
-    def described(self) -> tuple[int, ...]:
-        """``Trie`` of frames.c."""
+    def described(self) -> tuple[Array[int], int]:
+        """``Trie`` of frames.c, and its address."""
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids, self.json_characters
-        return *(array.ctypes.data for array in arrays), len(self.trie.levels)
+        return record(*(array.ctypes.data for array in arrays), len(self.trie.levels))
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
         """(nodes,) the sums of what each byte counts, from the root to each node.

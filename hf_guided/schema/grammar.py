@@ -100,17 +100,19 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
     Raises:
         InvalidConstraint: it has no value.
     """
-    alive = _alive(contents_of)
+    alive, whole = _alive(contents_of)
     if root not in alive and root != ANY:
         raise InvalidConstraint(
             "the JSON Schema contradicts itself: no value satisfies it; look for types, bounds, constants or required "
             "names that rule each other out"
         )
+    are_all_alive = len(alive) > len(contents_of)  # any value is alive too
     for position, content in contents_of.items():
-        if (content.arrays or content.objects) and position in alive:
+        is_container = content.arrays or content.objects
+        if is_container and position in alive and not (are_all_alive and whole.issuperset(map(id, content.automata))):
             content.arrays = all_pruned(content.arrays, alive)
             content.objects = all_pruned(content.objects, alive)
-    return {position: content for position, content in contents_of.items() if position in alive}
+    return contents_of if are_all_alive else {at: content for at, content in contents_of.items() if at in alive}
 
 
 def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling, writer: ContentWriter) -> Content:
@@ -148,9 +150,9 @@ def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spell
     return written is not False
 
 
-def _alive(contents_of: dict[Position, Content]) -> set[Position]:
-    """Positions that have a finite value."""
-    alive: set[Position] = {ANY}
+def _alive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[int]]:
+    """Positions that have a finite value, and the ids of automata that can be completed from all their states."""
+    alive, whole = {ANY}, set[int]()
     waiting = list(reversed(contents_of))  # children mostly before their parents
     while True:
         left = []
@@ -158,12 +160,20 @@ def _alive(contents_of: dict[Position, Content]) -> set[Position]:
             content = contents_of[position]
             if content.scalars or content.any_array or content.any_object:
                 alive.add(position)
-            elif any([completable(automaton, alive) for automaton in content.automata]):
+                continue
+            is_alive = False
+            for automaton in content.automata:
+                useful = _useful(automaton, alive)
+                if 0 in useful and _has_room(automaton, alive):
+                    is_alive = True
+                    if len(useful) == len(automaton.edges):
+                        whole.add(id(automaton))
+            if is_alive:
                 alive.add(position)
             else:
                 left.append(position)
         if len(left) == len(waiting):
-            return alive
+            return alive, whole
         waiting = left
 
 

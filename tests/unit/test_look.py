@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.look import looking
+from hf_guided.automaton.look import LOOK, looking
 
 
 class Refusing(WorkMeter):
@@ -18,16 +18,16 @@ class Nesting(WorkMeter):
 
     def look(self) -> None:
         with pytest.raises(TimeoutError), looking(Refusing()) as look:
-            assert look() == 1
+            assert LOOK(look)() == 1
 
 
 def test_what_a_look_raises_is_raised_when_the_loops_have_stopped() -> None:
     with pytest.raises(TimeoutError), looking(Refusing()) as look:
-        assert look() == look() == 1
+        assert LOOK(look)() == LOOK(look)() == 1
     with looking(WorkMeter()) as look:
-        assert look() == 0
+        assert LOOK(look)() == 0
 
 
 def test_loops_inside_a_look_leave_the_outer_ones_as_they_were() -> None:
     with looking(Nesting()) as look:
-        assert look() == look() == 0
+        assert LOOK(look)() == LOOK(look)() == 0
