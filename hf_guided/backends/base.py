@@ -140,6 +140,19 @@ class QuickBackend(Protocol):
         ...
 
 
+@runtime_checkable
+class QuickMasks(Protocol):
+    """A backend that "auto" takes before others for some of its constraints."""
+
+    def is_quick(self, constraint: Constraint) -> bool:
+        """Whether it is ready at once, and its masks take microseconds.
+
+        Args:
+            constraint: one of which nothing is lost.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class CompiledConstraint:
     """A constraint ready to make matchers; immutable but for ``latest``, shared by threads.

@@ -6,7 +6,8 @@ structural tags. "auto" takes it where they would lose something.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -26,13 +27,14 @@ from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
 from ..constraints.values import Constraint, JsonSchema, StructuralTag
-from ..errors import Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from ..options import NETWORK, CompileLimits
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
 from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint
+from .cost_estimate import is_costly
 from .frame_engine import FrameEngine, FrameMasks
 from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
 from .tag_network import TagNetwork
@@ -83,7 +85,19 @@ class NetworkBackend(PortableAdapter):
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
             raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
         characters = len(constraint.schema_json)
-        return lambda: self._built(NetworkPlan.of_schema(positions), constraint, characters), n.losses
+        return _SchemaBuild(
+            positions, lambda: self._built(NetworkPlan.of_schema(positions), constraint, characters)
+        ), n.losses
+
+    def is_quick(self, constraint: Constraint) -> bool:
+        """See ``QuickMasks``; what is costly is built whole, in the worker process."""
+        if core.CORE is None or is_costly(constraint):
+            return False
+        try:
+            build, _ = self._prepared(constraint)
+        except (ConstraintError, CompileLimitExceeded):
+            return False
+        return isinstance(build, _SchemaBuild) and build.positions.has_no_registers
 
     def _text(self, constraint: Constraint) -> Build:
         if not isinstance(constraint, StructuralTag):
@@ -145,6 +159,17 @@ class NetworkBackend(PortableAdapter):
             dfa = network.components[number].dfa
             if (dfa.table[:, dfa.byte_class[[*self._lacks_bytes]]] != 0).any():
                 raise self._unsupported(constraint.kind, "the vocabulary has no token for some single bytes")
+
+
+@dataclass(frozen=True)
+class _SchemaBuild:
+    """Compiles a schema of which the positions are read."""
+
+    positions: RegisteredPositions
+    build: Callable[[], Made]
+
+    def __call__(self) -> Made:
+        return self.build()
 
 
 class NetworkEngine:

@@ -1,8 +1,8 @@
 """Decides which constraints get a second compile: one engine is ready at once, the other gives faster masks later.
 
-llguidance is ready in milliseconds; the automaton takes longer, and then each mask is a look-up. So "auto" answers the
-first request of a regular constraint with llguidance. The second request shows that there will be more of them: the
-automaton is built meanwhile, for the later ones. A row that has begun keeps its engine.
+The network and llguidance are ready in milliseconds; the automaton takes longer, and then each mask is a look-up. So
+"auto" answers the first request of a regular constraint with one of them. The second request shows that there will be
+more: the automaton is built meanwhile, for the later ones. A row that has begun keeps its engine.
 """
 
 from __future__ import annotations

@@ -163,6 +163,15 @@ class RegisteredPositions(Positions):
                     seen.add(child)
                     todo.append(child)
 
+    @property
+    def has_no_registers(self) -> bool:
+        """Whether there are none but those that count the characters of strings in their one spelling."""
+        contents = self._own.values()
+        return all([automaton.register is None for content in contents for automaton in content.automata]) and (
+            self.is_canonical
+            or not any([self.long_string(clause) for content in contents for clause in content.scalars])
+        )
+
     @cached_property
     def is_ordered(self) -> bool:
         """Whether equal values always have their members in the same order."""

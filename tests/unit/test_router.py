@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pytest
 
+from hf_guided.automaton import core
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
-from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
+from hf_guided.errors import BackendUnavailable, InvalidConstraint, Loss, UnsupportedConstraint
 from hf_guided.schema.audit import audit
 from tests.toy import all_bytes
 
@@ -53,6 +57,82 @@ def backends(
 ) -> dict[str, Any]:
     lost = {"llguidance": llguidance, "automaton": automaton, "xgrammar": xgrammar, "other": other}
     return {name: Fake(name, *losses) for name, losses in lost.items()}
+
+
+class FakeNetwork(Fake):
+    """A network that is quick, or not."""
+
+    def __init__(self, *losses: Loss, quick: bool = True) -> None:
+        super().__init__("network", *losses)
+        self.quick = quick
+
+    def is_quick(self, constraint: Constraint) -> bool:
+        assert not self.lost
+        return self.quick
+
+
+@pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject(), JsonSchema({}, spelling="any", key_order="any")])
+def test_auto_takes_the_network_for_json_without_querying_others(constraint: Constraint) -> None:
+    known = {**backends(), "network": FakeNetwork()}
+    chosen = choose_backend(constraint, "auto", known)
+    assert (chosen.backend, chosen.considered, chosen.losses) == ("network", (("network", ()),), ())
+    assert (chosen.reason, chosen.spelling) == ("enforces all of it", constraint.spelling)
+    assert not any(known[name].num_queries for name in ("llguidance", "xgrammar", "automaton"))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "network", "options", "expected"),
+    [
+        (JsonSchema({}), FakeNetwork(quick=False), {}, "llguidance"),
+        (JsonSchema({}), FakeNetwork(A), {}, "llguidance"),
+        (JsonSchema({}), FakeNetwork(), {"refused": {"network": (A,)}}, "llguidance"),
+        (JsonSchema({}), FakeNetwork(), {"budget": True}, "llguidance"),
+        (JsonSchema({}, max_depth=3), FakeNetwork(), {}, "llguidance"),
+        (Regex("a"), FakeNetwork(), {}, "llguidance"),
+        (StructuralTag({"format": {"type": "any_text"}}), FakeNetwork(), {}, "llguidance"),
+    ],
+)
+def test_others_go_first_where_the_network_is_not_quick(
+    constraint: Constraint, network: FakeNetwork, options: dict[str, Any], expected: str
+) -> None:
+    known = {**backends(), "network": network}
+    assert choose_backend(constraint, "auto", known, **options).backend == expected
+
+
+SLOW = [
+    JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+    JsonSchema({"properties": {"a": {}, "b": {}}}, key_order="any"),
+    JsonSchema({"type": "string", "maxLength": 100}, spelling="any"),
+    JsonSchema({"type": "object", "minProperties": 3}, extra="allow"),
+]
+QUICK = [
+    JsonSchema({"type": "string", "maxLength": 100}),
+    JsonSchema({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}),
+    JsonSchema({"properties": {"a": {"$ref": "#"}}}),
+    JsonSchema({"type": "string", "maxLength": 9}, spelling="any"),
+    JsonObject(),
+]
+
+
+@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+@pytest.mark.parametrize(("constraint", "is_quick"), [*product(SLOW, [False]), *product(QUICK, [True])], ids=str)
+def test_the_network_is_quick_where_the_compiled_loops_read_it(constraint: Constraint, is_quick: bool) -> None:
+    """So its engines are those of the compiled loops; without these, it never is."""
+    network = NetworkBackend(all_bytes())
+    assert not network.losses(constraint)
+    assert network.is_quick(constraint) == is_quick
+    assert isinstance(network.compile(constraint).new_engine(), FrameEngine) == is_quick
+    assert (Compiler(all_bytes()).compile(constraint).backend == "network") or not is_quick
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "CORE", None)
+        assert not network.is_quick(constraint)
+
+
+@pytest.mark.parametrize("schema", [{"type": 3}, {"allOf": [{"$ref": "#"}]}, {"enum": []}])
+def test_a_malformed_schema_is_not_quick(schema: Any) -> None:
+    assert not NetworkBackend(all_bytes()).is_quick(JsonSchema(schema))
+    with pytest.raises(InvalidConstraint):
+        Compiler(all_bytes()).compile(JsonSchema(schema))
 
 
 def test_auto_takes_llguidance_without_querying_others() -> None:
@@ -234,7 +314,7 @@ def test_audit_shows_losses_without_a_keyword_and_other_kinds() -> None:
 
 
 MULTIPLES: dict[str, Any] = {"type": "number", "multipleOf": 3.5}
-ONLY_THE_AUTOMATON: list[tuple[dict[str, Any], str]] = [
+NOT_FOR_LLGUIDANCE: list[tuple[dict[str, Any], str]] = [
     (MULTIPLES, "{}"),
     ({"type": "array", "items": MULTIPLES}, "[{}]"),
     ({"type": "object", "properties": {"x": MULTIPLES}, "required": ["x"]}, '{{"x": {}}}'),
@@ -242,10 +322,15 @@ ONLY_THE_AUTOMATON: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "written"), ONLY_THE_AUTOMATON)
-def test_constraint_only_for_the_automaton_goes_to_the_automaton(schema: dict[str, Any], written: str) -> None:
+@pytest.mark.parametrize("has_loops", [True, False])
+@pytest.mark.parametrize(("schema", "written"), NOT_FOR_LLGUIDANCE)
+def test_what_llguidance_does_not_enforce_goes_to_our_engines(
+    schema: dict[str, Any], written: str, has_loops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_loops:
+        monkeypatch.setattr(core, "CORE", None)
     compiled = Compiler(all_bytes()).compile(JsonSchema(schema))
-    assert compiled.backend == "automaton"
+    assert compiled.backend == ("network" if has_loops and core.CORE is not None else "automaton")
     for tenths in range(-110, 110):
         number = Decimal(tenths) / 10
         matcher = compiled.matcher()

@@ -214,7 +214,7 @@ def test_warm_up_waits_for_the_final_engines() -> None:
     guide.warm_up([regular, recursive, ["yes", "no"]])
     assert guide.compile(regular).backend == "automaton"
     assert guide.compile(["yes", "no"]).backend == "automaton"
-    assert guide.compile(recursive).backend == "llguidance"
+    assert guide.compile(recursive).backend == "network"
     guide.warm_up(["left", "right"])  # a list of strings is one choice
     assert guide.compile(hg.Choice(["left", "right"])).backend == "automaton"
     with pytest.raises(hg.InvalidConstraint):
