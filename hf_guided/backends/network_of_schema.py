@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+from ..automaton.estimate import characters
 from ..automaton.frame_machine import reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
@@ -24,11 +25,13 @@ from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
 from ..schema.registers import DifferentItems
 from ..schema.scalars import constant_text
+from ..schema.shapes import StringClause
 from ..schema.to_network import LongString, RegisteredPositions, Track, names_of
 from ..schema.to_rtn import Inside
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
 _BYTES = 50  # of memory for each
+_SPELLED_OUT = 9_000  # characters of a format in all its spellings: 20 ms in the middle of a text would be too long
 
 
 class Built(NamedTuple):
@@ -130,7 +133,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
             if alike in later:
                 continue
             size = size_of_content(content, positions.marks)
-            if size is None or size > _SMALL:
+            if size is None or size > _SMALL or _takes_long(positions, content):
                 at_once.append(rtn.number(positions.name_of(inside)))
             else:
                 later[alike] = size
@@ -216,6 +219,15 @@ def _alike(positions: RegisteredPositions, inside: Inside, content: Content) -> 
     if content.arrays or content.objects or content.any_array or content.any_object:
         return inside
     return positions.marks, *content.scalars
+
+
+def _takes_long(positions: RegisteredPositions, content: Content) -> bool:
+    """Whether a component is small, and takes tens of milliseconds nevertheless: few formats do, in any spelling."""
+    if positions.is_canonical:
+        return False
+    formats = [clause for clause in content.scalars if isinstance(clause, StringClause) and clause.is_format]
+    languages = filter(None, map(positions.language, formats))
+    return any([characters(language) > _SPELLED_OUT for language in languages])
 
 
 def _comes_at_once(name: Any) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton.component_tables import ComponentTables
+from hf_guided.automaton.estimate import characters
 from hf_guided.automaton.frame import Text
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.network import Network
@@ -160,6 +161,22 @@ def test_numbers_with_many_digits_are_not_small(options: dict[str, Any]) -> None
     assert size is not None
     (component,) = build_rtn(read.root, read.build, WorkMeter(NETWORK)).values()
     assert component.dfa.states <= size
+
+
+@pytest.mark.parametrize("spelling", ["canonical", "any"])
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_no_mask_waits_for_a_format_that_takes_long(name: str, spelling: Any) -> None:
+    """What is built when a text reaches it has few characters; that takes milliseconds."""
+    read = positions({"type": "array", "items": {"type": "string", "format": name}}, spelling=spelling)
+    assert read is not None
+    try:
+        network = reachable_network(NetworkPlan.of_schema(read), WorkMeter(NETWORK))
+    except CompileLimitExceeded:
+        return
+    assert network is not None
+    (language,) = [read.language(clause) for _, content in read.reached([read.whole]) for clause in content.scalars]
+    assert language is not None
+    assert network.at_once_bytes > 0 or characters(language) <= 9_000
 
 
 @pytest.mark.parametrize("options", STYLES)
