@@ -6,8 +6,9 @@ found by working upwards from what surely has values; alternatives that need one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
@@ -42,14 +43,14 @@ class Content:
         any_array, any_object: whether any will do.
     """
 
-    scalars: list[Clause] = field(default_factory=list)
-    arrays: list[ContentAutomaton] = field(default_factory=list)
-    objects: list[ContentAutomaton] = field(default_factory=list)
+    scalars: tuple[Clause, ...] = ()
+    arrays: tuple[ContentAutomaton, ...] = ()
+    objects: tuple[ContentAutomaton, ...] = ()
     any_array: bool = False
     any_object: bool = False
 
     @property
-    def automata(self) -> list[ContentAutomaton]:
+    def automata(self) -> tuple[ContentAutomaton, ...]:
         """Those over items, then those over members."""
         return self.arrays + self.objects
 
@@ -116,26 +117,27 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
 
 
 def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling, writer: ContentWriter) -> Content:
-    content = Content()
+    scalars: list[Clause] = []
+    arrays: list[ContentAutomaton] = []
+    objects: list[ContentAutomaton] = []
+    any_array = any_object = False
     for kind, clauses in n.shape(position).items():
         for clause in clauses:
             if isinstance(clause, ArrayClause):
                 if clause == UNIVERSE[kind][0]:
-                    content.any_array = True
+                    any_array = True
                 else:
-                    content.arrays.append(writer.array(n, clause))
+                    arrays.append(writer.array(n, clause))
             elif isinstance(clause, ObjectClause):
                 if clause == UNIVERSE[kind][0]:
-                    content.any_object = True
+                    any_object = True
                 else:
-                    content.objects += writer.objects(n, clause, closed=closed)
+                    objects += writer.objects(n, clause, closed=closed)
             elif clause is UNIVERSE[kind][0] or _has_text(n, position, clause, spelling):
-                content.scalars.append(clause)
-    if content.any_array:
-        content.arrays = []
-    if content.any_object:
-        content.objects = []
-    return content
+                scalars.append(clause)
+    return Content(
+        tuple(scalars), () if any_array else tuple(arrays), () if any_object else tuple(objects), any_array, any_object
+    )
 
 
 def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spelling) -> bool:
@@ -211,12 +213,12 @@ def _useful(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> set[in
     return useful
 
 
-def all_pruned(automata: list[ContentAutomaton], alive: AbstractSet[Position]) -> list[ContentAutomaton]:
+def all_pruned(automata: Sequence[ContentAutomaton], alive: AbstractSet[Position]) -> tuple[ContentAutomaton, ...]:
     """The automata with values at these positions alone, without those that cannot be completed.
 
     Those of which nothing is left out are not built again.
     """
-    return [pruned for automaton in automata if (pruned := _pruned(automaton, alive)) is not None]
+    return tuple([pruned for automaton in automata if (pruned := _pruned(automaton, alive)) is not None])
 
 
 def _pruned(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> ContentAutomaton | None:

@@ -117,8 +117,8 @@ class RegisteredPositions(Positions):
         """Leave out alternatives for arrays or objects that have no value; raises InvalidConstraint if none is left."""
         none = {id(self.automaton(track)) for track in tracks}
         for content in self._own.values():
-            content.arrays = [automaton for automaton in content.arrays if id(automaton) not in none]
-            content.objects = [automaton for automaton in content.objects if id(automaton) not in none]
+            content.arrays = tuple([automaton for automaton in content.arrays if id(automaton) not in none])
+            content.objects = tuple([automaton for automaton in content.objects if id(automaton) not in none])
         self._own = completable_contents(self._own, self._schema.root)
         self._schema = replace(self._schema, contents={ANY: ANY_CONTENT, **self._own})
 
@@ -128,7 +128,7 @@ class RegisteredPositions(Positions):
         is_inside = content.arrays or content.objects or content.any_array or content.any_object
         if is_inside or not all([has_language(clause) and not self.long_string(clause) for clause in content.scalars]):
             return self._inside(position, level)
-        return Values(tuple(content.scalars), self._style.spelling, self.marks)
+        return Values(content.scalars, self._style.spelling, self.marks)
 
     @property
     def whole(self) -> Inside:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import InvalidConstraint
@@ -27,6 +27,8 @@ from .scalars import constant_text, language_of, listed_texts, numbers_without_u
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position, pointer_of
 
 MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
+
+Containers: TypeAlias = "tuple[ContentAutomaton, ...]"
 
 
 class NotRegular(Exception):
@@ -148,7 +150,7 @@ def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int |
 _ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
 _ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
 ANY_CONTENT = Content(
-    [clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]],
+    tuple(clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]),
     any_array=True,
     any_object=True,
 )
@@ -276,8 +278,8 @@ class NfaWriter:
         if languages:
             self._builder.add(alt(*languages), start, slot.end)
         layout = self.layout(None if slot.level is None else slot.level + 1)
-        arrays = [_ANY_ITEMS] if content.any_array else content.arrays
-        objects = [_ANY_MEMBERS] if content.any_object else content.objects
+        arrays = (_ANY_ITEMS,) if content.any_array else content.arrays
+        objects = (_ANY_MEMBERS,) if content.any_object else content.objects
         arrays, objects = self._pruned(arrays, slot.depth), self._pruned(objects, slot.depth)
         self._container(slot, start, layout, layout.begin_array, arrays, layout.close_array)
         self._container(slot, start, layout, layout.begin_object, objects, layout.close_object)
@@ -307,17 +309,17 @@ class NfaWriter:
         """How the names of a language are written."""
         return without(quoted(json_spelling(language)), self._marks)
 
-    def _pruned(self, automata: list[ContentAutomaton], depth: int | None) -> list[ContentAutomaton]:
+    def _pruned(self, automata: Containers, depth: int | None) -> Containers:
         """Tracks without values that nest more deeply than they may."""
         if self._schema.alive is None or depth is None:
             return automata
         if depth == 0:
-            return []
+            return ()
         alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
         return all_pruned(automata, alive)
 
     def _container(
-        self, slot: ValueSlot, start: int, layout: Layout, begin: Node, automata: list[ContentAutomaton], closing: Node
+        self, slot: ValueSlot, start: int, layout: Layout, begin: Node, automata: Containers, closing: Node
     ) -> None:
         if automata:
             opened = self._builder.state()

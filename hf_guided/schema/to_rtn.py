@@ -87,7 +87,7 @@ class Positions:
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
         return {
-            position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
+            position: replace(content, scalars=tuple(map(_without_upper_bound, content.scalars)))
             for position, content in contents(n, closed=closed, spelling=self._style.spelling).items()
         }
 

@@ -19,7 +19,7 @@ from .shapes import ANY, BooleanClause, Kind, NullClause, NumberClause, Position
 from .to_lark import Rules, SchemaWriter
 from .xml_elements import ANY_NAME, XmlElements, without_text
 
-_ANY_CONTENT = Content([NullClause(), BooleanClause(), NumberClause(), StringClause()], any_array=True, any_object=True)
+_ANY_CONTENT = Content((NullClause(), BooleanClause(), NumberClause(), StringClause()), any_array=True, any_object=True)
 
 
 def xml_rules(n: Normalizer, style: XmlStyle, json_style: JsonStyle, *, closed: bool, prefix: str) -> Rules:
