@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -293,10 +292,10 @@ class FrameMachine:
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
             self.has_counts = True
-        callees = array("i", component.callees)
-        place = callees.buffer_info()[0]
-        described, at = record(*known.addresses, place, dfa.table.shape[1], dfa.start, *bounds)  # ``Component``
-        return _Given(at, (described, known, callees), known.nbytes)
+        fields = *known.addresses, 0, dfa.table.shape[1], dfa.start, *bounds  # ``Component`` of frames.c
+        described, at = record(*fields, *component.callees)
+        described[len(known.addresses)] = at + len(fields) * described.itemsize
+        return _Given(at, (described, known), known.nbytes)
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -309,20 +308,20 @@ class FrameMachine:
             if state == counted and rule.high is not None:
                 at_most = self._tables.at_most(component, state)
         counts = [len(left.nodes) for _, left in leaving]
-        numbers = array("q", [left.address for _, left in leaving] + counts + [to for to, _ in leaving])
-        left, apart = numbers.buffer_info()[0], len(leaving) * numbers.itemsize
         nodes = table.nodes.astype(np.int32, copy=False)
-        addresses = (
+        fields = (  # ``Table`` of frames.c
             None if table.words is None else table.words.ctypes.data,
             nodes.ctypes.data,
-            *(left, left + apart, left + 2 * apart),
+            *(0, 0, 0),
             None if at_most is None else at_most.ctypes.data,
+            *(len(nodes), len(leaving), 0 if at_most is None else len(at_most)),
         )
-        most = 0 if at_most is None else len(at_most)
+        described, at = record(*fields, *[left.address for _, left in leaving], *counts, *[to for to, _ in leaving])
+        for i in range(3):  # ``left``, ``left_count`` and ``left_in`` stand behind the fields
+            described[2 + i] = at + (len(fields) + i * len(leaving)) * described.itemsize
         nbytes = nodes.nbytes + 4 * sum(counts)
         nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
-        described, at = record(*addresses, len(nodes), len(leaving), most)  # ``Table`` of frames.c
-        return _Given(at, (described, table, nodes, leaving, numbers, at_most), nbytes)
+        return _Given(at, (described, table, nodes, leaving, at_most), nbytes)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
         if self._core.machine_component(now.handle, number, given.address):

@@ -36,7 +36,7 @@ typedef struct {
     const uint8_t *accepting;  /* (states) */
     const int64_t *call_begin; /* (states + 1) */
     const int32_t *calls;      /* which of the callees, and the state after it */
-    const int32_t *callees;
+    const int64_t *callees;
     int64_t classes, start;
     int64_t counted;   /* the state between two characters of a string that is counted; 0 where none is */
     int64_t low, high; /* how many there may be; `high` -1 is no bound */
@@ -260,7 +260,7 @@ static int32_t entered(Machine *m, int32_t component, int32_t below)
 /* The frame that a call or a mark leads to; REFUSED where a string is too short to end. */
 static int32_t called(Machine *m, Frame frame, const int32_t *call)
 {
-    int32_t callee = m->components[frame.component].callees[call[0]], after, below;
+    int32_t callee = (int32_t)m->components[frame.component].callees[call[0]], after, below;
     if (callee == END && frame.count < m->components[frame.component].low)
         return REFUSED;
     after = frame_of(m, (Frame){frame.component, call[1], frame.below, 0});
