@@ -187,7 +187,7 @@ class FrameMachine:
         """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
         set_bytes = self._core.machine_bytes(now.handle)
-        self.growth.now(set_bytes + now.table_bytes + self._component_bytes + self._row_bytes)
+        self.growth.update(set_bytes + now.table_bytes + self._component_bytes + self._row_bytes)
         if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
             is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
             self._most = 2 * self._most if is_often else max(1, self._most // 2)
@@ -251,7 +251,7 @@ class FrameMachine:
         return words
 
     def masks_are_dropped(self) -> None:
-        """Nobody holds the masks that were made so far."""
+        """The masks that were made so far are kept no longer."""
         self._row_bytes = self._rows.nbytes
 
     def _found(self, now: _Generation, look: Callable[[], int]) -> int:

@@ -141,15 +141,11 @@ class QuickBackend(Protocol):
 
 
 @runtime_checkable
-class QuickMasks(Protocol):
-    """A backend that "auto" takes before others for some of its constraints."""
+class PreferredBackend(Protocol):
+    """A backend that "auto" takes before all others for some constraints."""
 
-    def is_quick(self, constraint: Constraint) -> bool:
-        """Whether it is ready at once, and its masks take microseconds.
-
-        Args:
-            constraint: one of which nothing is lost.
-        """
+    def is_preferred(self, constraint: Constraint) -> bool:
+        """Whether it enforces all of this one, is ready at once, and has masks in microseconds."""
         ...
 
 

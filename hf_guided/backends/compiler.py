@@ -133,36 +133,41 @@ class Compiler:
         Where nothing else is compiled, that is done on the caller's thread: most compiles take less than a
         millisecond, and a fifth more on another core, whose caches have nothing of it.
         """
-        key = constraint.key, backend, budget
-        job = self._begun_here(key, constraint) if _is_shallow() else None
-        if job is None:
-            return self.submit(constraint, backend, budget=budget).result()
+        job, waiter = Job((constraint.key, backend, budget), constraint), None
         try:
-            outcome = self._outcome(job, in_worker=False, here=True)
-            self._finish(job, outcome)
-        except MovesToWorker:
-            job.waiters.append(waiter := Waiter(_compiled, self.options))
-            self._move(key)
-            return waiter.result()
+            if not _is_shallow() or not self._begins_here(job):
+                return self.submit(constraint, backend, budget=budget).result()
+            try:
+                outcome = self._outcome(job, in_worker=False, on_caller_thread=True)
+            except MovesToWorker:
+                job.waiters.append(waiter := Waiter(_compiled, self.options))
+                self._run_in(self._worker_pool, job.key)
+            else:
+                self._finish(job, outcome)
         except BaseException:  # what interrupts the caller ends only its own waiting
-            with self._lock:
-                if self._in_flight.get(key) is job:
-                    self._pool.submit(lambda: self._run(key, in_worker=False))  # for those who joined it, if any did
+            if self._in_flight.get(job.key) is job:
+                self._run_in(self._pool, job.key)  # for those who joined it, if any did
             raise
-        if isinstance(outcome, BaseException):
+        if waiter is not None:
+            return waiter.result()
+        if isinstance(outcome, Compilation):
+            return outcome.compiled
+        try:
             raise for_one_caller(outcome)
-        return outcome.compiled
+        finally:
+            del outcome  # it holds the frames of the compile, and the error that is raised holds this frame
 
-    def _begun_here(self, key: Key, constraint: Constraint) -> Job | None:
-        """A compile that is under way now, for the caller's thread; None where it is none for that."""
-        if key in self._cache or self._is_costly(constraint, key[1]):
-            return None
+    def _begins_here(self, job: Job) -> bool:
+        """Whether a compile is for the caller's thread; then it is under way."""
+        key = job.key
+        if key in self._cache or self._is_costly(job.constraint, key[1]):
+            return False
         with self._lock:
             if self._in_flight or key in self._cache or key in self._failures or key in self._held:
-                return None
+                return False
             self._counts["misses"] += 1
-            job = self._in_flight[key] = Job(key, constraint)
-            return job
+            self._in_flight[key] = job
+            return True
 
     def knows(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> bool:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
@@ -269,7 +274,9 @@ class Compiler:
     def _run(self, key: Key, in_worker: bool) -> None:
         """One compile, from the queue to its callers, on a thread of a pool."""
         with self._lock:
-            job = self._in_flight[key]
+            job = self._in_flight.get(key)
+            if job is None:
+                return
             if all(waiter.cancelled() for waiter in job.waiters):
                 del self._in_flight[key]
                 self._counts["misses"] -= 1
@@ -277,25 +284,24 @@ class Compiler:
         try:
             self._finish(job, self._outcome(job, in_worker))
         except MovesToWorker:
-            self._move(key)
+            self._run_in(self._worker_pool, key)
 
-    def _move(self, key: Key) -> None:
-        """Begin a compile again in the worker process."""
+    def _run_in(self, pool: Pool, key: Key) -> None:
+        """Have a compile that is under way begun again on a thread of a pool."""
         with self._lock:
-            self._worker_pool.submit(lambda: self._run(key, in_worker=True))
+            pool.submit(lambda: self._run(key, in_worker=pool is self._worker_pool))
 
-    def _outcome(self, job: Job, in_worker: bool, *, here: bool = False) -> Compilation | BaseException:
+    def _outcome(self, job: Job, in_worker: bool, *, on_caller_thread: bool = False) -> Compilation | BaseException:
         """What comes of a compile.
 
         Args:
             job: what to compile.
             in_worker: whether the worker process does it.
-            here: whether this is a caller's thread, where what ends a thread is raised.
+            on_caller_thread: where what ends a thread is raised.
 
         Raises:
             MovesToWorker: it has to begin again there.
         """
-        compilation, failure = None, None
         began = time.perf_counter()
         try:
             can_move = self._given is None and not in_worker
@@ -303,18 +309,15 @@ class Compiler:
                 compilation = self._compile(job.constraint, *job.key[1:], in_worker=in_worker)
             if self._is_too_large(compilation):
                 self._warnings.too_large(job.key, compilation, self.options.cache_bytes)
-        except MovesToWorker:
+        except MovesToWorker:  # no outcome, as all other exceptions are
             raise
         except BaseException as error:  # every exception goes to the callers; the thread continues
-            if here and not isinstance(error, Exception):
+            if on_caller_thread and not isinstance(error, Exception):
                 raise
-            failure = own(error, job.constraint)
-        seconds = time.perf_counter() - began
-        with self._lock:
-            self._compile_s += seconds
-        if failure is not None:
-            return failure
-        assert compilation is not None
+            return own(error, job.constraint)
+        finally:
+            with self._lock:
+                self._compile_s += time.perf_counter() - began
         # The native engine counts its work, but nothing counts how long a costly constraint is read before.
         if not in_worker and self._has_second_tier(job, compilation):
             compilation.compiled.at_next_use(self._upgrade_of(job.key, job.constraint, compilation.choice))
@@ -326,6 +329,8 @@ class Compiler:
         if isinstance(outcome, Compilation):
             self._cache.put(key, outcome)  # before it leaves ``_in_flight``: no gap in which it would start again
         with self._lock:
+            if self._in_flight.get(key) is not job:
+                return  # two threads had it: one was interrupted while it gave it to the other
             if isinstance(outcome, BaseException):
                 self._counts["failures"] += 1
                 if isinstance(outcome, REPLAYED) and not isinstance(outcome, JobKilled):  # that is the machine's state

@@ -31,16 +31,18 @@ class GrowingCache(ByteCache[GrowingValue]):
     """A cache of values that grow while they are used: each is weighed again when it has grown."""
 
     def put(self, key: Hashable, value: GrowingValue) -> None:
-        """See ``ByteCache.put``."""
-        if value.growth is not None:
-            cache = weakref.ref(self)  # values may be held longer than their cache
-
-            def weigh() -> None:
-                if (kept := cache()) is not None:
-                    kept._weigh(key)
-
-            value.growth.watch(weigh)  # first: what it grows by from here on is not missed
+        """See ``ByteCache.put``; a growing value is put once under each key."""
         super().put(key, value)
+        if value.growth is None:
+            return
+        cache = weakref.ref(self)  # values may be held longer than their cache
+
+        def weigh() -> None:
+            if (kept := cache()) is not None:
+                kept._weigh(key)
+
+        value.growth.watch(weigh)
+        weigh()  # it may have grown since it was put
 
     def _weigh(self, key: Hashable) -> None:
         """Weigh what is held under a key, and drop what was used least recently if all have become too large."""
@@ -51,7 +53,7 @@ class GrowingCache(ByteCache[GrowingValue]):
             nbytes = max(0, value.nbytes)
             self._entries[key] = value, nbytes
             self._nbytes += nbytes - before
-            dropped = self._make_room()
+            dropped = [self._pop(key)] if nbytes > self.max_bytes else self._make_room()
         del dropped  # freed after the lock
 
     def is_too_large(self, value: GrowingValue) -> bool:

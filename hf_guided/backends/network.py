@@ -1,7 +1,7 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it where they would lose something.
+structural tags. "auto" takes it first for JSON that the compiled loops read, and last for structural tags.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..automaton.reach import single_byte_tokens
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
-from ..constraints.values import Constraint, JsonSchema, StructuralTag
+from ..constraints.values import Constraint, JsonObject, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from ..options import NETWORK, CompileLimits
 from ..schema.normalize import Normalizer
@@ -89,15 +89,16 @@ class NetworkBackend(PortableAdapter):
             positions, lambda: self._built(NetworkPlan.of_schema(positions), constraint, characters)
         ), n.losses
 
-    def is_quick(self, constraint: Constraint) -> bool:
-        """See ``QuickMasks``; what is costly is built whole, in the worker process."""
-        if core.CORE is None or is_costly(constraint):
+    def is_preferred(self, constraint: Constraint) -> bool:
+        """See ``PreferredBackend``: JSON that the compiled loops read. What is costly is built whole, in the worker."""
+        is_json = isinstance(constraint, (JsonObject, JsonSchema))
+        if not is_json or core.CORE is None or self._lacks_bytes or is_costly(constraint):
             return False
         try:
-            build, _ = self._prepared(constraint)
+            build, losses = self._prepared(constraint)
         except (ConstraintError, CompileLimitExceeded):
             return False
-        return isinstance(build, _SchemaBuild) and build.positions.has_no_registers
+        return not losses and isinstance(build, _SchemaBuild) and build.positions.are_compiled
 
     def _text(self, constraint: Constraint) -> Build:
         if not isinstance(constraint, StructuralTag):

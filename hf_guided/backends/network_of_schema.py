@@ -127,7 +127,6 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     in_doubt: list[int] = []
     whole: list[int] = []  # with all callees
     for positions, starts, _ in plan.parts.values():
-        has_one_spelling = positions.is_canonical
         for inside, content in positions.reached(starts):
             alike = _alike(positions, inside, content)
             if alike in later:
@@ -137,9 +136,8 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
                 at_once.append(rtn.number(positions.name_of(inside)))
             else:
                 later[alike] = size
-            is_compiled &= has_one_spelling or not any(map(positions.long_string, content.scalars))
+            is_compiled &= positions.is_compiled(content)
             for automaton in content.automata:
-                is_compiled &= automaton.register is None
                 if isinstance(automaton.register, DifferentItems):
                     whole.append(rtn.number(positions.track_at(inside, automaton)))
                 if not _has_enough(automaton):

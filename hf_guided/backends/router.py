@@ -1,13 +1,14 @@
 """Chooses the backend of a constraint, with the reason.
 
-"auto" takes the first backend that loses nothing. For JSON that is the network, which takes nearly all schemas, is
-ready in a few milliseconds, and has the quickest masks; where its compiled loops are not there, or a schema needs
-registers that they do not read, others go first.
+"auto" takes the first backend that loses nothing:
 
-Else it is llguidance, because it is ready at once, then xgrammar for what llguidance refuses, then the automaton for
-what both refuse. The automaton goes first where a text has to close within a number of tokens, because it knows the
-shortest path from every state, and where the depth of nesting is bounded, because no other engine does that. It has no
-tags: there the network comes last. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
+- for JSON, the network, if its compiled loops read the schema: it is ready in a few milliseconds, and has the quickest
+  masks; else llguidance, the automaton, the network, xgrammar;
+- for regular expressions and choices, llguidance, because it is ready at once, then xgrammar, then the automaton;
+- where a text has to close within a number of tokens, or the depth of nesting is bounded, the automaton first: it knows
+  the shortest path from every state, and no other engine bounds the depth;
+- for structural tags, llguidance, xgrammar, the network; the automaton has no tags;
+- a grammar has one engine: llguidance reads Lark, xgrammar GBNF.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from dataclasses import dataclass
 from ..constraints.json_style import Spelling
 from ..constraints.values import Constraint, Grammar, JsonObject, JsonSchema, StructuralTag
 from ..errors import BackendUnavailable, Loss, UnsupportedConstraint
-from .base import Backend, QuickMasks, held_spelling
+from .base import Backend, PreferredBackend, held_spelling
 
 AUTO = "auto"
 NATIVE = "automaton"
-NETWORK = "network"
 
 _NAMED = 5  # keywords in the first line of a message; all of them are listed below it
 
@@ -47,18 +47,18 @@ class BackendChoice:
 
 
 def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
-    """The names to examine, in order, where the network is not quick (see ``QuickMasks``)."""
+    """The names to examine, in order, where no backend is preferred."""
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
-        return ("llguidance", "xgrammar", NETWORK)
+        return ("llguidance", "xgrammar", "network")
     if isinstance(constraint, Grammar):
         # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
         return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)
-    if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
-        return (NATIVE, "llguidance", "xgrammar", NETWORK)
+    if budget or _is_bounded(constraint):
+        return (NATIVE, "llguidance", "xgrammar", "network")
     if isinstance(constraint, JsonSchema):
-        return ("llguidance", NATIVE, NETWORK, "xgrammar")
+        return ("llguidance", NATIVE, "network", "xgrammar")
     return ("llguidance", "xgrammar", NATIVE)
 
 
@@ -84,9 +84,11 @@ def choose_backend(
         BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
         InvalidConstraint: an unknown name.
     """
-    if backend == AUTO and not budget and not refused and _goes_to_network(constraint, backends):
-        spelling = held_spelling(backends[NETWORK], constraint)
-        return BackendChoice(NETWORK, "enforces all of it", ((NETWORK, ()),), spelling=spelling)
+    if backend == AUTO and not budget and not refused and not _is_bounded(constraint):
+        network = backends.get("network")
+        if isinstance(network, PreferredBackend) and network.is_preferred(constraint):
+            spelling = held_spelling(network, constraint)
+            return BackendChoice("network", "enforces all of it", (("network", ()),), spelling=spelling)
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
     missing: BackendUnavailable | None = None
@@ -124,13 +126,9 @@ def choose_backend(
     return BackendChoice(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
 
 
-def _goes_to_network(constraint: Constraint, backends: Mapping[str, Backend]) -> bool:
-    """Whether the network takes JSON before all others: it loses nothing, and is quick."""
-    is_bounded = isinstance(constraint, JsonSchema) and constraint.max_depth is not None
-    if not isinstance(constraint, (JsonSchema, JsonObject)) or is_bounded or NETWORK not in backends:
-        return False
-    network = backends[NETWORK]
-    return isinstance(network, QuickMasks) and not network.losses(constraint) and network.is_quick(constraint)
+def _is_bounded(constraint: Constraint) -> bool:
+    """Whether the depth of nesting is bounded."""
+    return isinstance(constraint, JsonSchema) and constraint.max_depth is not None
 
 
 def _misspells(backend: Backend, constraint: Constraint) -> bool:

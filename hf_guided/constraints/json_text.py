@@ -71,7 +71,7 @@ def dumps(value: Any, what: str) -> str:
 
 def read_only(text: str) -> Any:
     """The value of a text that ``dumps`` has written; nobody may change it: those of short texts are shared."""
-    return _read(text) if len(text) <= _SHORT else json.loads(text)
+    return _read(text) if len(text) <= _SHORT else _decode(text)[0]
 
 
 def shorten(text: str, limit: int = 80) -> str:
@@ -106,10 +106,9 @@ _AROUND_OTHERS = (dict, list, tuple)
 _AROUND_NONE = frozenset({str, int, float, bool, type(None)})  # the types of most values
 _decode = json.JSONDecoder().raw_decode  # ``decode`` also looks for white space around the value
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
-_SHORT = 8_000  # characters: the values of such texts are kept
-_LONGEST_NUMBERS = 9 * MAX_NESTING  # of items, in a path
+_SHORT = 8_000
+"""Characters of a text whose values are kept, and whose pointers cannot have ``MAX_POINTERS`` characters: there are no
+more values than characters, and no pointer is much longer than the text."""
 
 
 @lru_cache(maxsize=4)
@@ -118,17 +117,16 @@ def _read(text: str) -> Any:
 
 
 def _text_of_plain(value: Any) -> str | None:
-    """The text, if that is short, not nested deeply, and reads as an equal value; so it is nearly always.
+    """The text, if it is short, cannot nest too deeply, and reads as an equal value; so it is nearly always.
 
-    It finds nothing out that ``_check`` does not, but runs in C.
+    Faster than ``_check``, with the same result.
     """
     try:
         text = _encode(value)
-        length = len(text)  # there are no more values than that, and but for numbers of items no longer path
-        if length > _SHORT or length * (length + _LONGEST_NUMBERS) > MAX_POINTERS:
+        if len(text) > _SHORT or text.count("{") + text.count("[") > MAX_NESTING:
             return None
-        is_flat = text.count("{") + text.count("[") <= MAX_NESTING
-        return text if is_flat and text.encode() and _read(text) == value else None
+        text.encode()  # raises for a lone surrogate
+        return text if _read(text) == value else None
     except (TypeError, ValueError, RecursionError):
         return None  # ``dumps`` finds out where it is
 

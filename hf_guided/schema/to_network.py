@@ -164,13 +164,15 @@ class RegisteredPositions(Positions):
                     todo.append(child)
 
     @property
-    def has_no_registers(self) -> bool:
-        """Whether there are none but those that count the characters of strings in their one spelling."""
-        contents = self._own.values()
-        return all([automaton.register is None for content in contents for automaton in content.automata]) and (
-            self.is_canonical
-            or not any([self.long_string(clause) for content in contents for clause in content.scalars])
-        )
+    def are_compiled(self) -> bool:
+        """Whether the compiled loops read all positions."""
+        return all(map(self.is_compiled, self._own.values()))
+
+    def is_compiled(self, content: Content) -> bool:
+        """Whether the compiled loops read it: of registers they know those of long strings in their one spelling."""
+        if not self.is_canonical and any(map(self.long_string, content.scalars)):
+            return False
+        return all([automaton.register is None for automaton in content.automata])
 
     @cached_property
     def is_ordered(self) -> bool:

@@ -53,6 +53,7 @@ def test_numbers_with_too_many_digits_are_refused_with_their_pointer(keyword: st
 
 def test_document_with_too_long_paths_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "MAX_POINTERS", 10_000)
+    monkeypatch.setattr(json_text, "_SHORT", 90)  # their pointers have fewer characters than that
     names: dict[str, Any] = {str(i): True for i in range(10)}
     assert hg.JsonSchema({"properties": {"k" * 100: {"properties": names}}})
     with pytest.raises(InvalidConstraint, match="names around its values are too long"):

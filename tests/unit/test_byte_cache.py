@@ -99,7 +99,7 @@ def test_what_has_grown_makes_room_at_once() -> None:
         kept[key] = GrowingItem(STEP)
         cache.put(key, kept[key])
         for grown in range(0, 4 * STEP + 1, STEP // 4):
-            kept[key].growth.now(grown)
+            kept[key].growth.update(grown)
             kept = {key: item for key, item in kept.items() if key in cache}
             assert cache.stats().nbytes == sum(item.nbytes for item in kept.values()) <= 100 * STEP
     assert len(kept) == 20, "as many as there is room for"
@@ -111,10 +111,10 @@ def test_what_shrinks_leaves_room() -> None:
     items = [GrowingItem(STEP) for _ in range(2)]
     for key, item in enumerate(items):
         cache.put(key, item)
-        item.growth.now(4 * STEP)
-    items[0].growth.now(0)
+        item.growth.update(4 * STEP)
+    items[0].growth.update(0)
     assert cache.stats().nbytes == 6 * STEP
-    items[0].growth.now(STEP - 1)
+    items[0].growth.update(STEP - 1)
     assert cache.stats().nbytes == 6 * STEP, "less than a step is told with the next one"
 
 
@@ -130,11 +130,11 @@ def test_growth_that_nothing_holds_is_not_counted() -> None:
     assert (len(cache), cache.stats().nbytes) == (2, 2 * STEP)
     cache.put("b", kept)
     del other
-    dropped.growth.now(STEP)
+    dropped.growth.update(STEP)
     assert cache.stats().nbytes == 3 * STEP
-    replaced.growth.now(STEP)
+    replaced.growth.update(STEP)
     assert cache.stats().nbytes == 4 * STEP, "it is still held under one key"
-    kept.growth.now(STEP)
+    kept.growth.update(STEP)
     assert (len(cache), cache.stats().nbytes) == (2, 5 * STEP)
 
 
@@ -145,7 +145,7 @@ def test_values_that_grow_on_many_threads_are_counted_exactly() -> None:
     def work(number: int) -> None:
         dice = random.Random(number)
         for _ in range(500):
-            items[number].growth.now(dice.randrange(20) * STEP)
+            items[number].growth.update(dice.randrange(20) * STEP)
             cache.put(number, items[number])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
