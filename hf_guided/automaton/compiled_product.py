@@ -46,7 +46,7 @@ def compiled_pairs(
     columns = [np.ascontiguousarray(column, np.int64) for column in classes]
     counts = np.zeros(3, np.int64)
     with looking(meter) as look:
-        given, place = record(  # ``Automata`` of product.c
+        struct, place = record(  # the fields of ``Automata`` of product.c
             *(table.ctypes.data for table in tables), *(column.ctypes.data for column in columns),
             *(table.shape[1] for table in tables), len(columns[0]), second.states,
             first.start * second.states + second.start,

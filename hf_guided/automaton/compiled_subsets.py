@@ -88,7 +88,7 @@ def _constructed(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -
     addresses: list[int | None] = [each.ctypes.data for each in of_copies]
     counts = (ctypes.c_int64 * 6)()
     with looking(meter) as look:
-        given, place = record(  # ``Nfa`` of subsets.c
+        struct, place = record(  # the fields of ``Nfa`` of subsets.c
             *(each.buffer_info()[0] for each in arrays),
             nfa.states, len(pieces), len(nfa.skips), len(numbers), start, end,
             -1 if copies is None else copies.state_ranks.shape[1],
@@ -108,7 +108,7 @@ def _constructed(core: Core, nfa: Nfa, start: int, end: int, meter: WorkMeter) -
         finally:
             if handle:
                 core.subsets_end(handle)
-            del given, data  # the loops read them until now
+            del struct, data  # the loops read them until now
 
 
 def _described(fragments: Iterable[Fragment | Literal]) -> tuple[array[int], array[int]]:

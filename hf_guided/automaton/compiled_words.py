@@ -25,7 +25,7 @@ def compiled_without_words(core: Core, whole: ByteDfa, words: Sequence[bytes], m
     table, byte_class = np.ascontiguousarray(whole.table, np.int32), np.ascontiguousarray(whole.byte_class, np.uint8)
     accepting = np.ascontiguousarray(whole.accepting)
     data, ends = array("B", b"".join(words)), array("q", accumulate(map(len, words)))
-    given, place = record(  # ``Given`` of words.c
+    struct, place = record(  # the fields of ``Given`` of words.c
         *(each.ctypes.data for each in (table, byte_class, accepting)), *table.shape, whole.start,
         *(each.buffer_info()[0] for each in (data, ends)), len(words), meter.left,
     )  # fmt: skip

@@ -19,7 +19,14 @@ _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a numbe
 
 
 def record(*fields: int | None) -> tuple[Array[int], int]:
-    """A struct of the loops of which all fields are 64 bits long, and its address; no address is 0."""
+    """A struct of the loops, in which all fields are 64 bits long, and its address.
+
+    Args:
+        fields: in the order of the struct; None is a null pointer.
+
+    Returns:
+        The struct, which the caller keeps as long as the loops read it, and where it stands.
+    """
     numbers = Array("q", [field or 0 for field in fields])
     return numbers, numbers.buffer_info()[0]
 

@@ -292,10 +292,10 @@ class FrameMachine:
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
             self.has_counts = True
-        fields = *known.addresses, 0, dfa.table.shape[1], dfa.start, *bounds  # ``Component`` of frames.c
-        described, at = record(*fields, *component.callees)
-        described[len(known.addresses)] = at + len(fields) * described.itemsize
-        return _Given(at, (described, known), known.nbytes)
+        fields = *known.addresses, 0, dfa.table.shape[1], dfa.start, *bounds  # those of ``Component`` of frames.c
+        struct, place = record(*fields, *component.callees)
+        struct[len(known.addresses)] = place + len(fields) * struct.itemsize
+        return _Given(place, (struct, known), known.nbytes)
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -309,19 +309,19 @@ class FrameMachine:
                 at_most = self._tables.at_most(component, state)
         counts = [len(left.nodes) for _, left in leaving]
         nodes = table.nodes.astype(np.int32, copy=False)
-        fields = (  # ``Table`` of frames.c
+        fields = (  # those of ``Table`` of frames.c
             None if table.words is None else table.words.ctypes.data,
             nodes.ctypes.data,
             *(0, 0, 0),
             None if at_most is None else at_most.ctypes.data,
             *(len(nodes), len(leaving), 0 if at_most is None else len(at_most)),
         )
-        described, at = record(*fields, *[left.address for _, left in leaving], *counts, *[to for to, _ in leaving])
+        struct, place = record(*fields, *[left.address for _, left in leaving], *counts, *[to for to, _ in leaving])
         for i in range(3):  # ``left``, ``left_count`` and ``left_in`` stand behind the fields
-            described[2 + i] = at + (len(fields) + i * len(leaving)) * described.itemsize
+            struct[2 + i] = place + (len(fields) + i * len(leaving)) * struct.itemsize
         nbytes = nodes.nbytes + 4 * sum(counts)
         nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
-        return _Given(at, (described, table, nodes, leaving, at_most), nbytes)
+        return _Given(place, (struct, table, nodes, leaving, at_most), nbytes)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
         if self._core.machine_component(now.handle, number, given.address):

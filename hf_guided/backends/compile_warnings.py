@@ -7,7 +7,6 @@ import warnings
 from collections import OrderedDict
 from typing import Any
 
-from ..constraints.cache_keys import NormalForm
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
 from ..schema.misspelt import may_be_misspelt, misspelt_keywords
@@ -24,7 +23,7 @@ def warn_of_misspelt_keywords(constraint: Constraint) -> None:
     if isinstance(constraint, JsonSchema) and may_be_misspelt(constraint.normal_form):
         schemas = [constraint.schema]
     elif isinstance(constraint, ToolCalls):
-        schemas = [schema for schema in constraint.parameters.values() if may_be_misspelt(NormalForm.of(schema))]
+        schemas = list(constraint.parameters.values())
     if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
         if len(misspelt) > _MAX_SENTENCES:
             misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]

@@ -39,24 +39,18 @@ class NormalForm(NamedTuple):
     refs: tuple[str, ...]
 
     @classmethod
-    def of(cls, schema: Any, *, may_refer: bool = True) -> NormalForm:
-        """That of a schema, which is not changed.
+    def of(cls, schema_json: str) -> NormalForm:
+        """That of a schema.
 
         Args:
-            schema: the JSON Schema.
-            may_refer: whether it may have references.
+            schema_json: a text that ``json_text.dumps`` has written.
         """
+        schema = read_only(schema_json)
         # A $ref may point into an annotation ("#/examples/0"): then the annotation does change which texts match.
-        refs = tuple(_refs(schema)) if may_refer else ()
+        refs = tuple(_refs(schema)) if any([f'"{keyword}"' in schema_json for keyword in _REFERS]) else ()
         pointed_at = {segment for ref in refs for segment in unquote(ref).split("/")}
         keywords = set[str]()
         return cls(digest(_normal(schema, ANNOTATIONS - pointed_at, keywords)), keywords, refs)
-
-    @classmethod
-    def of_text(cls, schema_json: str) -> NormalForm:
-        """That of a text that ``json_text.dumps`` has written."""
-        may_refer = any([f'"{keyword}"' in schema_json for keyword in _REFERS])
-        return cls.of(read_only(schema_json), may_refer=may_refer)
 
 
 def _normal(schema: Any, dropped: frozenset[str], keywords: set[str]) -> Any:

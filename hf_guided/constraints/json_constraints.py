@@ -163,7 +163,7 @@ class JsonSchema(Constraint):
     @cached_property
     def normal_form(self) -> NormalForm:
         """What its schema says."""
-        return NormalForm.of_text(self.schema_json)
+        return NormalForm.of(self.schema_json)
 
     def check(self) -> None:
         """Validate the schema against its metaschema.

@@ -110,7 +110,7 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
     are_all_alive = len(alive) > len(contents_of)  # any value is alive too
     for position, content in contents_of.items():
         is_container = content.arrays or content.objects
-        if is_container and position in alive and not (are_all_alive and whole.issuperset(map(id, content.automata))):
+        if is_container and position in alive and not (are_all_alive and position in whole):
             content.arrays = all_pruned(content.arrays, alive)
             content.objects = all_pruned(content.objects, alive)
     return contents_of if are_all_alive else {at: content for at, content in contents_of.items() if at in alive}
@@ -152,9 +152,9 @@ def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spell
     return written is not False
 
 
-def _alive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[int]]:
-    """Positions that have a finite value, and the ids of automata that can be completed from all their states."""
-    alive, whole = {ANY}, set[int]()
+def _alive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[Position]]:
+    """Positions that have a finite value; and those of them where, if all are alive, nothing has to be left out."""
+    alive, whole = {ANY}, set[Position]()
     waiting = list(reversed(contents_of))  # children mostly before their parents
     while True:
         left = []
@@ -163,15 +163,12 @@ def _alive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[int
             if content.scalars or content.any_array or content.any_object:
                 alive.add(position)
                 continue
-            is_alive = False
-            for automaton in content.automata:
-                useful = _useful(automaton, alive)
-                if 0 in useful and _has_room(automaton, alive):
-                    is_alive = True
-                    if len(useful) == len(automaton.edges):
-                        whole.add(id(automaton))
-            if is_alive:
+            automata = [automaton for automaton in content.automata if _has_room(automaton, alive)]
+            useful = [_useful(automaton, alive) for automaton in automata]
+            if any([0 in states for states in useful]):
                 alive.add(position)
+                if list(map(len, useful)) == [len(automaton.edges) for automaton in content.automata]:
+                    whole.add(position)
             else:
                 left.append(position)
         if len(left) == len(waiting):

@@ -20,7 +20,7 @@ _LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
 
 
 def may_be_misspelt(form: NormalForm) -> bool:
-    """Whether a schema has keywords that are like others, or refers to what holds no schema otherwise: few do."""
+    """Whether a schema has keywords that are like others, or a ``$ref`` to another place than a definition: few do."""
     unknown = form.keywords - KNOWN
     if len(unknown) > MOST_LOOKED_AT or not all(map(_OF_DEFINITION.fullmatch, form.refs)):
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from enum import IntEnum
 from typing import Any
@@ -67,7 +68,17 @@ def test_a_text_is_read_as_what_was_written(value: Any) -> None:
     text = outcome(value)
     if not text.startswith("refused"):
         assert json_text.dumps(json_text.read_only(text), "value") == text
-        assert json_text.read_only(text) == json_text.read_only(text)
+        assert json_text.read_only(text) == json.loads(text)
+
+
+@given(st.integers(json_text._SHORT - 40, json_text._SHORT + 40), VALUES)
+def test_texts_about_as_long_as_those_that_are_short(length: int, value: Any) -> None:
+    value = ["x" * length, value]
+    with patch.object(json_text, "_text_of_plain", lambda value: None):
+        expected = outcome(value)
+    assert outcome(value) == expected
+    if not expected.startswith("refused"):
+        assert json_text.read_only(expected) == json.loads(expected)
 
 
 def test_what_refers_to_itself_is_refused() -> None:

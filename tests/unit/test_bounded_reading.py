@@ -92,7 +92,7 @@ def test_only_some_unknown_keywords_are_compared_with_the_known_ones(monkeypatch
     ],
 )
 def test_a_misspelt_keyword_is_found_wherever_a_schema_is(schema: dict[str, Any]) -> None:
-    assert misspelt.may_be_misspelt(NormalForm.of(schema))
+    assert misspelt.may_be_misspelt(NormalForm.of(json.dumps(schema)))
     (sentence,) = misspelt.misspelt_keywords(schema)
     assert "maxItem" in sentence
     known = json.loads(json.dumps(schema).replace("maxItem", "maxItems"))

@@ -95,13 +95,16 @@ def test_what_has_grown_makes_room_at_once() -> None:
     """All grow to five times their size, by small steps: together they stay within a step each of the bound."""
     cache: GrowingCache[GrowingItem] = GrowingCache(100 * STEP)
     kept: dict[int, GrowingItem] = {}
+    held: dict[int, int] = {}
     for key in range(500):
         kept[key] = GrowingItem(STEP)
         cache.put(key, kept[key])
         for grown in range(0, 4 * STEP + 1, STEP // 4):
             kept[key].growth.update(grown)
+            held[key] = STEP + grown
             kept = {key: item for key, item in kept.items() if key in cache}
             assert cache.stats().nbytes == sum(item.nbytes for item in kept.values()) <= 100 * STEP
+            assert sum(held[key] for key in kept) <= (100 + len(kept)) * STEP
     assert len(kept) == 20, "as many as there is room for"
     assert key in kept, "the last one is never the first to go"
 
@@ -138,22 +141,36 @@ def test_growth_that_nothing_holds_is_not_counted() -> None:
     assert (len(cache), cache.stats().nbytes) == (2, 5 * STEP)
 
 
-def test_values_that_grow_on_many_threads_are_counted_exactly() -> None:
+def test_what_grows_larger_than_the_cache_goes_alone() -> None:
+    cache: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    small, large = GrowingItem(STEP), GrowingItem(STEP)
+    cache.put("small", small)
+    cache.put("large", large)
+    large.growth.update(10 * STEP)
+    assert ("small" in cache, "large" in cache, cache.stats().nbytes) == (True, False, STEP)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_values_that_grow_while_others_are_put_are_counted_exactly(seed: int) -> None:
+    """Each is put on one thread while it grows on another."""
     cache: GrowingCache[GrowingItem] = GrowingCache(2**40)
-    items = [GrowingItem(STEP) for _ in range(8)]
+    items = [GrowingItem(STEP) for _ in range(4)]
 
-    def work(number: int) -> None:
-        dice = random.Random(number)
-        for _ in range(500):
+    def grow(number: int) -> None:
+        dice = random.Random(f"{seed} {number}")
+        for _ in range(300):
             items[number].growth.update(dice.randrange(20) * STEP)
-            cache.put(number, items[number])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    def put() -> None:
+        for key in range(200):
+            cache.put((key, key % 4), items[key % 4])
+
+    threads = [threading.Thread(target=grow, args=(number,)) for number in range(4)] + [threading.Thread(target=put)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert cache.stats().nbytes == sum(item.nbytes for item in items)
+    assert cache.stats().nbytes == 50 * sum(item.nbytes for item in items)
 
 
 def test_what_may_grow_larger_than_the_cache_is_not_kept() -> None:

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from hf_guided.automaton import core
+from hf_guided.automaton.limits import MovesToWorker
+from hf_guided.backends import compiler as compiler_module
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler, CompilerStats
@@ -192,6 +194,84 @@ def test_an_interrupted_compile_that_nobody_joined_is_forgotten() -> None:
     compiler.submit(Choice(["b"])).result(TIMEOUT_S)  # the pool has looked at the first one before it
     assert not compiler.knows(Choice(["a"]))
     assert compiler.compile(Choice(["a"])).constraint == Choice(["a"])
+
+
+@pytest.mark.parametrize("where", ["_begins_here", "_outcome", "_finish"])
+@pytest.mark.parametrize("is_after", [False, True])
+def test_an_interrupt_anywhere_leaves_nothing_behind(
+    where: str, is_after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before or after each step on the caller's thread."""
+    compiler = new_compiler(Fake(), workers=1)
+    step, interrupted = getattr(compiler, where), list[None]()
+
+    def interrupting(*args: Any, **options: Any) -> Any:
+        made = step(*args, **options) if is_after or interrupted else None
+        if not interrupted:
+            interrupted.append(None)
+            raise KeyboardInterrupt
+        return made
+
+    monkeypatch.setattr(compiler, where, interrupting)
+    monkeypatch.setattr(compiler_module, "_is_shallow", lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        compiler.compile(Choice(["a"]))
+    compiler.submit(Choice(["b"])).result(TIMEOUT_S)
+    assert not compiler._in_flight
+    assert compiler.compile(Choice(["a"])).constraint == Choice(["a"])
+
+
+def test_a_caller_whose_compile_moves_to_the_worker_waits_with_those_who_joined_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined: list[Future[CompiledConstraint]] = []
+    threads: list[str] = []
+
+    def then(constraint: Constraint) -> None:
+        threads.append(threading.current_thread().name)
+        if len(threads) == 1:
+            joined.append(compiler.submit(constraint))
+            raise MovesToWorker
+
+    compiler = new_compiler(Fake(then=then))
+    compile_here = compiler._compile
+    # The fake backend stays in this process.
+    monkeypatch.setattr(compiler, "_compile", lambda *args, in_worker: compile_here(*args, in_worker=False))
+    compiled = threading_result(lambda: compiler.compile(Choice(["a"])))
+    assert joined[0].result(TIMEOUT_S) is compiled
+    assert threads == ["caller", "hf_guided-worker-1"]
+    stats = compiler.stats()
+    assert (stats.misses, stats.joined, stats.failures, stats.entries) == (1, 1, 0, 1)
+
+
+def threading_result(call: Callable[[], Any]) -> Any:
+    """What a function returns on a thread whose stack is shallow."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()), name="caller")
+    thread.start()
+    thread.join(TIMEOUT_S)
+    (result,) = results
+    return result
+
+
+@pytest.mark.parametrize("error", [InvalidConstraint, CompileLimitExceeded])
+def test_an_error_holds_no_frame_of_the_compile(error: type[Exception]) -> None:
+    def failed() -> Exception:
+        compiler = new_compiler(Fake(then=raises(lambda: error("bad"))))
+        try:
+            compiler.compile(Choice(["a"]))
+        except error as raised:
+            return raised
+        raise AssertionError
+
+    raised = threading_result(failed)
+    assert raised.__cause__ is None and raised.__context__ is None
+    frame = raised.__traceback__
+    while frame is not None:
+        others = [value for value in frame.tb_frame.f_locals.values() if isinstance(value, BaseException)]
+        assert all(value is raised for value in others), frame.tb_frame
+        assert "_outcome" not in frame.tb_frame.f_code.co_name
+        frame = frame.tb_next
 
 
 def test_different_constraints_compile_in_parallel() -> None:

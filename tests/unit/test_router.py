@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from itertools import product
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
-from hf_guided.errors import BackendUnavailable, InvalidConstraint, Loss, UnsupportedConstraint
+from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
 from hf_guided.schema.audit import audit
-from tests.toy import all_bytes
+from tests.toy import all_bytes, letters
 
 A = Loss("/properties/a", "uniqueItems", "not known")
 B = Loss("/properties/b", "contains", "not known")
@@ -60,19 +59,18 @@ def backends(
 
 
 class FakeNetwork(Fake):
-    """A network that is quick, or not."""
+    """A network that is preferred for every constraint, or for none."""
 
-    def __init__(self, *losses: Loss, quick: bool = True) -> None:
+    def __init__(self, *losses: Loss, preferred: bool = True) -> None:
         super().__init__("network", *losses)
-        self.quick = quick
+        self.preferred = preferred
 
-    def is_quick(self, constraint: Constraint) -> bool:
-        assert not self.lost
-        return self.quick
+    def is_preferred(self, constraint: Constraint) -> bool:
+        return self.preferred
 
 
 @pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject(), JsonSchema({}, spelling="any", key_order="any")])
-def test_auto_takes_the_network_for_json_without_querying_others(constraint: Constraint) -> None:
+def test_auto_takes_a_preferred_backend_without_querying_others(constraint: Constraint) -> None:
     known = {**backends(), "network": FakeNetwork()}
     chosen = choose_backend(constraint, "auto", known)
     assert (chosen.backend, chosen.considered, chosen.losses) == ("network", (("network", ()),), ())
@@ -81,31 +79,34 @@ def test_auto_takes_the_network_for_json_without_querying_others(constraint: Con
 
 
 @pytest.mark.parametrize(
-    ("constraint", "network", "options", "expected"),
+    ("constraint", "network", "options"),
     [
-        (JsonSchema({}), FakeNetwork(quick=False), {}, "llguidance"),
-        (JsonSchema({}), FakeNetwork(A), {}, "llguidance"),
-        (JsonSchema({}), FakeNetwork(), {"refused": {"network": (A,)}}, "llguidance"),
-        (JsonSchema({}), FakeNetwork(), {"budget": True}, "llguidance"),
-        (JsonSchema({}, max_depth=3), FakeNetwork(), {}, "llguidance"),
-        (Regex("a"), FakeNetwork(), {}, "llguidance"),
-        (StructuralTag({"format": {"type": "any_text"}}), FakeNetwork(), {}, "llguidance"),
+        (JsonSchema({}), FakeNetwork(preferred=False), {}),
+        (JsonSchema({}), FakeNetwork(), {"refused": {"network": (A,)}}),
+        (JsonSchema({}), FakeNetwork(), {"budget": True}),
+        (JsonSchema({}, max_depth=3), FakeNetwork(), {}),
     ],
 )
-def test_others_go_first_where_the_network_is_not_quick(
-    constraint: Constraint, network: FakeNetwork, options: dict[str, Any], expected: str
+def test_where_the_network_does_not_go_first(
+    constraint: Constraint, network: FakeNetwork, options: dict[str, Any]
 ) -> None:
-    known = {**backends(), "network": network}
-    assert choose_backend(constraint, "auto", known, **options).backend == expected
+    assert choose_backend(constraint, "auto", {**backends(), "network": network}, **options).backend == "llguidance"
 
 
-SLOW = [
+NOT_PREFERRED = [
     JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
     JsonSchema({"properties": {"a": {}, "b": {}}}, key_order="any"),
     JsonSchema({"type": "string", "maxLength": 100}, spelling="any"),
     JsonSchema({"type": "object", "minProperties": 3}, extra="allow"),
+    JsonSchema({"type": "array", "contains": {"type": "integer"}, "uniqueItems": True, "maxItems": 3}),
+    JsonSchema({"type": 3}),
+    JsonSchema({"allOf": [{"$ref": "#"}]}),
+    JsonSchema({"enum": []}),
+    JsonSchema({"enum": [f"value {i}" for i in range(20_000)]}),
+    Regex("a"),
+    StructuralTag({"format": {"type": "any_text"}}),
 ]
-QUICK = [
+PREFERRED = [
     JsonSchema({"type": "string", "maxLength": 100}),
     JsonSchema({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}),
     JsonSchema({"properties": {"a": {"$ref": "#"}}}),
@@ -114,25 +115,22 @@ QUICK = [
 ]
 
 
+@pytest.mark.parametrize("constraint", NOT_PREFERRED, ids=str)
+def test_the_network_is_not_preferred(constraint: Constraint) -> None:
+    assert not NetworkBackend(all_bytes()).is_preferred(constraint)
+
+
 @pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
-@pytest.mark.parametrize(("constraint", "is_quick"), [*product(SLOW, [False]), *product(QUICK, [True])], ids=str)
-def test_the_network_is_quick_where_the_compiled_loops_read_it(constraint: Constraint, is_quick: bool) -> None:
-    """So its engines are those of the compiled loops; without these, it never is."""
-    network = NetworkBackend(all_bytes())
-    assert not network.losses(constraint)
-    assert network.is_quick(constraint) == is_quick
-    assert isinstance(network.compile(constraint).new_engine(), FrameEngine) == is_quick
-    assert (Compiler(all_bytes()).compile(constraint).backend == "network") or not is_quick
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "CORE", None)
-        assert not network.is_quick(constraint)
-
-
-@pytest.mark.parametrize("schema", [{"type": 3}, {"allOf": [{"$ref": "#"}]}, {"enum": []}])
-def test_a_malformed_schema_is_not_quick(schema: Any) -> None:
-    assert not NetworkBackend(all_bytes()).is_quick(JsonSchema(schema))
-    with pytest.raises(InvalidConstraint):
-        Compiler(all_bytes()).compile(JsonSchema(schema))
+@pytest.mark.parametrize("constraint", PREFERRED, ids=str)
+def test_the_network_is_preferred_where_the_compiled_loops_read_it(
+    constraint: Constraint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = Compiler(all_bytes()).compile(constraint)
+    assert compiled.backend == "network"
+    assert isinstance(compiled.new_engine(), FrameEngine)
+    assert not NetworkBackend(letters("abc{}[]0123456789")).is_preferred(constraint), "it lacks most bytes"
+    monkeypatch.setattr(core, "CORE", None)
+    assert not NetworkBackend(all_bytes()).is_preferred(constraint)
 
 
 def test_auto_takes_llguidance_without_querying_others() -> None:
