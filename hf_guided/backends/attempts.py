@@ -51,6 +51,7 @@ def compile_with_first(
     *,
     budget: bool = False,
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
+    is_costly: bool = False,
 ) -> Compilation:
     """Compile with the first engine that enforces all of a constraint and does not give up.
 
@@ -61,6 +62,7 @@ def compile_with_first(
         compile: called with each choice and its backend.
         budget: whether texts have to close within a number of tokens.
         refused: engines that have given up already, with the reason.
+        is_costly: see ``choose_backend``.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
@@ -71,7 +73,7 @@ def compile_with_first(
     quick = budget and backend == AUTO
     while True:
         try:
-            chosen = choose_backend(constraint, backend, backends, refused, budget)
+            chosen = choose_backend(constraint, backend, backends, refused, budget, is_costly=is_costly)
         except UnsupportedConstraint as error:
             if quick and refused.pop(NATIVE, ()):
                 quick = False  # no other engine enforces it all, so this one may take its time

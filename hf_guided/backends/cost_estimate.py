@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ..constraints.json_text import read_only
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 
@@ -30,6 +31,7 @@ MOST_GRAMMAR = 20_000  # characters: 2 megabytes take xgrammar 12 gigabytes
 MOST_TAGS = 8  # that are inside each other
 MOST_WRITTEN_OUT = 3_000  # characters of a text for xgrammar, repetitions written out: it makes states of them
 
+_SHORT = 2_000  # characters of texts that are too short for any of these bounds, but for those of branches and tags
 _BRANCHES = ("allOf", "anyOf", "oneOf", "triggers")
 _TEXTS = ("pattern", "grammar")
 _SIGN = re.compile(r"[*+?{|(]")
@@ -83,7 +85,9 @@ def _is_costly_json(texts: Iterable[str], tags: bool = False) -> bool:
         length += len(text)
         if length > MOST_TEXT:
             return True
-        todo: list[tuple[Any, int]] = [(json.loads(text), 0)] if text else []
+        if length <= _SHORT and not tags and not any([f'"{keyword}"' in text for keyword in _BRANCHES]):
+            continue
+        todo: list[tuple[Any, int]] = [(read_only(text), 0)] if text else []
         while todo:
             here, depth = todo.pop()
             values += 1

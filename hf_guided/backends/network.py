@@ -34,7 +34,6 @@ from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
 from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint
-from .cost_estimate import is_costly
 from .frame_engine import FrameEngine, FrameMasks
 from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
 from .tag_network import TagNetwork
@@ -90,9 +89,8 @@ class NetworkBackend(PortableAdapter):
         ), n.losses
 
     def is_preferred(self, constraint: Constraint) -> bool:
-        """See ``PreferredBackend``: JSON that the compiled loops read. What is costly is built whole, in the worker."""
-        is_json = isinstance(constraint, (JsonObject, JsonSchema))
-        if not is_json or core.CORE is None or self._lacks_bytes or is_costly(constraint):
+        """See ``PreferredBackend``: JSON that the compiled loops read."""
+        if not isinstance(constraint, (JsonObject, JsonSchema)) or core.CORE is None or self._lacks_bytes:
             return False
         try:
             build, losses = self._prepared(constraint)

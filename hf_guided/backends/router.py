@@ -68,6 +68,8 @@ def choose_backend(
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
     budget: bool = False,
+    *,
+    is_costly: bool = False,
 ) -> BackendChoice:
     """Choose a backend.
 
@@ -78,13 +80,14 @@ def choose_backend(
             those that are not there.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
         budget: whether its texts have to close within a number of tokens.
+        is_costly: whether it may take long to compile, so that no backend is preferred for being ready at once.
 
     Raises:
         UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
         BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
         InvalidConstraint: an unknown name.
     """
-    if backend == AUTO and not budget and not refused and not _is_bounded(constraint):
+    if backend == AUTO and not budget and not refused and not is_costly and not _is_bounded(constraint):
         network = backends.get("network")
         if isinstance(network, PreferredBackend) and network.is_preferred(constraint):
             spelling = held_spelling(network, constraint)

@@ -120,7 +120,9 @@ def compile_packed(
         with part(choice.backend, Limits(again, AGAIN_BYTES), _AGAIN):
             return engine.compile(constraint)
 
-    compiled, choice, _ = compile_with_first(constraint, backend, engines, compile, budget=budget, refused=refused)
+    compiled, choice, _ = compile_with_first(
+        constraint, backend, engines, compile, budget=budget, refused=refused, is_costly=True
+    )
     engine = engines[choice.backend]
     packed = engine.packed(compiled) if isinstance(engine, PortableAdapter) else None
     return Packed(choice, tuple(compiled.losses), packed, used_s())

@@ -136,7 +136,7 @@ def test_costly_constraints_go_to_the_worker() -> None:
 
 def test_estimate_ends_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     constraint = hg.JsonSchema({"enum": ["x" * 1000] * 10_000})
-    monkeypatch.setattr(cost_estimate.json, "loads", lambda text: pytest.fail("the text is too long to be read"))
+    monkeypatch.setattr(cost_estimate, "read_only", lambda text: pytest.fail("the text is too long to be read"))
     assert is_costly(constraint)
 
 
@@ -256,3 +256,24 @@ def test_special_tokens_have_their_names_in_the_worker(all_in_worker: hg.Guide) 
     assert bare.fingerprint == vocabulary.fingerprint
     with pytest.raises(InvalidConstraint, match=r"no token <\|nonesuch\|>"):
         all_in_worker.compile(hg.Grammar('start: "a" <|nonesuch|>'))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"examples": [{}] * 640},
+        {"examples": [1] * 980},
+        {"pattern": "?" * 1_900},
+        {"enum": ["[" * 1_900]},
+        {"title": "allOf", "items": {"allOf": [{}] * 600}},
+        {"anyOf": [{}] * 600},
+    ],
+    ids=lambda schema: "-".join(schema),
+)
+def test_what_is_short_is_not_costly_but_for_its_branches(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    constraint = hg.JsonSchema(schema)
+    assert len(constraint.schema_json) <= cost_estimate._SHORT
+    found = cost_estimate.is_costly(constraint)
+    monkeypatch.setattr(cost_estimate, "_SHORT", -1)
+    assert cost_estimate.is_costly(constraint) == found
+    assert found == ("Of" in json.dumps(schema))
