@@ -180,14 +180,14 @@ def _endings(
 ) -> tuple[bytes, ...] | None:
     """The bytes by which what has begun in the component may end; None where there may be many, or calls."""
     dfa, calls = components[component].dfa, components[component].calls
-    has_calls = components[component].shape.after_calls.any(0).tolist()  # few states have some
+    calling = set(np.flatnonzero(components[component].shape.after_calls.any(0)).tolist())
     endings: list[bytes] = []
     todo = [(state, b"")]
     for _ in range(_MAX_STEPS):
         if not todo:
             return tuple(endings)
         here, path = todo.pop()
-        asked = [callee for callee, after in calls if after[here]] if has_calls[here] else []
+        asked = [callee for callee, after in calls if after[here]] if here in calling else []  # few states call
         if asked == [Mark.END]:
             endings.append(path)
         elif asked or dfa.accepting[here]:
