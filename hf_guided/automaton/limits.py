@@ -91,10 +91,12 @@ class WorkMeter:
 
     Args:
         limits: None: the usual ones.
+        most_work: steps for this compile, if they are fewer than the limits'. What is built may be larger later.
     """
 
-    def __init__(self, limits: CompileLimits | None = None):
+    def __init__(self, limits: CompileLimits | None = None, most_work: int | None = None):
         self.limits = CompileLimits() if limits is None else limits
+        self._most_work = self.limits.max_work if most_work is None else min(most_work, self.limits.max_work)
         self.work = 0
         self.is_part = False
         self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
@@ -105,14 +107,14 @@ class WorkMeter:
     @property
     def left(self) -> int:
         """Steps that may still be taken."""
-        return self.limits.max_work - self._already - self.work
+        return self._most_work - self._already - self.work
 
     def part(self) -> WorkMeter:
         """A meter for a part that other compiles may have too: it counts alone, within the rest of this one.
 
         What the part takes does not depend on what was made before it; the caller spends it.
         """
-        part = WorkMeter(self.limits)
+        part = WorkMeter(self.limits, self._most_work)
         part.is_part = True
         part._already = self._already + self.work
         return part
@@ -130,12 +132,12 @@ class WorkMeter:
         self.work += steps
         if self.work < self._next_look:
             return
-        if self._already + self.work > self.limits.max_work:
+        if self._already + self.work > self._most_work:
             raise CompileLimitExceeded(
-                f"the automaton took more than {self.limits.max_work} steps of work; bound the constraint's "
+                f"the automaton took more than {self._most_work} steps of work; bound the constraint's "
                 "repetitions more tightly, or use llguidance"
             )
-        self._next_look = min(self.work + _STEPS_A_LOOK, self.limits.max_work - self._already + 1)
+        self._next_look = min(self.work + _STEPS_A_LOOK, self._most_work - self._already + 1)
         self.look()
 
     def look(self) -> None:

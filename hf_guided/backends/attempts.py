@@ -51,7 +51,7 @@ def compile_with_first(
     *,
     budget: bool = False,
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
-    is_costly: bool = False,
+    prefer: bool = True,
 ) -> Compilation:
     """Compile with the first engine that enforces all of a constraint and does not give up.
 
@@ -62,7 +62,7 @@ def compile_with_first(
         compile: called with each choice and its backend.
         budget: whether texts have to close within a number of tokens.
         refused: engines that have given up already, with the reason.
-        is_costly: see ``choose_backend``.
+        prefer: see ``choose_backend``.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
@@ -70,24 +70,25 @@ def compile_with_first(
     """
     refused = dict(refused or {})
     limit: CompileLimitExceeded | None = None
-    quick = budget and backend == AUTO
+    quick = NATIVE if budget and backend == AUTO else ""  # what is tried with lower limits first
     while True:
         try:
-            chosen = choose_backend(constraint, backend, backends, refused, budget, is_costly=is_costly)
+            chosen = choose_backend(constraint, backend, backends, refused, budget, prefer=prefer)
         except UnsupportedConstraint as error:
-            if quick and refused.pop(NATIVE, ()):
-                quick = False  # no other engine enforces it all, so this one may take its time
+            if refused.pop(quick, ()):  # no other engine enforces it all, so this one may take its time
+                quick, prefer = "", False
                 continue
             if limit is None:
                 raise
             # A backend would enforce it if it were smaller.
             raise CompileLimitExceeded(str(error)) from limit
-        if quick and chosen.losses and refused.pop(NATIVE, ()):
-            quick = False
+        if chosen.losses and refused.pop(quick, ()):
+            quick, prefer = "", False
             continue
+        quick = chosen.backend if chosen.is_preferred else quick
         try:
             engine = backends[chosen.backend]
-            engine = engine.quick() if quick and isinstance(engine, QuickBackend) else engine
+            engine = engine.quick() if chosen.backend == quick and isinstance(engine, QuickBackend) else engine
             return Compilation(compile(chosen, engine), chosen)
         except (UnsupportedConstraint, CompileLimitExceeded) as error:
             if backend != AUTO:

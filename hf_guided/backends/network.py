@@ -6,7 +6,8 @@ structural tags. "auto" takes it first for JSON that the compiled loops read, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -28,7 +29,7 @@ from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
 from ..constraints.values import Constraint, JsonObject, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
-from ..options import NETWORK, CompileLimits
+from ..options import NETWORK, NETWORK_QUICK_WORK, CompileLimits
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
@@ -72,7 +73,18 @@ class NetworkBackend(PortableAdapter):
     def __init__(self, vocabulary: Vocabulary, limits: CompileLimits = NETWORK):
         super().__init__(vocabulary)
         self._limits = limits
+        self._most_work: int | None = None  # of one compile; what a text reaches later is built within the limits alone
         self._tables = ComponentTables(token_trie(vocabulary))
+
+    def quick(self) -> NetworkBackend:
+        """See ``QuickBackend.quick``."""
+        twin = copy(self)
+        twin._most_work = NETWORK_QUICK_WORK
+        if self._last is not None:
+            key, build, losses = self._last
+            if isinstance(build, _SchemaBuild):  # it is read already
+                twin._last = key, _SchemaBuild(twin, build.positions, build.constraint), losses
+        return twin
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
@@ -83,10 +95,7 @@ class NetworkBackend(PortableAdapter):
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
             raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
-        characters = len(constraint.schema_json)
-        return _SchemaBuild(
-            positions, lambda: self._built(NetworkPlan.of_schema(positions), constraint, characters)
-        ), n.losses
+        return _SchemaBuild(self, positions, constraint), n.losses
 
     def is_preferred(self, constraint: Constraint) -> bool:
         """See ``PreferredBackend``: JSON that the compiled loops read."""
@@ -107,7 +116,7 @@ class NetworkBackend(PortableAdapter):
         return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
-        meter = WorkMeter(self._limits)
+        meter = WorkMeter(self._limits, self._most_work)
         built = None if self._lacks_bytes else reachable_network(plan, meter)
         built = whole_network(plan, meter) if built is None else built
         self._check_bytes(built.network, constraint)
@@ -164,11 +173,13 @@ class NetworkBackend(PortableAdapter):
 class _SchemaBuild:
     """Compiles a schema of which the positions are read."""
 
+    backend: NetworkBackend
     positions: RegisteredPositions
-    build: Callable[[], Made]
+    constraint: JsonSchema
 
     def __call__(self) -> Made:
-        return self.build()
+        plan, constraint = NetworkPlan.of_schema(self.positions), self.constraint
+        return self.backend._built(plan, constraint, len(constraint.schema_json))
 
 
 class NetworkEngine:

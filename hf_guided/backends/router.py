@@ -37,6 +37,7 @@ class BackendChoice:
         considered: the backends examined, in order: name and losses.
         losses: the keywords that the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
         spelling: how it spells JSON values; None where there are none.
+        is_preferred: whether it was taken before all others, and gives way to them if it is not ready soon.
     """
 
     backend: str
@@ -44,6 +45,7 @@ class BackendChoice:
     considered: tuple[tuple[str, tuple[Loss, ...]], ...]
     losses: tuple[Loss, ...] = ()
     spelling: Spelling | None = None
+    is_preferred: bool = False
 
 
 def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
@@ -69,7 +71,7 @@ def choose_backend(
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
     budget: bool = False,
     *,
-    is_costly: bool = False,
+    prefer: bool = True,
 ) -> BackendChoice:
     """Choose a backend.
 
@@ -80,18 +82,19 @@ def choose_backend(
             those that are not there.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
         budget: whether its texts have to close within a number of tokens.
-        is_costly: whether it may take long to compile, so that no backend is preferred for being ready at once.
+        prefer: whether a backend may be taken before all others, because it is ready at once: see ``PreferredBackend``.
 
     Raises:
         UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
         BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
         InvalidConstraint: an unknown name.
     """
-    if backend == AUTO and not budget and not refused and not is_costly and not _is_bounded(constraint):
+    if backend == AUTO and not budget and not refused and prefer and not _is_bounded(constraint):
         network = backends.get("network")
         if isinstance(network, PreferredBackend) and network.is_preferred(constraint):
             spelling = held_spelling(network, constraint)
-            return BackendChoice("network", "enforces all of it", (("network", ()),), spelling=spelling)
+            reason = "enforces all of it"
+            return BackendChoice("network", reason, (("network", ()),), spelling=spelling, is_preferred=True)
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
     missing: BackendUnavailable | None = None

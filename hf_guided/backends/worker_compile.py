@@ -121,7 +121,7 @@ def compile_packed(
             return engine.compile(constraint)
 
     compiled, choice, _ = compile_with_first(
-        constraint, backend, engines, compile, budget=budget, refused=refused, is_costly=True
+        constraint, backend, engines, compile, budget=budget, refused=refused, prefer=False
     )
     engine = engines[choice.backend]
     packed = engine.packed(compiled) if isinstance(engine, PortableAdapter) else None

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,25 @@ def test_the_short_way_finds_out_what_the_long_one_does(value: Any) -> None:
     with patch.object(json_text, "_text_of_plain", lambda value: None):
         expected = outcome(value)
     assert outcome(value) == expected
+
+
+class Liar(list[Any]):
+    """Equal to everything, or to nothing that can be said."""
+
+    def __eq__(self, other: object) -> Any:
+        if "raises" in self:
+            raise RuntimeError("not comparable")
+        return [True]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("inside", [1, {1: 2}, {True: 1}, "raises", "\ud800"])
+def test_values_are_not_asked_whether_they_are_equal(inside: Any) -> None:
+    for value in (Liar([inside]), {"a": Liar([inside])}):
+        with patch.object(json_text, "_text_of_plain", lambda value: None):
+            expected = outcome(value)
+        assert outcome(value) == expected
 
 
 @given(st.integers(0, 5), st.integers(250, 262), st.booleans())

@@ -46,8 +46,8 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
     """Record the work from here on, with an empty cache of compiled pieces."""
     recorded, init_meter, find = Work(), WorkMeter.__init__, CompletionSearch.find
 
-    def recording_init(meter: WorkMeter, limits: CompileLimits | None = None) -> None:
-        init_meter(meter, limits)
+    def recording_init(meter: WorkMeter, *limits: Any) -> None:
+        init_meter(meter, *limits)
         recorded.meters.append(meter)
 
     def recording_find(search: CompletionSearch, engine, steps):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hf_guided.automaton import core
-from hf_guided.backends import registry
+from hf_guided.backends import network, registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.frame_engine import FrameEngine
@@ -17,6 +17,7 @@ from hf_guided.backends.network import NetworkBackend
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
+from hf_guided.options import CompilerOptions
 from hf_guided.schema.audit import audit
 from tests.toy import all_bytes, letters
 
@@ -79,19 +80,19 @@ def test_auto_takes_a_preferred_backend_without_querying_others(constraint: Cons
 
 
 @pytest.mark.parametrize(
-    ("constraint", "network", "options"),
+    ("constraint", "first", "options"),
     [
         (JsonSchema({}), FakeNetwork(preferred=False), {}),
         (JsonSchema({}), FakeNetwork(), {"refused": {"network": (A,)}}),
         (JsonSchema({}), FakeNetwork(), {"budget": True}),
-        (JsonSchema({}), FakeNetwork(), {"is_costly": True}),
+        (JsonSchema({}), FakeNetwork(), {"prefer": False}),
         (JsonSchema({}, max_depth=3), FakeNetwork(), {}),
     ],
 )
 def test_where_the_network_does_not_go_first(
-    constraint: Constraint, network: FakeNetwork, options: dict[str, Any]
+    constraint: Constraint, first: FakeNetwork, options: dict[str, Any]
 ) -> None:
-    assert choose_backend(constraint, "auto", {**backends(), "network": network}, **options).backend == "llguidance"
+    assert choose_backend(constraint, "auto", {**backends(), "network": first}, **options).backend == "llguidance"
 
 
 NOT_PREFERRED = [
@@ -131,6 +132,35 @@ def test_the_network_is_preferred_where_the_compiled_loops_read_it(
     assert not NetworkBackend(letters("abc{}[]0123456789")).is_preferred(constraint), "it lacks most bytes"
     monkeypatch.setattr(core, "CORE", None)
     assert not NetworkBackend(all_bytes()).is_preferred(constraint)
+
+
+HARD = [
+    ({"pattern": "^(a|b)*a(a|b){18}$"}, "a" * 19),
+    ({"allOf": [{"pattern": f"{a}.*{b}"} for a, b in ("ab", "cd", "ef", "gh", "kl", "mn", "op")]}, "abcdefghklmnop"),
+    ({"pattern": "^(ab|cd){1,20000}$"}, "abcd"),
+]
+
+
+@pytest.mark.parametrize(("schema", "text"), HARD, ids=["choices before", "patterns together", "repetitions"])
+def test_the_network_gives_way_to_who_is_ready_sooner(schema: dict[str, Any], text: str) -> None:
+    compiler = Compiler(all_bytes(), CompilerOptions(tiering=False))
+    compiled = compiler.compile(JsonSchema({"type": "string", **schema}))
+    assert compiled.backend == "llguidance"
+    matcher = compiled.matcher()
+    assert all(map(matcher.accept_token, f'"{text}"'.encode())) and matcher.is_completed()
+
+
+@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+@pytest.mark.parametrize("on_unsupported", ["error", "warn", "validate"])
+def test_the_network_takes_its_time_where_others_would_lose_something(
+    on_unsupported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "NETWORK_QUICK_WORK", 10)
+    recursive = {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"type": "number", "multipleOf": 3.5}}}
+    compiled = Compiler(all_bytes()).compile(JsonSchema(recursive, on_unsupported=on_unsupported))
+    assert (compiled.backend, compiled.losses) == ("network", ())
+    choice = Compiler(all_bytes()).audit(JsonSchema(recursive))
+    assert choice.backend == "network"
 
 
 def test_auto_takes_llguidance_without_querying_others() -> None:
