@@ -132,7 +132,7 @@ class Normalizer(SchemaContext):
             if term.holds and size(shape) < 2 and self._work <= MAX_WORK:
                 return shape
         shape = UNIVERSE
-        for term in sorted(position, key=lambda term: term.schema.order):
+        for term in sorted(position, key=lambda term: (term.schema.order, not term.holds)):
             shape = self.meet(shape, self.term(term), term.schema, "allOf")
         return shape
 

@@ -11,6 +11,8 @@ import pytest
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint, Loss
+from hf_guided.schema.grammar import contents
+from hf_guided.schema.normalize import Normalizer
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.toy import all_bytes
 
@@ -187,3 +189,23 @@ def test_required_unknown_member_counts_for_the_bounds(bound: dict[str, int]) ->
     texts = ["{}", '{"a": 1}', '{"x": 1}', '{"a": 1, "x": 1}', '{"x": 1, "y": 1}', '{"a": 1, "b": 1, "x": 1}', "1"]
     assert [loss.keyword for loss in losses(schema)] == ["minProperties"] * (bound == {"minProperties": 2})
     assert losses(schema) or agrees_with_jsonschema(schema, *texts)
+
+
+def test_the_same_schema_is_read_in_the_same_way_each_time() -> None:
+    """Terms that hold, and that do not, stand in sets, whose order depends on where the objects are in memory."""
+    again, whole = {"$ref": "#/$defs/b"}, {"$ref": "#"}
+    both = [again, {"type": "array", "items": again, "prefixItems": [whole, whole]}]
+    item = {"type": "string", "minLength": 3, "maxLength": 2}
+    schema = {
+        "type": "array",
+        "items": {"type": "array", "items": item, "prefixItems": [again]},
+        "prefixItems": [whole],
+        "$defs": {"b": {"type": "array", "items": {"oneOf": both}, "prefixItems": [{"type": "null"}], "maxItems": 2}},
+    }
+    found, kept = set(), []
+    for size in range(30):
+        kept.append([object() for _ in range(size)])
+        n = Normalizer.of(JsonSchema(schema, extra="allow"))
+        kept.append(contents(n, closed=False, spelling="canonical"))
+        found.add((n._work, tuple(n.losses)))
+    assert len(found) == 1
