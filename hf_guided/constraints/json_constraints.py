@@ -44,7 +44,7 @@ class JsonSchema(Constraint):
         spelling: "canonical" (each value as ``json.dumps(ensure_ascii=False)`` writes it: integers without a point and
             of at most 20 digits, or as many as bounds and listed values need; other numbers in the shape of a float's
             repr; strings without needless escapes; date-times with T, Z and at most 9 digits of a fraction) or "any"
-            (every spelling that JSON allows; names keep the canonical one). The audit lists what "canonical" leaves out.
+            (every spelling that JSON allows, but for names). The audit lists what "canonical" leaves out.
         key_order: of the members of an object: "declared" (the order of the schema), or "any", in which no name comes
             twice.
 
