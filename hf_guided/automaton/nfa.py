@@ -23,6 +23,7 @@ from .lru_bytes import ByteCache
 from .multiples_dfa import multiples_dfa
 from .piece_cache import CachedPiece, PieceCache
 from .products import difference, intersection, utf8
+from .stored_dfas import stored_dfa
 from .subsets import determinize
 from .without_words import without_words
 
@@ -316,8 +317,11 @@ def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     """
     kept = _kept_dfas.get((node, meter.limits))
     if kept is None:
-        part = meter.part()
-        kept = _KeptDfa(regex_dfa(node, part), part.work)
+        stored = stored_dfa(node, meter.limits)
+        if stored is None:
+            part = meter.part()
+            stored = regex_dfa(node, part), part.work
+        kept = _KeptDfa(*stored)
         _kept_dfas.put((node, meter.limits), kept)
     meter.spend(kept.work)
     return kept.dfa

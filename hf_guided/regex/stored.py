@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,6 +41,33 @@ def loaded(entries: Entries) -> Node:
     for kind, *values in entries:
         nodes.append(_node(kind, values, nodes))
     return nodes[-1]
+
+
+def entries(root: Node) -> Entries:
+    """The entries of a tree; equal parts are stored once."""
+    numbers: dict[Node, int] = {}
+    found: Entries = []
+
+    def number(node: Node) -> int:
+        if node not in numbers:
+            entry = [type(node).__name__.lower(), *values(node)]
+            numbers[node] = len(found)
+            found.append(entry)
+        return numbers[node]
+
+    def values(node: Node) -> list[Any]:
+        if isinstance(node, Chars):
+            return list(chain.from_iterable(node.charset.ranges))
+        if isinstance(node, Repeat):
+            return [number(node.body), node.low, node.high]
+        if isinstance(node, Not):
+            return [number(node.body)]
+        if isinstance(node, (Concat, And)):
+            return list(map(number, node.parts))
+        return list(map(number, node.branches)) if isinstance(node, Alt) else []
+
+    number(root)
+    return found
 
 
 def _node(kind: str, values: list[Any], nodes: list[Node]) -> Node:

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from hf_guided.regex.parse import parsed_search
-from hf_guided.regex.stored import FILE, loaded, stored
+from hf_guided.regex.stored import FILE, entries, loaded, stored
 from hf_guided.schema.formats import FORMATS
-from scripts.store_patterns import entries, patterns, written
+from scripts.store_patterns import patterns, written
 
 
 @pytest.mark.parametrize("name", FORMATS)
