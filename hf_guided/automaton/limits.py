@@ -91,12 +91,17 @@ class WorkMeter:
 
     Args:
         limits: None: the usual ones.
-        most_work: steps for this compile, if they are fewer than the limits'. What is built may be larger later.
+        most_work: steps for this compile, which gives up before it builds what is expected to be too large. What is
+            built later has the limits alone.
+
+    Attributes:
+        expects: whether to give up before anything is built where more states are to be expected.
     """
 
     def __init__(self, limits: CompileLimits | None = None, most_work: int | None = None):
         self.limits = CompileLimits() if limits is None else limits
         self._most_work = self.limits.max_work if most_work is None else min(most_work, self.limits.max_work)
+        self.expects = self.limits.expect or most_work is not None
         self.work = 0
         self.is_part = False
         self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
@@ -114,7 +119,8 @@ class WorkMeter:
 
         What the part takes does not depend on what was made before it; the caller spends it.
         """
-        part = WorkMeter(self.limits, self._most_work)
+        part = WorkMeter(self.limits)
+        part._most_work, part.expects = self._most_work, self.expects
         part.is_part = True
         part._already = self._already + self.work
         return part

@@ -147,7 +147,7 @@ class NfaBuilder:
             end: after them.
             minimal: False where parts with equal ends were built once, so that minimizing gains little.
         """
-        if self._meter.limits.expect:  # with little ambiguity each state of a piece becomes a state of the automaton
+        if self._meter.expects:  # with little ambiguity each state of a piece becomes a state of the automaton
             self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
         return determinize(
             Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter, minimal=minimal
@@ -178,7 +178,7 @@ class NfaBuilder:
 
     def _take_apart(self, node: Node, start: int, end: int) -> None:
         """Add a language by its parts."""
-        if self._meter.limits.expect:
+        if self._meter.expects:
             self._meter.check_states(expected_states(node))
         if isinstance(node, Concat):
             self._add_row(node.parts, start, end)
@@ -315,14 +315,15 @@ def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     Raises:
         CompileLimitExceeded: it is too large.
     """
-    kept = _kept_dfas.get((node, meter.limits))
+    key = node, meter.limits, meter.expects
+    kept = _kept_dfas.get(key)
     if kept is None:
         stored = stored_dfa(node, meter.limits)
         if stored is None:
             part = meter.part()
             stored = regex_dfa(node, part), part.work
         kept = _KeptDfa(*stored)
-        _kept_dfas.put((node, meter.limits), kept)
+        _kept_dfas.put(key, kept)
     meter.spend(kept.work)
     return kept.dfa
 
