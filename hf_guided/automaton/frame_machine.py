@@ -317,7 +317,7 @@ class FrameMachine:
             *(len(nodes), len(leaving), 0 if at_most is None else len(at_most)),
         )
         struct, place = record(*fields, *[left.address for _, left in leaving], *counts, *[to for to, _ in leaving])
-        for i in range(3):  # ``left``, ``left_count`` and ``left_in`` stand behind the fields
+        for i in range(3):  # ``left``, ``left_count`` and ``left_in`` follow the fields
             struct[2 + i] = place + (len(fields) + i * len(leaving)) * struct.itemsize
         nbytes = nodes.nbytes + 4 * sum(counts)
         nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)

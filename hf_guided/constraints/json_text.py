@@ -71,7 +71,7 @@ def dumps(value: Any, what: str) -> str:
 
 
 def read_only(text: str) -> Any:
-    """The value of a text that ``dumps`` has written; nobody may change it: those of short texts are shared."""
+    """The value of a text that ``dumps`` has written. Never change it: callers share the values of short texts."""
     return _read(text) if len(text) <= _SHORT else _decode(text)[0]
 
 

@@ -118,7 +118,7 @@ def test_what_shrinks_leaves_room() -> None:
     items[0].growth.update(0)
     assert cache.stats().nbytes == 6 * STEP
     items[0].growth.update(STEP - 1)
-    assert cache.stats().nbytes == 6 * STEP, "less than a step is told with the next one"
+    assert cache.stats().nbytes == 6 * STEP, "less than a step is reported with the next one"
 
 
 def test_growth_that_nothing_holds_is_not_counted() -> None:
