@@ -26,7 +26,7 @@ def call_codes(callees: int) -> tuple[bytes, ...]:
     return tuple(bytes(_FIRST + callee // _DIGITS**i % _DIGITS for i in range(width)) for callee in range(callees))
 
 
-def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int64]:
+def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
     """Take the calls out of an automaton, which nothing else has yet: it is written in place.
 
     A byte of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
@@ -39,19 +39,19 @@ def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int64]:
         (callees, states) the state after each call; 0 where there is none.
     """
     if not codes:
-        return np.empty((0, dfa.states), np.int64)
+        return np.empty((0, dfa.states), np.int32)
     width, joined = len(codes[0]), b"".join(codes)
     if core.CORE is not None and dfa.byte_class.dtype == np.uint8:
-        made: NDArray[np.int64] = np.empty((len(codes), dfa.states), np.int64)
+        made: NDArray[np.int32] = np.empty((len(codes), dfa.states), np.int32)
         arrays = (address(dfa.table), None) if dfa.table.dtype == np.uint16 else (None, address(dfa.table))
         core.CORE.take_calls(
             *arrays, *dfa.table.shape, address(dfa.byte_class), joined, len(codes), width, address(made)
         )
         return made
     first, *others = dfa.byte_class[np.frombuffer(joined, np.uint8).reshape(-1, width).T]
-    after_calls: NDArray[np.int64] = dfa.table.T[first].astype(np.int64)  # of the digits so far
+    after_calls: NDArray[np.int32] = dfa.table.T[first].astype(np.int32)  # of the digits so far
     for classes in others:
-        after_calls = dfa.table[after_calls, classes[:, None]].astype(np.int64)
+        after_calls = dfa.table[after_calls, classes[:, None]].astype(np.int32)
     of_codes = dfa.byte_class[_FIRST:]
     dfa.table[:, np.setdiff1d(of_codes, dfa.byte_class[:_FIRST])] = 0
     of_codes[:] = dfa.byte_class[_NEVER]

@@ -80,12 +80,20 @@ class ComponentTables:
             table = differing(walk, state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table
 
-    def at_most(self, component: Component, state: int) -> Words:
-        """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters; at last all."""
+    def at_most(self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints) -> Words:
+        """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters; at last all.
+
+        Args:
+            component: of the string.
+            state: where a character may begin.
+            characters: (nodes,) how many there are on the way to each.
+            owed: (states,) how many count too in a state.
+        """
         key = self._walk(component), state
         known = self._at_most.get(key)
         if known is None:
-            known = _AtMost.of(self.tokens, self.stay(component, state).nodes)
+            stay = self.stay(component, state)
+            known = _AtMost.of(self.tokens, stay.nodes, characters[stay.nodes] + owed[stay.states])
             self._at_most.put(key, known)
         return known.masks
 
@@ -114,9 +122,9 @@ class _AtMost(NamedTuple):
     masks: Words
 
     @classmethod
-    def of(cls, tokens: TokenTrie, nodes: Ints) -> _AtMost:
-        """Of the tokens that end in some nodes."""
-        counts = tokens.json_characters[nodes].astype(np.uint16)  # short integers are sorted quickly
+    def of(cls, tokens: TokenTrie, nodes: Ints, characters: NDArray[np.int64]) -> _AtMost:
+        """Of the tokens that end in some nodes, and how many characters each has."""
+        counts = characters.astype(np.uint16)  # short integers are sorted quickly
         by_count = nodes[np.argsort(counts, kind="stable")]
         parts = np.split(by_count, np.cumsum(np.bincount(counts))[:-1])
         masks = np.zeros((len(parts), tokens.size // 32), np.int32)

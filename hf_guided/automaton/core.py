@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 14  # as in public.h
+_VERSION = 15  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import BackendError, CompileLimitExceeded
-from ..schema.registers import Mark
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
@@ -27,7 +26,7 @@ from .growth import Growth
 from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
-from .rtn import Component, Shape
+from .rtn import Shape
 from .token_walk import scratch_of_thread
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
@@ -42,7 +41,7 @@ _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
 def reads(rule: Rule | None) -> bool:
     """Whether the machine reads a component with this rule."""
-    return rule is None or (isinstance(rule, LengthRule) and rule.one_spelling)
+    return rule is None or (isinstance(rule, LengthRule) and rule.string is not None)
 
 
 class _Given(NamedTuple):
@@ -65,7 +64,7 @@ class _ShapeArrays(NamedTuple):
     Args:
         addresses: of all.
         arrays: those of which the addresses are.
-        nbytes: bytes held, with those of the shape.
+        nbytes: bytes held.
     """
 
     addresses: tuple[int, ...]
@@ -89,8 +88,7 @@ class _ShapeArrays(NamedTuple):
             room = found
             calls = np.empty(2 * room, np.int32)
         arrays = dfa.table.astype(np.int32), dfa.byte_class.astype(np.uint8), dfa.accepting.copy(), call_begin, calls
-        nbytes = 2048 + dfa.nbytes + after_calls.nbytes + sum([array.nbytes for array in arrays])
-        return cls(tuple(map(address, arrays)), arrays, nbytes)
+        return cls(tuple(map(address, arrays)), arrays, 2048 + sum([array.nbytes for array in arrays]))
 
 
 _known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
@@ -125,15 +123,16 @@ class FrameMachine:
         core: the compiled loops; other threads run meanwhile.
         network: what is read; see ``reads``.
         tables: of the vocabulary.
+        built: the numbers of the components that are built already, and not counted here.
 
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
         has_counts: whether sets that have the same mask may have different numbers; see ``same_mask``.
-        growth: of the bytes held when a token was read last, the components aside that were built at once.
+        growth: of the bytes held when a token was read last.
     """
 
-    def __init__(self, core: Core, network: Network, tables: ComponentTables):
-        self._core, self._network, self._tables = core, network, tables
+    def __init__(self, core: Core, network: Network, tables: ComponentTables, built: Collection[int]):
+        self._core, self._network, self._tables, self._built = core, network, tables, built
         trie = tables.tokens
         self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
         self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # of masks
@@ -287,26 +286,37 @@ class FrameMachine:
         if known is None:
             known = _ShapeArrays.of(self._core, component.shape)
             _known_shapes.put(key, known)
-        bounds = (0, 0, 0)
+        string, counted = None, [None, None, None, 0, 0, 0]
         if isinstance(rule, LengthRule):
+            string = rule.string
+            assert string is not None, "the compiled loops read one spelling"
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
-            bounds = _counted_state(component), min(rule.low, _MOST_CHARACTERS), high
+            arrays = string.begins, string.owed, string.characters_on(self._tables.tokens)
+            counted = [
+                *(array.ctypes.data for array in arrays),
+                string.most_owed,
+                min(rule.low, _MOST_CHARACTERS),
+                high,
+            ]
             self.has_counts = True
-        fields = *known.addresses, 0, dfa.table.shape[1], dfa.start, *bounds  # those of ``Component`` of frames.c
+        fields = *known.addresses, 0, dfa.table.shape[1], dfa.start, *counted  # those of ``Component`` of frames.c
         struct, place = record(*fields, *component.callees)
         struct[len(known.addresses)] = place + len(fields) * struct.itemsize
-        return _Given(place, (struct, known), known.nbytes)
+        nbytes = known.nbytes if number in self._built else known.nbytes + component.shape.nbytes
+        return _Given(place, (struct, known, string), nbytes)
 
     def _table(self, number: int, state: int) -> _Given:
         component, rule = self._network.components[number], self._network.rule(number)
         table = self._tables.table(component, state)
         leaving, at_most = table.leaving, None
         if isinstance(rule, LengthRule):
-            counted = _counted_state(component)
-            # Nothing but a quote ends a string.
-            leaving = tuple((to, nodes.before_quote if to == counted else nodes) for to, nodes in leaving)
-            if state == counted and rule.high is not None:
-                at_most = self._tables.at_most(component, state)
+            string = rule.string
+            assert string is not None, "the compiled loops read one spelling"
+            # Nothing else ends a string.
+            leaving = tuple((to, nodes.before(string.closing) if string.begins[to] else nodes) for to, nodes in leaving)
+            if string.begins[state] and rule.high is not None:
+                characters = string.characters_on(self._tables.tokens)
+                at_most = self._tables.at_most(component, state, characters, string.owed)
         counts = [len(left.nodes) for _, left in leaving]
         nodes = table.nodes.astype(np.int32, copy=False)
         fields = (  # those of ``Table`` of frames.c
@@ -326,11 +336,6 @@ class FrameMachine:
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
         if self._core.machine_component(now.handle, number, given.address):
             raise _no_memory()
-
-
-def _counted_state(component: Component) -> int:
-    """The state between two characters of a string that is counted."""
-    return next(int(after[after != 0][0]) for callee, after in component.calls if callee == Mark.BEGIN)
 
 
 _half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known

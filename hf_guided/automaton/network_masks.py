@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from .component_tables import ComponentTables
 from .component_walk import Leaving, Stay, Table, Words
+from .counted_string import CountedString
 from .frame import Frame, Frames, Text
 from .lru_bytes import ByteCache
 from .mask_builder import MaskBuilder
@@ -84,7 +85,7 @@ class NetworkMasks:
         leaving = table.leaving
         bounds = self._bounds(frame, text)
         if bounds is not None:
-            leaving = self._leaving_within(leaving, bounds)
+            leaving = self._leaving_within(frame, leaving, bounds)
         suspects = self._suspects(frame, text) if frame.is_watched else _NONE
         if len(suspects.nodes) or (bounds is not None and bounds[1] is not None):
             inside = self._inside(frame, table, bounds) & ~self._tokens.mask_of(suspects.nodes)
@@ -104,7 +105,8 @@ class NetworkMasks:
         high = None if bounds is None else bounds[1]
         if high is None:
             return table.mask(self._tokens)
-        at_most = self._tables.at_most(self._component(frame), frame.state)
+        component = self._component(frame)
+        at_most = self._tables.at_most(component, frame.state, *self._counts(frame, component))
         words: Words = at_most[min(high, len(at_most) - 1)]
         return words
 
@@ -147,27 +149,46 @@ class NetworkMasks:
             return None
         written = text.since(frame.entered.begin)
         assert written is not None
-        return self._left(rule, characters(written))
+        return self._left(rule, rule.characters(written))
+
+    def _string(self, frame: Frame) -> CountedString | None:
+        rule = self._network.rules[frame.component]
+        assert isinstance(rule, LengthRule)
+        return rule.string
+
+    def _counts(self, frame: Frame, component: Component) -> tuple[NDArray[np.int64], Ints]:
+        """(nodes,) the characters of a string on the way to each, and (states,) those that are then owed."""
+        string = self._string(frame)
+        if string is None:
+            return self._tokens.json_characters, np.zeros(component.dfa.states, np.int32)
+        return string.characters_on(self._tokens), string.owed
 
     def _left(self, rule: LengthRule, count: int) -> tuple[int, int | None] | None:
         """As ``_bounds``, for a string of ``count`` characters."""
-        high = None if rule.high is None or rule.high - count >= self._reach else rule.high - count
+        high = None if rule.high is None else rule.high - count
+        if high is not None and high >= self._reach + rule.most_owed:
+            high = None
         low = max(0, rule.low - count)
         return None if not low and high is None else (low, high)
 
-    def _leaving_within(self, leaving: Leaving, bounds: tuple[int, int | None], already: int = 0) -> Leaving:
+    def _leaving_within(
+        self, frame: Frame, leaving: Leaving, bounds: tuple[int, int | None], already: int = 0
+    ) -> Leaving:
         """The part of a table where strings end after some characters.
 
         Args:
+            frame: in the string.
             leaving: see ``Table``.
             bounds: how many characters at least and at most.
             already: how many there are on the way down the trie before the string goes on.
         """
         low, high = bounds
-        count = self._tokens.json_characters
+        count, _ = self._counts(frame, self._component(frame))
+        string = self._string(frame)
+        closing = ord('"') if string is None else string.closing
         within = []
         for state, left in leaving:
-            nodes = left.before_quote.nodes  # nothing else ends a string
+            nodes = left.before(closing).nodes  # nothing else ends a string
             kept = nodes[count[nodes] >= low + already]
             kept = kept if high is None else kept[count[kept] <= high + already]
             if len(kept):
@@ -229,13 +250,14 @@ class NetworkMasks:
             table.add_to(mask)
             yield from self._beyond(frame, table.leaving, text)
             return
-        for already, nodes in begun.by_characters:
-            inside = self._tables.below(component, frame.state, nodes).nodes[len(nodes.nodes) :]
+        characters, owed = self._counts(frame, component)
+        for already, nodes in begun.by_characters(characters):
+            inside, states = (part[len(nodes.nodes) :] for part in self._tables.below(component, frame.state, nodes))
             if bounds[1] is not None:
-                inside = inside[self._tokens.json_characters[inside] <= bounds[1] + already]
+                inside = inside[characters[inside] + owed[states] <= bounds[1] + already]
             mask.add_nodes(inside)
             leaving = self._tables.table(component, frame.state, nodes).leaving
-            yield from self._beyond(frame, self._leaving_within(leaving, bounds, already), text)
+            yield from self._beyond(frame, self._leaving_within(frame, leaving, bounds, already), text)
 
     def _read_each(self, token_ids: Ints, frame: Frame, text: Text, mask: MaskBuilder) -> None:
         """Add those of some tokens that may come, read one by one."""
@@ -256,9 +278,10 @@ class NetworkMasks:
             written = text.since(owner.entered.begin)
             assert written is not None
             if isinstance(rule, LengthRule):
-                if self._bounds(frame, text) is not None and _is_inside_character(written):
+                in_json = rule.string is None or rule.string.in_json
+                if in_json and self._bounds(frame, text) is not None and _is_inside_character(written):
                     return self._stay(frame)
-                if self._bounds(frame, text) is not None and not rule.one_spelling:
+                if self._bounds(frame, text) is not None and rule.string is None:
                     reached = self._stay(frame)
                 continue
             assert isinstance(rule, Different)

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from .counted_string import CountedString
 from .written_values import Begun, begun, characters, key_of
 
 _MEMBER = 3  # bytes of a member at least: a comma, a colon and a value
@@ -68,8 +69,6 @@ class Values(Protocol):
 
 class Rule(ABC):
     """What is asked of what is entered. These methods have the answers of a rule that asks nothing."""
-
-    one_spelling: bool = True  # whether a value has only one text, white space aside
 
     @property
     def starts_open(self) -> bool:
@@ -145,6 +144,8 @@ class Rule(ABC):
 
 class Different(Rule):
     """No two may be equal."""
+
+    one_spelling: bool = True  # whether a value has only one text, white space aside
 
     @abstractmethod
     def key(self, text: bytes) -> bytes:
@@ -259,7 +260,7 @@ class ItemRule(Different):
         items: the components of the first items, and at last of all others; None where no value may stand.
         low: how many there have to be.
         ordered: whether equal items have their members in the same order.
-        one_spelling: see ``Rule``.
+        one_spelling: see ``Different``.
     """
 
     items: tuple[int | None, ...]
@@ -318,17 +319,30 @@ class LengthRule(Rule):
 
     Args:
         low, high: how many; ``high`` None is no bound.
-        one_spelling: see ``Rule``.
+        string: its states; None where characters have several spellings.
     """
 
     low: int
     high: int | None
-    one_spelling: bool
+    string: CountedString | None
     _choices: ClassVar[int] = 2  # characters: with so many left there are more strings than any text has
+
+    @property
+    def most_owed(self) -> int:
+        """See ``CountedString.most_owed``."""
+        return 0 if self.string is None else self.string.most_owed
+
+    def characters(self, written: bytes) -> int:
+        """How many characters there are, one that has only begun counted."""
+        return characters(written) if self.string is None else self.string.characters(written)
+
+    def _count(self, written: bytes) -> int:
+        """How many characters there are, with those that are owed."""
+        return self.characters(written) + (0 if self.string is None else self.string.owed_after(written))
 
     def end(self, entered: Entered, written: bytes | None) -> Entered | None:
         """See ``Rule.end``."""
-        return Entered() if written is None or self.is_within(characters(written)) else None
+        return Entered() if written is None or self.is_within(self.characters(written)) else None
 
     def is_within(self, count: int) -> bool:
         """Whether a string may have so many characters."""
@@ -340,17 +354,20 @@ class LengthRule(Rule):
 
     def fits(self, entered: Entered, written: bytes) -> bool:
         """See ``Rule.fits``."""
-        return self.high is None or len(written) <= self.high or characters(written) <= self.high
+        if self.high is None or len(written) + self.most_owed <= self.high:
+            return True
+        return self._count(written) <= self.high
 
     def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
         """See ``Rule.state``: far from both bounds all counts are the same."""
-        count = characters(written)
+        count = self.characters(written)
+        reach += self.most_owed
         room = reach if self.high is None else min(reach, self.high - count)
         return max(0, self.low - count), room, written[-_LONGEST:] if b"\\" in written[-_LONGEST:] else b""
 
     def leaves_choice(self, entered: Entered, written: bytes) -> bool:
         """See ``Rule.leaves_choice``."""
-        return self.high is None or characters(written) + self._choices <= self.high
+        return self.high is None or self._count(written) + self._choices <= self.high
 
     def debt(self, entered: Entered) -> int:
         """See ``Rule.debt``."""

@@ -21,6 +21,7 @@ from ..schema.scalars import Values
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
 from .call_codes import call_codes, take_calls
+from .counted_string import CountedString
 from .fragments import Fragment, Literal
 from .limits import WorkMeter
 from .lru_bytes import ByteCache
@@ -40,16 +41,35 @@ class Shape:
 
     Args:
         dfa: its moves by bytes; a state that has only calls may look as if it had no path to the end.
-        after_calls: (calls, states) int64, the state after each call; 0 where there is none.
+        after_calls: (calls, states) int32, the state after each call; 0 where there is none.
     """
 
     dfa: ByteDfa
-    after_calls: NDArray[np.int64]
+    after_calls: NDArray[np.int32]
 
     @cached_property
     def leaves(self) -> NDArray[np.bool_]:
         """(states,) whether anything but bytes may come: a call, or the end."""
         return self.after_calls.any(0) | self.dfa.accepting if len(self.after_calls) else self.dfa.accepting
+
+    @cached_property
+    def json_string(self) -> CountedString:
+        """The string that is counted there, which begins at the one mark and ends at the other."""
+        return self._counted(in_json=True)
+
+    @cached_property
+    def raw_string(self) -> CountedString:
+        """Likewise, of characters as they are."""
+        return self._counted(in_json=False)
+
+    def _counted(self, *, in_json: bool) -> CountedString:
+        begin, end = self.after_calls
+        return CountedString.of(self.dfa, int(begin.max()), end, in_json=in_json)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the arrays take."""
+        return self.dfa.nbytes + self.after_calls.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +190,7 @@ class _KeptShape(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return self.shape.dfa.nbytes + self.shape.after_calls.nbytes + self.key_bytes + 2048
+        return self.shape.nbytes + self.key_bytes + 2048
 
 
 _kept_shapes: ByteCache[_KeptShape] = ByteCache(_KEPT_BYTES)

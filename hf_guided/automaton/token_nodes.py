@@ -46,6 +46,7 @@ class Nodes:
 
     def __init__(self, sets: NodeSets, nodes: NDArray[np.int32]):
         self._sets, self.nodes = sets, nodes
+        self._before: dict[int, Nodes] = {}
 
     @cached_property
     def address(self) -> int:
@@ -64,19 +65,24 @@ class Nodes:
         parts = np.split(below[order], np.cumsum(counts[letters])[:-1])
         return [(letter, self._sets.of(nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)]
 
-    @cached_property
-    def by_characters(self) -> list[tuple[int, Nodes]]:
-        """Those with equally many characters of a JSON string on the way to them, and how many."""
-        counts = self._sets.tokens.json_characters[self.nodes]
+    def by_characters(self, characters: NDArray[np.int64]) -> list[tuple[int, Nodes]]:
+        """Those with equally many characters on the way to them, and how many.
+
+        Args:
+            characters: (all nodes,) how many there are.
+        """
+        counts = characters[self.nodes]
         different = np.unique(counts).tolist()
         if len(different) == 1:
             return [(different[0], self)]
         return [(count, self._sets.of(self.nodes[counts == count])) for count in different]
 
-    @cached_property
-    def before_quote(self) -> Nodes:
-        """Those after which a quote comes in a token."""
-        return self._sets.of(self.nodes[self._sets.tokens.before_quote[self.nodes]])
+    def before(self, byte: int) -> Nodes:
+        """Those after which a byte comes in a token."""
+        known = self._before.get(byte)
+        if known is None:
+            known = self._before[byte] = self._sets.of(self.nodes[self._sets.tokens.before(byte)[self.nodes]])
+        return known
 
     @property
     def longer_token_ids(self) -> Ints:

@@ -76,7 +76,7 @@ class TokenTrie:
     @cached_property
     def described(self) -> tuple[Array[int], int]:
         """``Trie`` of frames.c, and its address."""
-        arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids, self.json_characters
+        arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
         return record(*(array.ctypes.data for array in arrays), len(self.trie.levels))
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
@@ -105,11 +105,16 @@ class TokenTrie:
         return np.flatnonzero(self.json_escapes)
 
     @cached_property
-    def json_characters(self) -> NDArray[np.int64]:
-        """(nodes,) how many characters of a JSON string are on the way to each, one that has only begun counted."""
+    def characters(self) -> NDArray[np.int64]:
+        """(nodes,) how many characters are on the way to each, one that has only begun counted."""
         first = np.ones(256, np.int64)
         first[0x80:0xC0] = 0
-        count = self.along(first)
+        return self.along(first)
+
+    @cached_property
+    def json_characters(self) -> NDArray[np.int64]:
+        """(nodes,) how many characters of a JSON string are on the way to each, one that has only begun counted."""
+        count: NDArray[np.int64] = self.characters.copy()
         for node in self.after_escape.tolist():
             count[node] = characters(self.path_to(node))
         return count
@@ -132,11 +137,10 @@ class TokenTrie:
         """(nodes,) whether longer tokens begin with the text of a node."""
         return np.diff(self.trie.child) > 0
 
-    @cached_property
-    def before_quote(self) -> NDArray[np.bool_]:
-        """(nodes,) whether a quote comes next in a token."""
+    def before(self, byte: int) -> NDArray[np.bool_]:
+        """(nodes,) whether a byte comes next in a token."""
         before = np.zeros(len(self.trie.byte), np.bool_)
-        before[self.trie.parent[1:][self.trie.byte[1:] == ord('"')]] = True
+        before[self.trie.parent[1:][self.trie.byte[1:] == byte]] = True
         return before
 
     @cached_property

@@ -60,8 +60,13 @@ def characters(content: bytes) -> int:
         content: what follows the quote.
     """
     if b"\\" not in content:
-        return len(content.translate(None, _CONTINUATION))
+        return first_bytes(content)
     return sum(1 for _ in _CHARACTER.finditer(content))
+
+
+def first_bytes(text: bytes) -> int:
+    """How many characters have begun in a text."""
+    return len(text.translate(None, _CONTINUATION))
 
 
 def key_of(text: bytes, *, ordered: bool) -> bytes:

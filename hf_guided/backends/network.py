@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -82,8 +82,8 @@ class NetworkBackend(PortableAdapter):
         twin._most_work = NETWORK_QUICK_WORK
         if self._last is not None:
             key, build, losses = self._last
-            if isinstance(build, _SchemaBuild):  # it is read already
-                twin._last = key, _SchemaBuild(twin, build.positions, build.constraint), losses
+            if isinstance(build, _NetworkBuild):  # it is read already
+                twin._last = key, replace(build, backend=twin), losses
         return twin
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
@@ -95,17 +95,18 @@ class NetworkBackend(PortableAdapter):
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
             raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
-        return _SchemaBuild(self, positions, constraint), n.losses
+        return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
 
     def is_preferred(self, constraint: Constraint) -> bool:
-        """See ``PreferredBackend``: JSON that the compiled loops read."""
-        if not isinstance(constraint, (JsonObject, JsonSchema)) or core.CORE is None or self._lacks_bytes:
+        """See ``PreferredBackend``: JSON and tags that the compiled loops read."""
+        is_read = isinstance(constraint, (JsonObject, JsonSchema, StructuralTag))
+        if not is_read or core.CORE is None or self._lacks_bytes:
             return False
         try:
             build, losses = self._prepared(constraint)
         except (ConstraintError, CompileLimitExceeded):
             return False
-        return not losses and isinstance(build, _SchemaBuild) and build.positions.are_compiled
+        return not losses and isinstance(build, _NetworkBuild) and build.plan.are_compiled
 
     def _text(self, constraint: Constraint) -> Build:
         if not isinstance(constraint, StructuralTag):
@@ -113,7 +114,7 @@ class NetworkBackend(PortableAdapter):
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the network does not enforce all of the schemas in this tag", tag.losses)
-        return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
+        return _NetworkBuild(self, tag.plan, constraint, len(constraint.tag_json))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
         meter = WorkMeter(self._limits, self._most_work)
@@ -126,7 +127,7 @@ class NetworkBackend(PortableAdapter):
         network, token_bytes = built.network, self.vocabulary.token_bytes
         beside = _OWN_BYTES + read_bytes
         if core.CORE is not None and built.is_compiled:
-            masks = FrameMasks(FrameMachine(core.CORE, network, self._tables))
+            masks = FrameMasks(FrameMachine(core.CORE, network, self._tables, built.at_once))
             return Made(
                 lambda: FrameEngine.at_start(masks, network, token_bytes),
                 masks.nbytes + built.nbytes + beside,
@@ -152,8 +153,9 @@ class NetworkBackend(PortableAdapter):
     @override
     def _unpack(self, packed: PackedNetwork) -> Made:
         network = Network(packed.components, packed.rules.get, ordered=packed.ordered)
-        nbytes = size_of(packed.components)
-        return self._made(Built(network, nbytes, nbytes, all(map(reads, packed.rules.values()))))
+        components = packed.components
+        are_read = all(map(reads, packed.rules.values()))
+        return self._made(Built(network, size_of(components), range(len(components)), are_read))
 
     @cached_property
     def _lacks_bytes(self) -> bytes:
@@ -170,16 +172,23 @@ class NetworkBackend(PortableAdapter):
 
 
 @dataclass(frozen=True)
-class _SchemaBuild:
-    """Compiles a schema of which the positions are read."""
+class _NetworkBuild:
+    """Compiles what is read already.
+
+    Args:
+        backend: which compiles it.
+        plan: of the network.
+        constraint: what was read.
+        characters: of its text.
+    """
 
     backend: NetworkBackend
-    positions: RegisteredPositions
-    constraint: JsonSchema
+    plan: NetworkPlan
+    constraint: Constraint
+    characters: int
 
     def __call__(self) -> Made:
-        plan, constraint = NetworkPlan.of_schema(self.positions), self.constraint
-        return self.backend._built(plan, constraint, len(constraint.schema_json))
+        return self.backend._built(self.plan, self.constraint, self.characters)
 
 
 class NetworkEngine:

@@ -8,7 +8,7 @@ texts of a tag, and arguments as elements, whose sizes are not plain to see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -40,19 +40,24 @@ class Built(NamedTuple):
     Args:
         network: the network.
         nbytes: that all of it takes at most.
-        at_once_bytes: that it takes before a text is read.
+        at_once: the numbers of the components that are built already.
         is_compiled: whether the compiled loops read all components, where they are there.
     """
 
     network: Network
     nbytes: int
-    at_once_bytes: int
+    at_once: Collection[int]
     is_compiled: bool
+
+    @property
+    def at_once_bytes(self) -> int:
+        """That the arrays take which are built already."""
+        return sum([self.network.components[number].shape.nbytes for number in self.at_once])
 
 
 def size_of(components: Iterable[Component]) -> int:
     """Bytes that a network has, and the lists that are made of its arrays."""
-    return sum(6 * component.dfa.nbytes for component in components)
+    return sum([6 * component.dfa.nbytes for component in components])
 
 
 class SchemaPart(NamedTuple):
@@ -87,6 +92,11 @@ class NetworkPlan(NamedTuple):
         """That of one schema."""
         part = SchemaPart(positions, (positions.whole,), "")
         return cls(positions.root, positions.build, {positions.name: part})
+
+    @property
+    def are_compiled(self) -> bool:
+        """Whether the compiled loops read all schemas."""
+        return all(part.positions.are_compiled for part in self.parts.values())
 
     @property
     def is_ordered(self) -> bool:
@@ -142,7 +152,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
                     whole.append(rtn.number(positions.track_at(inside, automaton)))
                 if not _has_enough(automaton):
                     in_doubt.append(rtn.number(positions.track_at(inside, automaton)))
-    at_once_bytes = states = 0
+    states = 0
     built: set[int] = set()
     for numbers, takes_all in ((whole, True), ([*at_once, *in_doubt], False)):
         todo = list(numbers)
@@ -155,13 +165,12 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
             plan.check_texts(rtn.name(number), component)
             states += component.dfa.states
             meter.check_states(states)
-            at_once_bytes += size_of([component])
             callees = [callee for callee in component.callees if callee >= 0]
             todo += [callee for callee in callees if takes_all or _comes_at_once(rtn.name(callee))]
 
     def rule(number: int) -> Rule | None:
         called = rtn[number].callees
-        return _rule(plan, rtn.name(number), lambda name: _one_of(called, rtn.known_number(name)))
+        return _rule(plan, rtn.name(number), rtn[number], lambda name: _one_of(called, rtn.known_number(name)))
 
     # Names are strings: only different items have members.
     network = Network(rtn, rule, ordered=bool(whole) and plan.is_ordered)
@@ -169,7 +178,8 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
         network.reach(number)
         if not network.rules[number].is_possible(network.search):
             return None
-    return Built(network, at_once_bytes + _BYTES * sum(later.values()), at_once_bytes, is_compiled)
+    nbytes = size_of(rtn[number] for number in built) + _BYTES * sum(later.values())
+    return Built(network, nbytes, built, is_compiled)
 
 
 def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
@@ -188,7 +198,8 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
     while True:
         components = build_rtn(plan.root, plan.build, meter)
         numbers = {callee: number for number, callee in enumerate(components)}
-        rules = {number: _rule(plan, callee, numbers.get) for callee, number in numbers.items()}
+        named = enumerate(components.items())
+        rules = {number: _rule(plan, callee, component, numbers.get) for number, (callee, component) in named}
         network = Network([*components.values()], rules.get, ordered=plan.is_ordered)
         without_values: dict[str, list[Track]] = {}
         for callee, number in numbers.items():
@@ -204,8 +215,7 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
                 raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
             without_values.setdefault(callee.schema, []).append(callee)
         if not without_values:
-            nbytes = size_of(components.values())
-            return Built(network, nbytes, nbytes, all(map(reads, rules.values())))
+            return Built(network, size_of(components.values()), rules.keys(), all(map(reads, rules.values())))
         for schema, tracks in without_values.items():
             positions, _, pointer = plan.parts[schema]
             with inside_tag(pointer) if pointer else nullcontext():
@@ -250,19 +260,23 @@ def _one_of(numbers: Sequence[int], number: int | None) -> int | None:
     return number if number in numbers else None
 
 
-def _rule(plan: NetworkPlan, callee: Any, number: Callable[[Any], int | None]) -> Rule | None:
+def _rule(plan: NetworkPlan, callee: Any, component: Component, number: Callable[[Any], int | None]) -> Rule | None:
     """The rule of a component's register; None if it has none.
 
     Args:
         plan: of the network.
         callee: what the component was called.
+        component: the component.
         number: of other components; None for those that the component does not call.
     """
     if not isinstance(callee, (Track, LongString)):
         return None
     positions = plan.parts[callee.schema].positions
     if isinstance(callee, LongString):
-        return LengthRule(callee.low, callee.high, one_spelling=positions.is_canonical)
+        if callee.closing is not None:
+            return LengthRule(callee.low, callee.high, component.shape.raw_string)
+        string = component.shape.json_string if positions.has_one_spelling else None
+        return LengthRule(callee.low, callee.high, string)
     register = positions.register(callee)
     if isinstance(register, DifferentItems):
         items = positions.item_callees(callee, register)

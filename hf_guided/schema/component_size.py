@@ -71,7 +71,7 @@ def _size_of_scalar(clause: Clause, marks: tuple[str, ...]) -> int | None:
             left_out = _left_out(clause.language)
             is_bounded = clause.low > 0 or clause.high is not None
             return None if left_out is None or is_bounded else _SCALAR * _times(marks) + 2 * _SPELLING * left_out
-        return _SCALAR * _times(marks) * (1 + (0 if long_string(clause, marks) else clause.high or clause.low))
+        return _SCALAR * _times(marks) * (1 + (0 if long_string(clause) else clause.high or clause.low))
     if isinstance(clause, NumberClause):
         if clause.values is not None:
             return sum(map(_size_of_number, clause.values))

@@ -17,7 +17,6 @@ from ..regex import (
     ANYTHING,
     EMPTY,
     Node,
-    json_spelling,
     json_spelling_without,
     json_spellings,
     only_text,
@@ -32,7 +31,7 @@ from .member_order import has_one_order
 from .normalize import Normalizer
 from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Mark, Register
-from .scalars import Values, has_language, language_of, quoted
+from .scalars import Values, has_language, language_of, quoted, without
 from .shapes import ANY, Clause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Entries, Inner, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
@@ -62,11 +61,13 @@ class LongString(NamedTuple):
     Args:
         low, high: how many; ``high`` None is no bound.
         schema: its name, where one network has several.
+        closing: what ends it where its characters are written as they are; None where it is a JSON string.
     """
 
     low: int
     high: int | None
     schema: str
+    closing: str | None = None
 
 
 class RegisteredPositions(Positions):
@@ -170,7 +171,7 @@ class RegisteredPositions(Positions):
 
     def is_compiled(self, content: Content) -> bool:
         """Whether the compiled loops read it: of registers they know those of long strings in their one spelling."""
-        if not self.is_canonical and any(map(self.long_string, content.scalars)):
+        if not self.has_one_spelling and any(map(self.long_string, content.scalars)):
             return False
         return all([automaton.register is None for automaton in content.automata])
 
@@ -199,9 +200,9 @@ class RegisteredPositions(Positions):
         """The texts of a clause's values; None where digits do not decide, and where a register counts."""
         return None if self.long_string(clause) else language_of(clause, self._style.spelling, self.marks)
 
-    def long_string(self, clause: Clause) -> LongString | None:
-        """The string that a register counts; None if there is none."""
-        return long_string(clause, self.marks, self.name)
+    def long_string(self, clause: Clause, closing: str | None = None) -> LongString | None:
+        """See ``Positions.long_string``."""
+        return long_string(clause, self.name, closing)
 
     def register(self, track: Track) -> Register:
         """The register of a component."""
@@ -210,14 +211,19 @@ class RegisteredPositions(Positions):
         return register
 
     @property
+    def has_one_spelling(self) -> bool:
+        """Whether strings have one text."""
+        return self._style.is_canonical
+
+    @property
     def is_canonical(self) -> bool:
-        """Whether strings have one text, that of their keys (written_values.py): marks have escapes that keys lack."""
-        return self._style.is_canonical and not self.marks
+        """Whether it is that of their keys (written_values.py): marks have escapes that keys lack."""
+        return self.has_one_spelling and not self.marks
 
     def build(self, callee: Inside | Track | LongString, builder: Caller) -> tuple[int, int]:
         """See ``Positions.build``."""
         if isinstance(callee, LongString):
-            return self._long_string(builder)
+            return self._long_string(callee, builder)
         if not isinstance(callee, Track):
             return super().build(callee, builder)
         start, end = builder.state(), builder.state()
@@ -228,13 +234,19 @@ class RegisteredPositions(Positions):
         _RegisteredRows(self._writer(self._schema, builder), inner, builder).build(start)
         return start, end
 
-    def _long_string(self, builder: Caller) -> tuple[int, int]:
-        """A string with marks inside its quotes."""
+    def _long_string(self, string: LongString, builder: Caller) -> tuple[int, int]:
+        """A string with marks around its characters."""
         start, begun, ended = builder.state(), builder.state(), builder.state()
-        builder.call(Mark.BEGIN, builder.regex(text('"'), start), begun)
-        content = json_spelling(ANYTHING) if self.is_canonical else json_spellings(ANYTHING)
+        opening, closing = ('"', '"') if string.closing is None else ("", string.closing)
+        builder.call(Mark.BEGIN, builder.regex(text(opening), start), begun)
+        if string.closing is not None:
+            content = without(ANYTHING, self.marks)
+        elif self.has_one_spelling:
+            content = json_spelling_without(ANYTHING, self.marks)
+        else:
+            content = json_spellings(ANYTHING)
         builder.call(Mark.END, builder.regex(content, begun), ended)
-        return start, builder.regex(text('"'), ended)
+        return start, builder.regex(text(closing), ended)
 
     def automaton(self, track: Track) -> ContentAutomaton:
         """The content automaton of a track."""
@@ -263,16 +275,12 @@ def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
 
 
-def long_string(clause: Clause, marks: tuple[str, ...], schema: str = "") -> LongString | None:
-    """A string of any characters whose bounds would take many states.
-
-    None where there are marks: once a mark has begun with an escape all of it has to come, for which no register keeps
-    room.
-    """
-    if marks or not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
+def long_string(clause: Clause, schema: str = "", closing: str | None = None) -> LongString | None:
+    """A string of any characters whose bounds would take many states; None if there is none."""
+    if not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
         return None
     is_any = clause.values is None and clause.language == ANYTHING
-    return LongString(clause.low, clause.high, schema) if is_any else None
+    return LongString(clause.low, clause.high, schema, closing) if is_any else None
 
 
 class _Writer(CallingWriter):

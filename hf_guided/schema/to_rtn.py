@@ -104,6 +104,15 @@ class Positions:
             languages.append(language)
         return alt(*languages)
 
+    def long_string(self, clause: Clause, closing: str | None = None) -> Hashable | None:
+        """The name of a component for a string that a register counts; None if there is none.
+
+        Args:
+            clause: of strings.
+            closing: what ends the string where its characters are written as they are; None where it is JSON.
+        """
+        return None
+
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""
         if self._style.is_canonical:

@@ -47,10 +47,11 @@ class XmlElements:
     Args:
         style: how they are written.
         language: the texts of a clause's values in JSON; None where they are no regular language.
+        is_long: whether a clause is of strings for which a register is needed.
     """
 
-    def __init__(self, style: XmlStyle, language: Callable[[Clause], Node | None]):
-        self._style, self._language = style, language
+    def __init__(self, style: XmlStyle, language: Callable[[Clause], Node | None], is_long: Callable[[Clause], bool]):
+        self._style, self._language, self._is_long = style, language, is_long
         self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
 
     def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
@@ -92,7 +93,9 @@ class XmlElements:
             raise unsayable(f"the name {name!r}")
         return text(self._style.before(name, kind)), text(self._style.after(name))
 
-    def _raw(self, clause: StringClause) -> Node:
+    def _raw(self, clause: StringClause) -> Node | None:
+        if self._is_long(clause):
+            return None
         language = without(canonical_strings(clause), self._style.marks)
         empty = self._emptiness.verdict(language)
         if empty is None:

@@ -53,7 +53,7 @@ class _XmlWriter(SchemaWriter):
         self._xml = style
         self._bodies: dict[tuple[Position, Kind], str] = {}  # of elements
         self._json: dict[tuple[Position, Kind], str] = {}  # the same positions, where elements hold JSON
-        self._elements_of = XmlElements(style, lambda clause: language_of(clause, self._spelling))
+        self._elements_of = XmlElements(style, lambda clause: language_of(clause, self._spelling), lambda _: False)
 
     def _root(self) -> str:
         content = self._content(self._n.root)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..constraints.tool_xml import XmlStyle
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..regex import only_text
 from .content_automata import ContentAutomaton, Edge, Entry
 from .shapes import ANY, Kind, NumberClause, Position
 from .to_rtn import Caller, Inside, Positions
@@ -29,7 +30,7 @@ class ElementPositions:
 
     def __init__(self, positions: Positions, xml: XmlStyle):
         self._positions, self._xml = positions, xml
-        self._elements = XmlElements(xml, positions.language)
+        self._elements = XmlElements(xml, positions.language, lambda clause: positions.long_string(clause) is not None)
         self.root = self._inside(positions.position, "object")
 
     def _inside(self, position: Position, kind: Kind, *, as_elements: bool = True) -> Inside:
@@ -108,8 +109,10 @@ class ElementPositions:
             before, after = self._elements.marks(entry, kind)
             opened, closing = builder.regex(before, start), builder.state()
             for clause in clauses:
-                assert isinstance(clause, NumberClause), "strings are written as they are"
-                self._positions.add_multiples(clause, opened, closing, builder)
+                if isinstance(clause, NumberClause):
+                    self._positions.add_multiples(clause, opened, closing, builder)
+                else:
+                    builder.call(self._positions.long_string(clause, only_text(after)), opened, end)
             builder.add(after, closing, end)
         for kind in containers:
             before, after = self._elements.marks(entry, kind)

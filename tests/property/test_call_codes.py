@@ -41,7 +41,7 @@ def test_calls_are_where_their_codes_led(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(core, "CORE", loops)
             after_calls = take_calls(dfa, codes)
-        assert after_calls.dtype == np.int64
+        assert after_calls.dtype == np.int32
         assert after_calls.shape == (callees, dfa.states)
         for code, after in zip(codes, after_calls.tolist(), strict=True):
             assert after == [before.advance(state, code) for state in range(dfa.states)]

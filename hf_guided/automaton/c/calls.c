@@ -38,7 +38,7 @@ static void clear(const Table *table, int64_t class)
  */
 PUBLIC void hf_guided_take_calls(uint16_t *narrow, uint32_t *wide, int64_t states, int64_t classes,
                                  uint8_t *byte_class, const uint8_t *codes, int64_t callees, int64_t width,
-                                 int64_t *after_calls)
+                                 int32_t *after_calls)
 {
     const Table table = {narrow, wide, states, classes};
     for (int64_t callee = 0; callee < callees; callee++)
@@ -46,7 +46,7 @@ PUBLIC void hf_guided_take_calls(uint16_t *narrow, uint32_t *wide, int64_t state
             int64_t after = state;
             for (int64_t i = 0; i < width && after; i++)
                 after = moved(&table, after, byte_class[codes[width * callee + i]]);
-            after_calls[states * callee + state] = after;
+            after_calls[states * callee + state] = (int32_t)after;
         }
     uint8_t is_of_text[256] = {0};
     for (int byte = 0; byte < FIRST_CODE; byte++)

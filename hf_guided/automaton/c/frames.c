@@ -26,8 +26,8 @@ enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4, RE
 enum { BEGIN = -1, END = -3 }; /* callees, as in registers.py: where a string begins and ends that is counted */
 
 typedef struct {
-    int64_t child, byte, token_start, token_ids, characters; /* addresses of a TokenTrie's arrays */
-    int64_t longest;                                         /* bytes of a token */
+    int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
+    int64_t longest;                             /* bytes of a token */
 } Trie;
 
 typedef struct {
@@ -38,8 +38,11 @@ typedef struct {
     const int32_t *calls;      /* which of the callees, and the state after it */
     const int64_t *callees;
     int64_t classes, start;
-    int64_t counted;   /* the state between two characters of a string that is counted; 0 where none is */
-    int64_t low, high; /* how many there may be; `high` -1 is no bound */
+    const uint8_t *begins;     /* (states) whether a character of a string may begin that is counted; NULL where none is */
+    const int32_t *owed;       /* (states) characters that have to begin before the string may end */
+    const int64_t *characters; /* (nodes) how many there are on the way to each node of the vocabulary */
+    int64_t most_owed;
+    int64_t low, high; /* how many characters there may be; `high` -1 is no bound */
 } Component;
 
 typedef struct {
@@ -48,8 +51,8 @@ typedef struct {
     const int64_t *left;      /* (leaving) addresses: the nodes where others leave in a state */
     const int64_t *left_count; /* (leaving) how many those are */
     const int64_t *left_in;    /* (leaving) the state */
-    const uint32_t *at_most;  /* (most, words) the tokens that stay with 0, 1 ... characters at most, the last one of all;
-                                 where characters are counted, from between two of them */
+    const uint32_t *at_most;  /* (most, words) the tokens that stay with 0, 1 ... characters at most, those that are then
+                                 owed counted, the last one of all; or NULL */
     int64_t node_count, leaving, most;
 } Table;
 
@@ -76,7 +79,7 @@ typedef struct {
 } Map;
 
 typedef struct {
-    const int64_t *child, *token_start, *token_ids, *characters;
+    const int64_t *child, *token_start, *token_ids;
     const uint8_t *byte;
     int64_t longest;
     Component *components;
@@ -270,15 +273,16 @@ static int32_t called(Machine *m, Frame frame, const int32_t *call)
     return below < 0 ? below : entered(m, callee, below);
 }
 
-/* How many characters there are after a byte; -1 if they are too many. */
-static int64_t counted(const Component *component, const Frame *frame)
+/* How many characters there are after a byte that leads to a state; -1 if they are too many, with those then owed. */
+static int64_t counted(const Component *component, const Frame *frame, int32_t state)
 {
-    const int64_t most = component->high < 0 ? component->low : component->high;
-    if (!component->counted || frame->state != component->counted)
-        return frame->count;
-    if (frame->count < most)
-        return frame->count + 1;
-    return component->high < 0 ? most : -1;
+    int64_t count = frame->count;
+    if (!component->begins)
+        return count;
+    count += component->begins[frame->state];
+    if (component->high < 0)
+        return count < component->low ? count : component->low;
+    return count + component->owed[state] <= component->high ? count : -1;
 }
 
 /* Finds the bytes that may come after a set. */
@@ -289,10 +293,10 @@ static void find_bytes(Machine *m, int32_t set)
         const Frame *frame = m->frames + m->members[whole->begin + i];
         const Component *component = m->components + frame->component;
         const int32_t *row = component->table + component->classes * frame->state;
-        if (counted(component, frame) < 0)
-            continue;
-        for (int byte = 0; byte < 256; byte++)
-            whole->bytes[byte >> 6] |= (uint64_t)(row[component->class_of[byte]] != 0) << (byte & 63);
+        for (int byte = 0; byte < 256; byte++) {
+            const int32_t state = row[component->class_of[byte]];
+            whole->bytes[byte >> 6] |= (uint64_t)(state && counted(component, frame, state) >= 0) << (byte & 63);
+        }
     }
 }
 
@@ -421,7 +425,7 @@ static int32_t after(Machine *m, int32_t set, uint8_t byte)
         const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
         const Component *component = m->components + frame.component;
         const int32_t state = component->table[component->classes * frame.state + component->class_of[byte]];
-        const int32_t characters = (int32_t)counted(component, &frame);
+        const int32_t characters = (int32_t)counted(component, &frame, state);
         if (state && characters >= 0) {
             if ((found = frame_of(m, (Frame){frame.component, state, frame.below, characters})) < 0)
                 return found;
@@ -457,7 +461,6 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->byte = (const uint8_t *)(intptr_t)trie->byte;
     m->token_start = (const int64_t *)(intptr_t)trie->token_start;
     m->token_ids = (const int64_t *)(intptr_t)trie->token_ids;
-    m->characters = (const int64_t *)(intptr_t)trie->characters;
     m->longest = trie->longest;
     if (set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
         hf_guided_machine_end(m);
@@ -489,7 +492,7 @@ PUBLIC int64_t hf_guided_machine_missing(const Machine *m)
  *
  * Returns how many there are; nothing is written to `calls` where there are more than `room`.
  */
-PUBLIC int64_t hf_guided_machine_calls(const int64_t *after_calls, int64_t callees, int64_t states,
+PUBLIC int64_t hf_guided_machine_calls(const int32_t *after_calls, int64_t callees, int64_t states,
                                        int64_t *call_begin, int32_t *calls, int64_t room)
 {
     memset(call_begin, 0, (size_t)(states + 1) * sizeof *call_begin);
@@ -505,7 +508,7 @@ PUBLIC int64_t hf_guided_machine_calls(const int64_t *after_calls, int64_t calle
             if (after_calls[states * i + state]) {
                 int32_t *call = calls + 2 * --call_begin[state];
                 call[0] = (int32_t)i;
-                call[1] = (int32_t)after_calls[states * i + state];
+                call[1] = after_calls[states * i + state];
             }
     return call_begin[states];
 }
@@ -658,17 +661,23 @@ static int32_t beyond(Machine *m, int32_t frame)
 /* Whether a frame is inside a string that is counted. */
 static int is_counting(const Machine *m, const Frame *frame)
 {
-    const int64_t state = m->components[frame->component].counted;
-    return state && (frame->count || frame->state == state);
+    const uint8_t *begins = m->components[frame->component].begins;
+    return begins && (frame->count || begins[frame->state]);
 }
 
-/* How many characters must still come, and may: as many as a token has where there is no bound. */
-static void find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64_t *high)
+/* How many characters must still come, and may; the second is -1 where no token has, and then owes, as many.
+ *
+ * Returns whether any token is refused because of these.
+ */
+static int find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64_t *high)
 {
     const Component *component = m->components + frame->component;
     const int is_inside = is_counting(m, frame);
     *low = is_inside && component->low > frame->count ? component->low - frame->count : 0;
-    *high = is_inside && component->high >= 0 ? component->high - frame->count : m->longest;
+    *high = is_inside && component->high >= 0 ? component->high - frame->count : -1;
+    if (*high >= m->longest + component->most_owed)
+        *high = -1;
+    return *low || *high >= 0;
 }
 
 /* The set that stands for all with the same mask: far from both bounds all counts are the same.
@@ -683,8 +692,7 @@ PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
     for (int32_t i = 0; i < count; i++) {
         Frame frame = m->frames[m->members[begin + i]];
         int64_t low, high;
-        find_bounds(m, &frame, &low, &high);
-        if (is_counting(m, &frame) && !low && high >= m->longest)
+        if (!find_bounds(m, &frame, &low, &high) && is_counting(m, &frame))
             frame.count = (int32_t)m->components[frame.component].low;
         if ((m->todo[i] = frame_of(m, frame)) < 0)
             return NO_MEMORY;
@@ -694,8 +702,9 @@ PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
 
 /* Adds the tokens that leave a component in a state, and then fit.
  *
- * frame  there
- * left   (count) the nodes where they leave
+ * frame      there
+ * left       (count) the nodes where they leave
+ * low, high  see `find_bounds`
  *
  * Returns 0, or what is missing.
  */
@@ -704,12 +713,12 @@ static int64_t add_leaving(Machine *m, Frame frame, const int32_t *left, int64_t
 {
     int64_t any = INT64_MAX, status = 0;
     int32_t here, onwards;
-    const int is_counted = m->components[frame.component].counted == frame.state;
-    frame.count = is_counted ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
+    const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
+    frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
     if ((here = frame_of(m, frame)) < 0 || (onwards = beyond(m, here)) < 0)
         return here < 0 ? here : onwards;
     for (int64_t at = 0; onwards && at < count && !status; at++)
-        if (!is_counted || (m->characters[left[at]] >= low && m->characters[left[at]] <= high))
+        if (!characters || (characters[left[at]] >= low && (high < 0 || characters[left[at]] <= high)))
             status = follow(m, left[at], onwards, words, stack, &any);
     return status;
 }
@@ -723,8 +732,8 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
         const int32_t *known = map_find(&m->table_of, table_key(frame.component, frame.state));
         int64_t low, high, any = INT64_MAX, status = 0;
         Table table;
-        find_bounds(m, &frame, &low, &high);
-        if ((low || high < m->longest) && frame.state != m->components[frame.component].counted) {
+        const int is_bounded = find_bounds(m, &frame, &low, &high);
+        if (is_bounded && !m->components[frame.component].begins[frame.state]) {
             /* A character has begun, and its end is not counted: so the tables do not know what there is room for. */
             if ((number = set_of(m, &number, 1)) < 0)
                 return number;
@@ -737,7 +746,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
             return NEEDS_TABLE;
         }
         table = m->tables[*known];
-        if (high < m->longest)
+        if (high >= 0)
             table.words = table.at_most + word_count * (high < table.most ? high : table.most - 1);
         for (int64_t j = 0; table.words && j < word_count; j++)
             words[j] |= table.words[j];
