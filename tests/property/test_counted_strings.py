@@ -1,0 +1,148 @@
+"""Strings in tags whose characters are counted: the texts that `json` and `len` say, and both engines the same."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hf_guided as hg
+from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.backends.network import NetworkBackend
+from hf_guided.schema import to_network
+from hf_guided.vocabulary.tokens import Vocabulary
+from tests import toy
+from tests.effort import repeats
+from tests.property.test_frame_machine import check_same, engines
+from tests.property.test_network import check_masks
+from tests.property.test_tag_network import pieces
+
+BYTES = NetworkBackend(toy.all_bytes())
+# Of one character, that ends in its own beginning, that begins with another one's beginning, of characters of two and
+# three bytes.
+MARKS = [["</p>"], ["<"], ["xy", "zw!"], ["</p>", "</q>"], ["<<a"], ["é!", "€|"], ["<\U0001f600"]]
+PARTS = ["<", "</p>", "</q", "/p>", "a", "x", "y", "zw", "<<", "é", "!", "€", "\U0001f600", '"', "\\", "\n", "\x1f", "u003c"]
+
+
+def written(value: str, marks: list[str]) -> str:
+    """As `json` writes a string, but for marks, which begin with an escape."""
+    text = json.dumps(value, ensure_ascii=False)[1:-1]
+    for mark in marks:
+        text = text.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
+    return text
+
+
+def tagged(schema: dict[str, Any], marks: list[str]) -> hg.StructuralTag:
+    content = {"type": "json_schema", "json_schema": schema, "excludes": marks}
+    return hg.StructuralTag({"format": {"type": "tag", "begin": "~", "content": content, "end": "~"}})
+
+
+def elements(schema: dict[str, Any]) -> hg.StructuralTag:
+    """One argument, whose string is written as it is."""
+    arguments = {"type": "object", "properties": {"v": schema}, "required": ["v"], "additionalProperties": False}
+    return hg.StructuralTag({"format": {"type": "json_schema", "json_schema": arguments, "style": "qwen_xml"}})
+
+
+def bounded(low: int, high: int | None) -> dict[str, Any]:
+    return {"type": "string", "minLength": low} | ({} if high is None else {"maxLength": high})
+
+
+BOUNDS = st.tuples(st.integers(0, 6), st.one_of(st.none(), st.integers(0, 6))).map(
+    lambda pair: (pair[0], None if pair[1] is None else sum(pair))
+)
+
+
+@settings(max_examples=repeats(60, 3000))
+@given(
+    bounds=BOUNDS,
+    marks=st.sampled_from(MARKS),
+    parts=st.lists(st.sampled_from(PARTS), max_size=8),
+    change=st.sampled_from([None, "\\u003c", "\\u", "\\n", "\\u0061", "\\u00e9", "\\u20ac", "\\ud83d\\ude00", '"']),
+    at=st.floats(0, 1),
+)
+def test_strings_in_tags_are_those_of_json(
+    bounds: tuple[int, int | None], marks: list[str], parts: list[str], change: str | None, at: float
+) -> None:
+    """Where characters are counted by a register, whatever the bounds are, and marks are kept out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        matcher = BYTES.compile(tagged(bounded(*bounds), marks)).matcher()
+    text = written("".join(parts), marks)
+    if change is not None:
+        cut = int(at * len(text))
+        text = text[:cut] + change + text[cut:]
+    try:
+        value = json.loads(f'"{text}"')
+    except ValueError:
+        is_text = False
+    else:
+        low, high = bounds
+        is_text = written(value, marks) == text and low <= len(value) and (high is None or len(value) <= high)
+    token_ids = [*f'~"{text}"~'.encode(), matcher.stop_token_ids[0]]
+    assert (matcher.validate_tokens(token_ids) == len(token_ids)) == is_text
+
+
+@settings(max_examples=repeats(40, 2000))
+@given(bounds=BOUNDS, parts=st.lists(st.sampled_from(["</parameter", ">", *PARTS]), max_size=8))
+def test_strings_in_elements_are_as_they_are(bounds: tuple[int, int | None], parts: list[str]) -> None:
+    low, high = bounds
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        matcher = BYTES.compile(elements(bounded(low, high))).matcher()
+    text = "".join(parts)
+    is_text = "</parameter>" not in text and low <= len(text) and (high is None or len(text) <= high)
+    token_ids = [*f"<parameter=v>{text}</parameter>".encode(), matcher.stop_token_ids[0]]
+    assert (matcher.validate_tokens(token_ids) == len(token_ids)) == is_text
+
+
+def a_constraint(style: str, schema: dict[str, Any]) -> hg.StructuralTag:
+    return elements(schema) if style == "elements" else tagged(schema, ["</p>"] if style == "marks" else [])
+
+
+@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+@pytest.mark.parametrize("style", ["marks", "no marks", "elements"])
+@settings(max_examples=repeats(8, 200))
+@given(
+    bounds=BOUNDS,
+    random=st.randoms(use_true_random=False),
+    few=st.sampled_from([0, 30, 2_000]),
+    most_bytes=st.sampled_from([0, 30_000, 4 * 2**20]),
+)
+def test_both_engines_count_the_same(
+    style: str, bounds: tuple[int, int | None], random: Random, few: int, most_bytes: int
+) -> None:
+    backend = NetworkBackend(pieces())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        both = engines(backend.compile(a_constraint(style, bounded(*bounds))), backend)
+        assert both is not None
+        patch.setattr(component_walk, "FEW", few)
+        patch.setattr(frame_machine, "FEW", few)
+        patch.setattr(frame_machine, "_SET_BYTES", most_bytes)
+        check_same(*both, random)
+
+
+@pytest.mark.parametrize("style", ["marks", "elements"])
+@settings(max_examples=repeats(8, 200))
+@given(bounds=BOUNDS, random=st.randoms(use_true_random=False))
+def test_masks_equal_reading_every_token(style: str, bounds: tuple[int, int | None], random: Random) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        matcher = NetworkBackend(pieces()).compile(a_constraint(style, bounded(*bounds))).matcher()
+    check_masks(matcher, random, steps=25, vocabulary=pieces())
+
+
+def test_many_characters_are_no_states() -> None:
+    """With a state for each character and each part of a mark these would be millions."""
+    vocabulary: Vocabulary = pieces()
+    for constraint in (tagged(bounded(9, 9_000), ["</tool_call>"]), elements(bounded(9, 9_000))):
+        matcher = NetworkBackend(vocabulary).compile(constraint).matcher()
+        opening, closing = ('~"', '"~') if "tag" in constraint.tag_json else ("<parameter=v>", "</parameter>")
+        text = [*f"{opening}{9_000 * 'a'}".encode()]
+        assert matcher.validate_tokens(text) == len(text)
+        assert matcher.validate_tokens([*text, ord("a")]) == len(text)
+        assert matcher.validate_tokens([*text, *closing.encode()]) == len(text) + len(closing)
