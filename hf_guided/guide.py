@@ -224,10 +224,11 @@ class Guide:
 
     def _grammar_text(self, constraint: Any, backend: str) -> str:
         check("backend", backend, SHARED_BACKEND)
+        required = self._required(constraint)
         try:
-            return grammar_text(self.compile(constraint, backend), self.vocabulary)
+            return grammar_text(self._compiler.compile(required, backend), self.vocabulary)
         except UnsupportedConstraint as error:
-            raise not_shared(backend, error) from None
+            raise not_shared(required, backend, error) from None
 
     @takes_only_its_arguments(PROCESSOR)
     @reading("Guide.logits_processor")

@@ -801,9 +801,9 @@ REMOVALS = [
     ),
     Removal(
         "tool calls: JSON does not hold what ends its element",
-        "schema/xml_to_lark.py",
-        "json_style, prefix, style.marks)",
-        "json_style, prefix)",
+        "backends/tag_pieces.py",
+        'return self.excludes if self.style == "json" else STYLES[self.style].marks',
+        "return self.excludes",
         f"{READING}::test_json_escapes_the_end_marker_of_the_argument",
     ),
     Removal(

@@ -141,7 +141,7 @@ class WorkMeter:
         if self._already + self.work > self._most_work:
             raise CompileLimitExceeded(
                 f"the automaton took more than {self._most_work} steps of work; bound the constraint's "
-                "repetitions more tightly, or use llguidance"
+                "repetitions more tightly, or choose another backend"
             )
         self._next_look = min(self.work + _STEPS_A_LOOK, self._most_work - self._already + 1)
         self.look()
@@ -178,5 +178,6 @@ class WorkMeter:
         allowed = self.limits.max_states if allowed is None else allowed
         if states > allowed:
             raise CompileLimitExceeded(
-                f"the automaton grew past {allowed} states; bound its repetitions more tightly, or use llguidance"
+                f"the automaton grew past {allowed} states; bound its repetitions more tightly, or choose another "
+                "backend"
             )

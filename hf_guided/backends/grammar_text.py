@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.values import Constraint, StructuralTag
 from ..errors import Loss, UnsupportedConstraint
 from .base import CompiledConstraint
 
@@ -47,12 +49,14 @@ def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
     return cast(PrintedEngine, compiled.new_engine()).grammar_text()
 
 
-def not_shared(backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:
+def not_shared(constraint: Constraint, backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:
     """The error of a compile, with the next steps of someone whose server decodes with this library."""
     what = str(error).partition("\n")[0].partition("; ")[0]
     other = "llguidance" if backend == "xgrammar" else "xgrammar"
-    return UnsupportedConstraint(
-        f'{what}; pass backend="{other}" if the server can decode with {other}, change the constraint, or wrap a '
-        'schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to Guide.read to check the finished text',
-        error.losses,
+    steps = (
+        f'pass backend="{other}" if the server can decode with {other}, change the constraint, or wrap a '
+        'schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to Guide.read to check the finished text'
     )
+    if isinstance(constraint, (StructuralTag, ToolCalls)):  # llguidance takes none, and there is nothing to wrap
+        steps = "change it" if backend == "xgrammar" else 'pass backend="xgrammar" if the server can decode with it'
+    return UnsupportedConstraint(f"{what}; {steps}", error.losses)

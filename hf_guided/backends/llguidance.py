@@ -1,4 +1,4 @@
-"""llguidance: JSON Schema, regular expressions, choices, grammars and tags, ready in about a millisecond.
+"""llguidance: JSON Schema, regular expressions, choices and grammars, ready in about a millisecond.
 
 The library never raises: a matcher falls into an error state in which its mask holds only EOS. So every call that
 can fail is followed by a look at ``get_error()``. A refused ``try_consume_tokens`` is no error, and changes nothing.
@@ -20,7 +20,7 @@ import numpy as np
 from typing_extensions import override
 
 from ..automaton.limits import allowance
-from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
+from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex
 from ..errors import (
     BackendError,
     CompileLimitExceeded,
@@ -88,15 +88,7 @@ class LLGuidanceBackend(PortableAdapter):
         if isinstance(constraint, Grammar):
             lark = self._lark(constraint)
             return lambda: self._built_lark(constraint, lark)
-        if isinstance(constraint, StructuralTag):
-            from .tag_lark import TagLark  # a tenth of a second, and most constraints are no tags
-
-            tag = TagLark(constraint.tag)
-            if tag.losses:
-                raise UnsupportedConstraint("llguidance does not enforce all of the schemas in this tag", tag.losses)
-            grammar = tag.grammar
-        else:
-            grammar = self._grammar(constraint)
+        grammar = self._grammar(constraint)
         return lambda: self._built(grammar)
 
     def _vocabulary(self, constraint: Constraint) -> Vocabulary:
@@ -190,7 +182,7 @@ class LLGuidanceBackend(PortableAdapter):
                 raise self._unsupported("regex", str(error)) from None
         if isinstance(constraint, Choice):
             return f"start: /{'|'.join(f'(?:{literal(text)})' for text in constraint.options)}/"
-        raise self._unsupported(constraint.kind, "llguidance has no such constraint")
+        raise self._unsupported(constraint.kind, "llguidance takes no structural tags; use the network, or xgrammar")
 
 
 class _Template:

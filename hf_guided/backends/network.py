@@ -1,7 +1,7 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it first for JSON that the compiled loops read, and last for structural tags.
+structural tags. "auto" takes it first for these, and for JSON that the compiled loops read.
 """
 
 from __future__ import annotations
@@ -98,9 +98,8 @@ class NetworkBackend(PortableAdapter):
         return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
 
     def is_preferred(self, constraint: Constraint) -> bool:
-        """See ``PreferredBackend``: JSON and tags that the compiled loops read."""
-        is_read = isinstance(constraint, (JsonObject, JsonSchema, StructuralTag))
-        if not is_read or core.CORE is None or self._lacks_bytes:
+        """See ``PreferredBackend``: JSON that the compiled loops read."""
+        if not isinstance(constraint, (JsonObject, JsonSchema)) or core.CORE is None or self._lacks_bytes:
             return False
         try:
             build, losses = self._prepared(constraint)

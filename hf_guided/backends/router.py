@@ -7,7 +7,7 @@
 - for regular expressions and choices, llguidance, because it is ready at once, then xgrammar, then the automaton;
 - where a text has to close within a number of tokens, or the depth of nesting is bounded, the automaton first: it knows
   the shortest path from every state, and no other engine bounds the depth;
-- for structural tags, the network likewise; else llguidance, xgrammar, the network; the automaton has no tags;
+- for structural tags, the network, then xgrammar;
 - a grammar has one engine: llguidance reads Lark, xgrammar GBNF.
 """
 
@@ -53,7 +53,7 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
-        return ("llguidance", "xgrammar", "network")
+        return ("network", "xgrammar")
     if isinstance(constraint, Grammar):
         # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
         return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)

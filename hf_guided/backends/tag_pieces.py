@@ -102,7 +102,6 @@ class TagPieces(ABC):
 
     def __init__(self, tag: Format):
         self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
-        self._ended: set[Node] = set()  # languages that end where the first of their marks ends
         self._is_older = "format" not in tag
         self._tag_format: Format = _triggered(tag) if self._is_older else tag["format"]
 
@@ -195,7 +194,7 @@ class TagPieces(ABC):
         content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
         if content["type"] == "any_text" and "" not in ends:
-            last: Piece = (self._ending(both(concat(self._free(content, inside), end), _nothing_behind(ends))),)
+            last: Piece = (both(concat(self._free(content, inside), end), _nothing_behind(ends)),)
         elif runs_on(content) and ends != [""]:
             raise unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_OTHER_ENGINES}")
         else:
@@ -219,7 +218,7 @@ class TagPieces(ABC):
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
         trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
-        first = self._ending(both(concat(ANYTHING, text(trigger)), _nothing_behind(triggers), _without(excludes)))
+        first = both(concat(ANYTHING, text(trigger)), _nothing_behind(triggers), _without(excludes))
         return self._tag_after(tag, pointer, tag["begin"][len(trigger) :], first)
 
     def _separated(self, node_format: Format, pointer: str) -> Piece:
@@ -246,11 +245,6 @@ class TagPieces(ABC):
         "triggered_tags": _triggered,
         "tags_with_separator": _separated,
     }
-
-    def _ending(self, node: Node) -> Node:
-        """Record that a language ends where the first of its marks ends."""
-        self._ended.add(node)
-        return node
 
 
 def _joined(*pieces: Piece) -> Piece:

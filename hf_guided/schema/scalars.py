@@ -43,20 +43,17 @@ _as_json = json.JSONEncoder(ensure_ascii=False).encode  # ``json.dumps`` makes a
 
 
 @tree_cache(maxsize=4096)
-def scalars(
-    clauses: tuple[Clause, ...], spelling: Spelling, marks: tuple[str, ...] = ()
-) -> tuple[str, tuple[NumberClause, ...]]:
+def scalars(clauses: tuple[Clause, ...], spelling: Spelling) -> tuple[str, tuple[NumberClause, ...]]:
     """One terminal for all of the clauses.
 
     Args:
         clauses: of values without children.
         spelling: which texts of a value there are.
-        marks: what none of the texts holds, see ``without``.
 
     Returns:
         Its expression, "" if there is no such value; and numbers for which it takes a rule (see ``multiples_rule``).
     """
-    languages = [(clause, language_of(clause, spelling, marks)) for clause in clauses]
+    languages = [(clause, language_of(clause, spelling)) for clause in clauses]
     multiples = tuple(
         clause
         for clause, language_or_none in languages
@@ -67,9 +64,9 @@ def scalars(
 
 
 @tree_cache(maxsize=4096)
-def constant(value: Any, marks: tuple[str, ...] = ()) -> str:
-    """The terminal of one string, number or the like, as `json` writes it, but for marks."""
-    return to_lark(text(constant_text(value, marks)))
+def constant(value: Any) -> str:
+    """The terminal of one string, number or the like, as `json` writes it."""
+    return to_lark(text(constant_text(value)))
 
 
 def without(language: Node, marks: tuple[str, ...]) -> Node:

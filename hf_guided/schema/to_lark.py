@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from ..constraints.json_style import JsonStyle
 from ..errors import Loss, UnsupportedConstraint
@@ -18,15 +17,8 @@ from .grammar import Content, contents
 from .layout import MAX_TABS, Layout, has_levels, layout_of
 from .levels import has_known_levels, of_known_level
 from .normalize import Normalizer
-from .scalars import constant, multiples_rule, quoted, scalars, without
-from .shapes import ANY, BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause
-
-
-class Rules(NamedTuple):
-    """Lines of a grammar, and the expression in it for the schema's values."""
-
-    start: str
-    lines: list[str]
+from .scalars import constant, multiples_rule, quoted, scalars
+from .shapes import ANY, BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
 
 
 def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
@@ -49,33 +41,21 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
             'which backend="auto" and "automaton" enforce'
         )
         raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
-    start, lines = SchemaWriter(n, contents_of, style).write()
-    return "\n".join([f"start: {start}", *lines])
+    return "\n".join(_SchemaWriter(n, contents_of, style).write())
 
 
-class SchemaWriter:
+class _SchemaWriter:
     """Writes the rules of one schema.
 
     Args:
         n: the schema.
         contents_of: its positions.
         style: how values are written.
-        prefix: what all names of rules begin with, in lower case; names of terminals begin with the same in capitals.
-        marks: what no string may hold, because it ends the surroundings of the JSON.
     """
 
-    def __init__(
-        self,
-        n: Normalizer,
-        contents_of: dict[Position, Content],
-        style: JsonStyle,
-        prefix: str = "",
-        marks: tuple[str, ...] = (),
-    ):
+    def __init__(self, n: Normalizer, contents_of: dict[Position, Content], style: JsonStyle):
         self._n = n
         self._contents = contents_of
-        self._prefix = prefix
-        self._kept_out = marks
         self._spelling = style.spelling
         self._style = style
         self._known = of_known_level(n.root, contents_of) if style.is_flexible else frozenset(contents_of)
@@ -85,9 +65,9 @@ class SchemaWriter:
         self._terminals: dict[str, str] = {}
         self._any_is_used = False
 
-    def write(self) -> Rules:
-        """The rules, and the expression for the root."""
-        start = self._root()
+    def write(self) -> list[str]:
+        """The lines of the grammar."""
+        start = self._value(self._n.root, self._level(0))
         # Every position gets its rule when it is first named; naming may name more.
         written = 0
         while written < len(self._names):
@@ -96,21 +76,18 @@ class SchemaWriter:
             self._rule(self._names[key], *key)
         lines = self._lines
         if self._any_is_used:
-            a, comma = f"{self._prefix}any", self._sign("COMMA")
+            comma = self._sign("COMMA")
             lbrace, rbrace, lbrack, rbrack = map(self._sign, ("LBRACE", "RBRACE", "LBRACK", "RBRACK"))
             [string] = self._scalars([StringClause()])
             lines += [
-                f"{a}: {' | '.join(self._scalars(_ANY_SCALAR))} | {a}_object | {a}_array",
-                f'{a}_object: {lbrace} "}}" | {lbrace} {a}_member ({comma} {a}_member)* {rbrace}',
-                f"{a}_member: {string} {self._sign('COLON')} {a}",
-                f'{a}_array: {lbrack} "]" | {lbrack} {a} ({comma} {a})* {rbrack}',
+                f"any: {' | '.join(self._scalars(_ANY_SCALAR))} | any_object | any_array",
+                f'any_object: {lbrace} "}}" | {lbrace} any_member ({comma} any_member)* {rbrace}',
+                f"any_member: {string} {self._sign('COLON')} any",
+                f'any_array: {lbrack} "]" | {lbrack} any ({comma} any)* {rbrack}',
             ]
         lines += [f"{name}: {to_lark(self._language_of(*sign))}" for sign, name in self._signs.items()]
         lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
-        return Rules(start, lines)
-
-    def _root(self) -> str:
-        return self._value(self._n.root, self._level(0))
+        return [f"start: {start}", *lines]
 
     def _level(self, level: int) -> int | None:
         return level if has_levels(self._style) else None
@@ -118,8 +95,7 @@ class SchemaWriter:
     def _sign(self, name: str, level: int | None = None) -> str:
         """The terminal of a bracket, comma or colon with ``level`` open brackets around it."""
         level = None if level is None or (self._style.is_flexible and level > MAX_TABS) else level
-        written = f"{self._prefix.upper()}{name}{'' if level is None else level}"
-        return self._signs.setdefault((name, level), written)
+        return self._signs.setdefault((name, level), f"{name}{'' if level is None else level}")
 
     def _language_of(self, name: str, level: int | None) -> Node:
         return _signs(layout_of(self._style, level))[name]
@@ -128,7 +104,7 @@ class SchemaWriter:
         """The expression for a value at this position, with ``level`` open brackets around it."""
         if position == ANY:
             self._any_is_used = True
-            return f"{self._prefix}any"
+            return "any"
         content = self._contents[position]
         if content.scalars and not (content.arrays or content.objects or content.any_array or content.any_object):
             alternatives = self._scalars(content.scalars)
@@ -137,7 +113,7 @@ class SchemaWriter:
             level = None
         if position not in self._known:
             level = None
-        return self._names.setdefault((position, level), f"{self._prefix}v{len(self._names)}")
+        return self._names.setdefault((position, level), f"v{len(self._names)}")
 
     def _rule(self, name: str, position: Position, level: int | None) -> None:
         content = self._contents[position]
@@ -145,9 +121,7 @@ class SchemaWriter:
         assert alternatives, "a rule without an alternative would be the empty text"
         self._lines.append(f"{name}: {' | '.join(alternatives)}")
 
-    def _containers(
-        self, name: str, content: Content, level: int | None, kinds: Sequence[Kind] = ("array", "object")
-    ) -> list[str]:
+    def _containers(self, name: str, content: Content, level: int | None) -> list[str]:
         """The expressions for the arrays and objects of a position, in the rule of this name."""
         inside = None if level is None else level + 1
         alternatives = []
@@ -155,11 +129,9 @@ class SchemaWriter:
             ("array", content.any_array, content.arrays),
             ("object", content.any_object, content.objects),
         ):
-            if kind not in kinds:
-                continue
             if is_any:
                 self._any_is_used = True
-                alternatives.append(f"{self._prefix}any_{kind}")
+                alternatives.append(f"any_{kind}")
             for i, automaton in enumerate(automata):
                 opening, empty, closing = (
                     ("LBRACE", '"}"', "RBRACE") if kind == "object" else ("LBRACK", '"]"', "RBRACK")
@@ -235,13 +207,13 @@ class SchemaWriter:
         if entry.name is None:
             return value
         if isinstance(entry.name, str):
-            name = self._terminal(constant(entry.name, self._kept_out))
+            name = self._terminal(constant(entry.name))
         else:
-            name = self._terminal(to_lark(without(quoted(json_spelling(entry.name)), self._kept_out)))
+            name = self._terminal(to_lark(quoted(json_spelling(entry.name))))
         return f"{name} {self._sign('COLON', level)} {value}"
 
     def _terminal(self, expression: str) -> str:
-        return self._terminals.setdefault(expression, f"{self._prefix.upper()}T{len(self._terminals)}")
+        return self._terminals.setdefault(expression, f"T{len(self._terminals)}")
 
     def _scalars(self, clauses: Sequence[Clause]) -> list[str]:
         """The expressions for values without children: one terminal, but for those that many positions share."""
@@ -249,7 +221,7 @@ class SchemaWriter:
         others = tuple(clause for clause in clauses if clause not in _SHARED)
         alternatives: list[str] = []
         for together in (others, *shared):
-            terminal, multiples = scalars(together, self._spelling, self._kept_out)
+            terminal, multiples = scalars(together, self._spelling)
             alternatives += [self._terminal(terminal)] if terminal else []
             for clause in multiples:
                 if (rule := multiples_rule(clause, self._spelling)) is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..constraints.tool_xml import NAME, XmlStyle
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import (
@@ -31,6 +29,7 @@ from .shapes import (
     StringClause,
     canonical_strings,
 )
+from .to_rtn import Positions
 
 ANY_NAME = parse_fullmatch(NAME)
 _KINDS: tuple[tuple[type[Clause], Kind], ...] = (
@@ -46,12 +45,11 @@ class XmlElements:
 
     Args:
         style: how they are written.
-        language: the texts of a clause's values in JSON; None where they are no regular language.
-        is_long: whether a clause is of strings for which a register is needed.
+        positions: of the schema.
     """
 
-    def __init__(self, style: XmlStyle, language: Callable[[Clause], Node | None], is_long: Callable[[Clause], bool]):
-        self._style, self._language, self._is_long = style, language, is_long
+    def __init__(self, style: XmlStyle, positions: Positions):
+        self._style, self._positions = style, positions
         self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
 
     def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
@@ -61,7 +59,8 @@ class XmlElements:
         for kind_of_clause, kind in _KINDS:
             clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
             languages = [
-                self._raw(clause) if isinstance(clause, StringClause) else self._language(clause) for clause in clauses
+                self._raw(clause) if isinstance(clause, StringClause) else self._positions.language(clause)
+                for clause in clauses
             ]
             of_kind[kind] = alt(*(node for node in languages if node is not None))
             if rest := [clause for clause, node in zip(clauses, languages, strict=True) if node is None]:
@@ -94,7 +93,7 @@ class XmlElements:
         return text(self._style.before(name, kind)), text(self._style.after(name))
 
     def _raw(self, clause: StringClause) -> Node | None:
-        if self._is_long(clause):
+        if self._positions.long_string(clause) is not None:
             return None
         language = without(canonical_strings(clause), self._style.marks)
         empty = self._emptiness.verdict(language)

@@ -30,7 +30,7 @@ class ElementPositions:
 
     def __init__(self, positions: Positions, xml: XmlStyle):
         self._positions, self._xml = positions, xml
-        self._elements = XmlElements(xml, positions.language, lambda clause: positions.long_string(clause) is not None)
+        self._elements = XmlElements(xml, positions)
         self.root = self._inside(positions.position, "object")
 
     def _inside(self, position: Position, kind: Kind, *, as_elements: bool = True) -> Inside:

@@ -47,10 +47,11 @@ BOTH = [
     pytest.param(hg.JsonObject(), '{"a": [1, {}]}', id="any object"),
     pytest.param(hg.Regex("[^a]{2,9}x?"), "hello x", id="regex"),
     pytest.param(hg.Choice(['a\n"b', "é", "ü\\", "::="]), 'a\n"b', id="choice"),
-    pytest.param(hg.ToolCalls(TOOLS, format="qwen_3", choice="required"), CALL, id="required call"),
-    pytest.param(hg.ToolCalls(TOOLS, format="qwen_3"), f"First: {CALL}", id="call or text"),
 ]
+REQUIRED_CALL = hg.ToolCalls(TOOLS, format="qwen_3", choice="required")
 ONE = [
+    pytest.param("xgrammar", REQUIRED_CALL, CALL, id="required call"),
+    pytest.param("xgrammar", hg.ToolCalls(TOOLS, format="qwen_3"), f"First: {CALL}", id="call or text"),
     pytest.param("xgrammar", hg.Grammar('root ::= "a" x*\nx ::= [0-9] | "(" x ")"'), "a7((1))", id="GBNF"),
     pytest.param("llguidance", hg.Grammar('start: "a" x*\nx: /[0-9]/ | "(" x ")"'), "a7((1))", id="Lark"),
     pytest.param("llguidance", {"type": "integer", "multipleOf": 7}, "-21", id="multipleOf"),
@@ -168,13 +169,18 @@ def test_what_the_library_would_lose_is_refused_unless_allowed(export: str) -> N
         getattr(guide(), export)(schema, "guidance")
 
 
+@pytest.mark.parametrize("export", ["to_vllm", "to_sglang"])
+def test_calls_are_refused_where_the_server_decodes_with_llguidance(export: str) -> None:
+    with pytest.raises(hg.UnsupportedConstraint, match="llguidance takes no structural tags") as refused:
+        getattr(guide(), export)(REQUIRED_CALL, "llguidance")
+    assert [loss.keyword for loss in refused.value.losses] == ["structural_tag"]
+    assert 'backend="xgrammar"' in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("constraint", "message"),
     [
-        (
-            hg.StructuralTag({"type": "structural_tag", "format": {"type": "const_string", "value": "<bos>x"}}),
-            "special",
-        ),
+        (hg.Grammar('start: "a" <bos>'), "special"),
         (hg.Grammar('start: "a" %json {"type": "integer"}'), "%json"),
     ],
 )

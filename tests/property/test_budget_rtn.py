@@ -85,7 +85,7 @@ CONSTRAINTS: dict[str, Constraint] = {
     ),
 }
 TAKEN = {
-    "llguidance": ["tree", "compact tree", "open", "extra", "record", "object", "regex", "choice", "lark", "tag"],
+    "llguidance": ["tree", "compact tree", "open", "extra", "record", "object", "regex", "choice", "lark"],
     "xgrammar": ["tree", "compact tree", "open", "record", "object", "regex", "choice", "gbnf", "tag"],
     "lm_format_enforcer": ["tree", "open", "record", "object", "regex", "choice"],
     "network": ["tree", "tag"],
@@ -268,7 +268,7 @@ def test_closing_brackets_count_in_tokens_of_several_brackets():
         ("auto", JsonSchema(TREE), "llguidance"),
         ("auto", JsonObject(), "llguidance"),
         ("xgrammar", Regex("[a-z]+"), "xgrammar"),
-        ("auto", CONSTRAINTS["tag"], "llguidance"),
+        ("auto", CONSTRAINTS["tag"], "network"),
         ("xgrammar", CONSTRAINTS["tag"], "xgrammar"),
     ],
 )

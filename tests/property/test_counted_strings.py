@@ -25,7 +25,26 @@ BYTES = NetworkBackend(toy.all_bytes())
 # Of one character, that ends in its own beginning, that begins with another one's beginning, of characters of two and
 # three bytes.
 MARKS = [["</p>"], ["<"], ["xy", "zw!"], ["</p>", "</q>"], ["<<a"], ["é!", "€|"], ["<\U0001f600"]]
-PARTS = ["<", "</p>", "</q", "/p>", "a", "x", "y", "zw", "<<", "é", "!", "€", "\U0001f600", '"', "\\", "\n", "\x1f", "u003c"]
+PARTS = [
+    "<",
+    "</p>",
+    "</q",
+    "/p>",
+    "a",
+    "x",
+    "y",
+    "zw",
+    "<<",
+    "é",
+    "!",
+    "€",
+    "\U0001f600",
+    '"',
+    "\\",
+    "\n",
+    "\x1f",
+    "u003c",
+]
 
 
 def written(value: str, marks: list[str]) -> str:

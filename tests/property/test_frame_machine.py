@@ -95,9 +95,7 @@ def check_same(ours: FrameEngine, theirs: NetworkEngine, random: Random) -> None
             ours, theirs = kept.pop()
             taken = len(ours._taken)
         else:
-            token_id = (
-                random.choice(allowed) if allowed and what < 0.95 else random.randrange(len(ours._token_bytes))
-            )
+            token_id = random.choice(allowed) if allowed and what < 0.95 else random.randrange(len(ours._token_bytes))
             accepted = ours.accept(token_id)
             assert accepted == theirs.accept(token_id)
             taken += accepted

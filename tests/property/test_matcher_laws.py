@@ -32,7 +32,7 @@ law = settings(max_examples=repeats(60, 120), suppress_health_check=[HealthCheck
 def test_cases_contain_every_backend_and_kind_of_constraint():
     pairs = {(case.compiled.backend, case.compiled.constraint.kind) for case in draw.cases(draw.tiny())}
     kinds = {
-        "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
+        "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar"},
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
         "automaton": {"regex", "choice", "json_schema"},

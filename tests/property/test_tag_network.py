@@ -1,7 +1,7 @@
 """Structural tags on the network: the texts of a slow reading, masks that equal reading every token, no dead ends.
 
 The slow reading knows what each format means for a text, and nothing of automata; `re`, `json` and `jsonschema` decide
-what its parts are. llguidance reads the same tags by another way, a grammar.
+what its parts are. xgrammar reads the same tags by another way, a grammar.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import xgrammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ from tests.property.test_budget_rtn import allowed as allowed_within
 from tests.property.test_budget_rtn import still_open
 from tests.property.test_network import check_masks, every_text
 from tests.property.test_reachable_network import check_same_walk
-from tests.property.test_tool_calls import JSON_FAMILIES, OTHER_SPELLINGS, STOP, as_tools, target_texts, tools_of, walk
+from tests.property.test_tool_calls import JSON_FAMILIES, STOP, as_tools, target_texts, tools_of, walk
 from tests.tool_families import FAMILIES
 
 Format = dict[str, Any]
@@ -233,7 +234,7 @@ def test_random_tags_have_the_texts_of_the_slow_reading(rng: random.Random) -> N
     assert complete == {text for text in texts if fits(part, text)}, json.dumps(part)
 
 
-# -- beside llguidance, and xgrammar
+# -- beside xgrammar
 
 
 def check_same_masks(first: Matcher, second: Matcher, targets: list[bytes], rng: random.Random) -> None:
@@ -252,33 +253,32 @@ def check_same_masks(first: Matcher, second: Matcher, targets: list[bytes], rng:
         written += bytes(attempt)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_calls_have_the_masks_of_llguidance(family: str) -> None:
-    schemas, rng = tools_of(family), random.Random(family)
+# xgrammar has no notation with a line end on both sides of a value.
+WITH_ELEMENTS = [name for name in FAMILIES if name not in (*JSON_FAMILIES, "qwen_3_coder", "qwen_3_5")]
+
+
+@pytest.mark.parametrize("family", WITH_ELEMENTS)
+def test_calls_with_elements_are_calls_of_xgrammar(family: str) -> None:
+    """Of its own converter, which takes more: other white space, other types, and strings of any length.
+
+    Calls that are JSON are compared in test_tool_calls.py.
+    """
+    # It ignores lengths of strings that hold no mark, with a warning; and minimax_m3 has neither them nor other marks.
+    left_out = ["mixed", "tags", "marks"] if family == "minimax_m3" else ["mixed"]
+    schemas = {name: schema for name, schema in tools_of(family).items() if name not in left_out}
+    info = xgrammar.TokenizerInfo([*(bytes([byte]) for byte in range(256)), b"<s>"], stop_token_ids=[STOP])
+    rng, compared = random.Random(family), 0
     for choice in ("auto", "required", "either"):
         constraint = hg.ToolCalls(as_tools(schemas), family, choice)
-        first, second = (compiler().compile(constraint, engine) for engine in ("network", "llguidance"))
-        for _ in range(repeats(1, 10)):
-            check_same_masks(first.matcher(), second.matcher(), target_texts(family, [*schemas]), rng)
-
-
-@pytest.mark.parametrize("family", one_in(3, [name for name in JSON_FAMILIES if not name.startswith("mistral_v")]))
-def test_calls_are_those_of_xgrammar(family: str) -> None:
-    """But for white space, which each bounds in its own way, and spellings that json.dumps does not write."""
-    item = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 99}]}
-    schemas = {"f": None, "g": {"type": "object", "properties": {"v": {"items": item}}, "required": ["v"]}}
-    rng, compared = random.Random(family), 0
-    for choice in ("auto", "required"):
-        constraint = hg.ToolCalls(as_tools(schemas), family, choice)
-        pair = [compiler().compile(constraint, engine) for engine in ("network", "xgrammar")]
-        for writer, reader in (pair, pair[::-1]):
-            for _ in range(repeats(4, 20)):
-                written = walk(writer.matcher(), target_texts(family, [*schemas]), rng, excluded=b" \n\r\t")
-                if written is not None and not OTHER_SPELLINGS.search(written):
-                    token_ids = [*written, STOP]
-                    assert reader.matcher().validate_tokens(token_ids) == len(token_ids), written
-                    compared += 1
-    assert compared > repeats(4, 20)
+        matcher = compiler().compile(constraint, "network").matcher()
+        grammar = xgrammar.Grammar.from_structural_tag(json.dumps(constraint.structural_tag().tag))
+        its_own = xgrammar.GrammarCompiler(info).compile_grammar(grammar)
+        for _ in range(repeats(5, 50)):
+            written = walk(matcher.fork(), target_texts(family, [*schemas]), rng)
+            if written is not None:
+                assert all(map(xgrammar.GrammarMatcher(its_own).accept_token, [*written, STOP])), written
+                compared += 1
+    assert compared > repeats(10, 100)
 
 
 # -- registers in tags
@@ -326,7 +326,7 @@ def test_calls_keep_what_only_registers_know(family: str) -> None:
     schemas, rng, finished = different_tools(), random.Random(family), 0
     constraint = hg.ToolCalls(as_tools(schemas), family, "required")
     with pytest.raises(hg.UnsupportedConstraint):
-        compiler().compile(constraint, "llguidance")
+        compiler().compile(constraint, "xgrammar")
     compiled = compiler().compile(constraint)
     assert compiled.backend == "network"
     targets = [*target_texts(family, [*schemas]), b"</p>", b"<", b'"<"', b"\\u003c", b'", "', b'"b"']
@@ -431,15 +431,11 @@ def test_every_string_without_its_marks_has_one_text(schema: Any) -> None:
         assert sorted(found) == sorted(letters)
 
 
-def test_the_one_difference_from_llguidance() -> None:
-    """A name that is not declared, and holds a mark: llguidance leaves it out, but where any object may stand."""
-    constraint = hg.StructuralTag(
-        {"format": values({"additionalProperties": {"const": 1}, "type": "object"}, excludes=["</p>"])}
-    )
-    for engine, expected in (("network", [False, True, False]), ("llguidance", [False, False, False])):
-        matcher = compiler().compile(constraint, engine).matcher()
-        texts = [b'{"</p>": 1}', b'{"\\u003c/p>": 1}', b'{"\\u003c/q>": 1}']
-        assert [matcher.validate_tokens([*text, STOP]) == len(text) + 1 for text in texts] == expected
+def test_a_mark_in_a_name_that_is_not_declared_is_escaped() -> None:
+    part = values({"additionalProperties": {"const": 1}, "type": "object"}, excludes=["</p>"])
+    matcher = BYTES.compile(hg.StructuralTag({"format": part})).matcher()
+    texts = [b'{"</p>": 1}', b'{"\\u003c/p>": 1}', b'{"\\u003c/q>": 1}']
+    assert [matcher.validate_tokens([*text, STOP]) == len(text) + 1 for text in texts] == [False, True, False]
 
 
 # -- budgets
@@ -534,13 +530,14 @@ def test_what_the_network_does_not_take(part: Format, pointer: str, keyword: str
     assert losses(part) == [(pointer, keyword)]
 
 
-def test_pointers_into_the_older_form_of_a_tag() -> None:
+@pytest.mark.parametrize(("backend", "lost"), [("network", ["uniqueItems"]), ("xgrammar", ["contains", "uniqueItems"])])
+def test_pointers_into_the_older_form_of_a_tag(backend: str, lost: list[str]) -> None:
     schema = {"properties": {"a": UNKNOWN}}
-    for backend in ("network", "llguidance"):
-        older = {"structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}], "triggers": ["<f>"]}
-        with pytest.raises(hg.UnsupportedConstraint) as caught:
-            compiler().compile(hg.StructuralTag(older), backend)
-        assert [loss.pointer for loss in caught.value.losses] == ["/structures/0/schema/properties/a"]
+    older = {"structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}], "triggers": ["<f>"]}
+    with pytest.raises(hg.UnsupportedConstraint) as caught:
+        compiler().compile(hg.StructuralTag(older), backend)
+    losses = sorted((loss.pointer, loss.keyword) for loss in caught.value.losses)
+    assert losses == [("/structures/0/schema/properties/a", keyword) for keyword in lost]
 
 
 NO_FOUR = {"type": "array", "items": {"const": 1}, "prefixItems": [{}], "uniqueItems": True, "minItems": 4}

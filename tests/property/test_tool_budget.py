@@ -45,8 +45,7 @@ PEOPLE = {
     "required": ["people"],
     "additionalProperties": False,
 }
-ENGINES = [("llguidance", family) for family in FAMILIES] + [("xgrammar", "qwen_3"), ("xgrammar", "llama")]
-ENGINES += [("network", family) for family in ("qwen_3", "harmony", "glm_4_7", "minimax_m3", "kimi_k3")]
+ENGINES = [("network", family) for family in FAMILIES] + [("xgrammar", "qwen_3"), ("xgrammar", "llama")]
 
 
 @cache

@@ -506,7 +506,7 @@ def test_misspelled_keywords_give_a_warning() -> None:
     assert len(message.splitlines()) == 3
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "requred": ["a"]}}}
     with pytest.warns(UserWarning, match="did you mean 'required'"):
-        new_compiler(Fake("llguidance")).compile(ToolCalls([tool], "qwen_3"))
+        new_compiler(Fake("network")).compile(ToolCalls([tool], "qwen_3"))
     with pytest.warns(UserWarning, match="did you mean"):
         details = {row.pointer: row.detail for row in new_compiler(Fake("llguidance")).audit(JsonSchema(schema)).rows}
     assert details["/proprties"].endswith("did you mean 'properties'?")
@@ -531,7 +531,7 @@ def test_warnings_are_remembered_only_for_the_last_constraints() -> None:
 
 
 def test_backend_compiles_tool_calls_as_a_structural_tag() -> None:
-    fake = Fake("llguidance")
+    fake = Fake("network")
     compiler = new_compiler(fake)
     calls = ToolCalls([{"type": "function", "function": {"name": "f"}}], "qwen_3")
     compiler.compile(calls)

@@ -89,6 +89,6 @@ def test_patterns_in_tags_and_in_elements(most: int) -> None:
     for constraint in (tag, hg.ToolCalls([tool], format="qwen_3_coder", choice="required")):
         if most < LENGTH:
             with pytest.raises(hg.ConstraintError):
-                guide().compile(constraint, "llguidance")
+                guide().compile(constraint, "network")
         else:
-            assert guide().compile(constraint, "llguidance").matcher()
+            assert guide().compile(constraint, "network").matcher()

@@ -220,8 +220,13 @@ def test_auto_takes_the_automaton_for_losses_of_both() -> None:
     assert chosen.reason.startswith("enforces all of it; llguidance would not enforce /properties/a (uniqueItems)")
 
 
-def test_structural_tags_go_to_llguidance() -> None:
-    assert choose_backend(StructuralTag({"format": {"type": "any_text"}}), "auto", backends()).backend == "llguidance"
+def test_structural_tags_go_to_the_network_and_then_to_xgrammar() -> None:
+    tag, known = StructuralTag({"format": {"type": "any_text"}}), {**backends(), "network": Fake("network")}
+    assert choose_backend(tag, "auto", known).considered == (("network", ()),)
+    known["network"] = Fake("network", A)
+    chosen = choose_backend(tag, "auto", known)
+    assert (chosen.backend, chosen.considered) == ("xgrammar", (("network", (A,)), ("xgrammar", ())))
+    assert not any(known[name].num_queries for name in ("llguidance", "automaton"))
 
 
 def test_explicit_backend() -> None:
