@@ -20,6 +20,7 @@ from benchmarks import (
     bench_serve_engines,
     bench_soundness,
     bench_suite,
+    bench_tags,
     compare_table,
     models_table,
     soak_report,
@@ -81,6 +82,10 @@ def suite_table(rows: list[Row]) -> str:
     return "\n".join([bench_suite.table(rows), "", f"{machine(rows[0])}."])
 
 
+def tags_table(rows: list[Row]) -> str:
+    return "\n".join([bench_tags.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+
+
 def soundness_table(rows: list[Row]) -> str:
     return "\n".join([bench_soundness.table(rows), "", f"{machine(rows[0])}."])
 
@@ -127,6 +132,7 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "bench_processor": ("processor", processor_table),
     "bench_schemas": ("schemas", schemas_table),
     "bench_suite": ("suite", suite_table),
+    "bench_tags": ("tags", tags_table),
     "bench_soundness": ("soundness", soundness_table),
     "bench_differential": ("differential", differential_table),
     "soak": ("soak", soak_table),

@@ -206,10 +206,10 @@ class TagPieces(ABC):
         triggers, excludes = structure["triggers"], structure.get("excludes", [])
         free = _without([*triggers, *excludes])
         tags = [(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(structure["tags"])]
-        alone = _any_of([self._tag(*tag) for tag in tags])
         later = _any_of([self._after_text(tag, at, triggers, excludes) for tag, at in tags])
         once = structure.get("stop_after_first")
         if structure.get("at_least_one"):
+            alone = _any_of([self._tag(*tag) for tag in tags])
             return alone if once else _joined(alone, _times(later, 0, None), (free,))
         if once:
             return _any_of([(free,), later])

@@ -70,6 +70,12 @@ class Emptiness:
         return self._known[node]
 
     def _is_empty(self, node: Node) -> bool | None:
+        if isinstance(node, Repeat):
+            return self.verdict(node.body)  # more than no times
+        if isinstance(node, (Concat, Alt)):
+            decides = isinstance(node, Concat)  # one part without strings, or one branch with some
+            verdicts = set(map(self.verdict, node.parts if isinstance(node, Concat) else node.branches))
+            return decides if decides in verdicts else None if None in verdicts else not decides
         if isinstance(node, And):
             if (meet := _lengths_meet(node.parts)) is not None:
                 return not meet

@@ -14,10 +14,11 @@ from ..errors import Loss, UnsupportedConstraint
 from ..regex import Node, concat, json_spelling, to_lark
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, contents
+from .lark_scalars import constant, multiples_rule, scalars
 from .layout import MAX_TABS, Layout, has_levels, layout_of
 from .levels import has_known_levels, of_known_level
 from .normalize import Normalizer
-from .scalars import constant, multiples_rule, quoted, scalars
+from .scalars import quoted
 from .shapes import ANY, BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
 
 

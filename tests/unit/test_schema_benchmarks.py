@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench_schemas, bench_suite
+from benchmarks import bench_schemas, bench_suite, bench_tags
 from benchmarks.bench_schemas import Judged, Sample, failures, summary, texts_of
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.json_schema_suite import Group, Instance, mistakes
@@ -17,6 +17,7 @@ from benchmarks.processes import resident_bytes
 from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, documents_of, rows_of
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Refused
 from benchmarks.schema_worker import Job, Verdict, Worker, judge, tokenizing
+from tests import toy
 
 OBJECT = {"type": "object", "properties": {"b": True, "a": True}}
 
@@ -242,3 +243,26 @@ def test_documents_contain_the_measured_tables(name: str) -> None:
         text = document.read_text(encoding="utf-8")
         expected = 1 if document in documents_of(name) else 0
         assert text.count(block) == text.count(begin) == expected
+
+
+def test_every_library_has_a_first_mask_of_tool_calls() -> None:
+    vocabulary, tools = toy.all_bytes(), {"f": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    libraries = {
+        "hf-guided": bench_tags.hf_guided(vocabulary, "qwen_3"),
+        "elements": bench_tags.hf_guided(vocabulary, "qwen_3_coder"),
+        "llguidance": bench_tags.llguidance(vocabulary),
+        "xgrammar": bench_tags.xgrammar(vocabulary),
+    }
+    refused = {"f": {**tools["f"], "not": {"required": ["a"]}}}  # by llguidance's own reader
+    taken = bench_tags.measure(libraries, [tools, refused, tools])
+    assert all(ms is not None and ms > 0 for column in taken.values() for ms in (column[0], column[2]))
+    assert taken["llguidance"][1] is None and taken["hf-guided"][1] is not None
+    row = bench_tags.row("llguidance", 1, [2.0, None, 1.0], [1.0, 50.0, 3.5])
+    assert (row["sets"], row["refused"], row["ready_p50_ms"], row["slowest_ms"], row["ratio"]) == (
+        3,
+        1,
+        "1.5",
+        "2",
+        "1.50",
+    )
+    assert "| 1 | llguidance | 1.5 | 2.0 | 2 | 1.50x | 1 of 3 |" in bench_tags.table([row])

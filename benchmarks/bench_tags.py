@@ -1,0 +1,173 @@
+"""How soon is the first mask of tool calls there?
+
+    python -m benchmarks.bench_tags [--sets N]
+
+Sets of tools whose arguments are real schemas: objects of the sample of JSONSchemaBench (benchmarks/README.md), chosen
+at random, no set twice. Milliseconds from the tools to the first mask, over Tekken's 131,072 tokens. The answer is
+text, or calls as Qwen 3 writes them, each library through its own front end; hf-guided also as Qwen 3 Coder writes
+them, with arguments as elements. The libraries take turns in one process, which has compiled something before.
+"Refused" is what a library says that it cannot enforce.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hf_guided as hg
+from benchmarks.bench_schemas import load_samples
+from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.schema_libraries import llguidance_tokenizer, xgrammar_compilers
+from hf_guided.backends.compiler import Compiler
+from hf_guided.options import CompilerOptions
+from hf_guided.vocabulary.bitmask import allocate_bitmask
+from hf_guided.vocabulary.tokens import Vocabulary
+from tests.vocabularies import tekken
+
+NUMBERS = (1, 4, 12)  # of tools
+_BEGIN, _END = '<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"
+Tools = Mapping[str, Any]  # the schema of each
+FirstMask = Callable[[Tools], None]  # raises ValueError for what is refused
+
+
+def hf_guided(vocabulary: Vocabulary, family: str) -> FirstMask:
+    compiler, bitmask = (
+        Compiler(vocabulary, CompilerOptions(tiering=False)),
+        allocate_bitmask(1, vocabulary.padded_size),
+    )
+
+    def first_mask(tools: Tools) -> None:
+        described = [{"type": "function", "function": {"name": name, "parameters": tools[name]}} for name in tools]
+        compiler.compile(hg.ToolCalls(described, family)).matcher().fill_next_token_bitmask(bitmask)
+
+    return first_mask
+
+
+def llguidance(vocabulary: Vocabulary) -> FirstMask:
+    import llguidance
+
+    tokenizer, bitmask = llguidance_tokenizer(llguidance, vocabulary), allocate_bitmask(1, vocabulary.padded_size)
+
+    def first_mask(tools: Tools) -> None:
+        tags = [
+            llguidance.StructTag(trigger="<tool_call>", begin=_BEGIN.format(name), grammar=schema, end=_END)
+            for name, schema in tools.items()
+        ]
+        grammar = llguidance.StructTag.to_grammar(tags, assume_special=False)
+        matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            raise ValueError(matcher.get_error())
+        matcher.unsafe_compute_mask_ptr(bitmask.data_ptr(), bitmask.numel() * bitmask.element_size())
+
+    return first_mask
+
+
+def xgrammar(vocabulary: Vocabulary) -> FirstMask:
+    import xgrammar
+
+    compiler, bitmask = xgrammar_compilers(vocabulary)[0], allocate_bitmask(1, vocabulary.padded_size)
+
+    def first_mask(tools: Tools) -> None:
+        items = [
+            xgrammar.StructuralTagItem(begin=_BEGIN.format(name), schema=json.dumps(schema), end=_END)
+            for name, schema in tools.items()
+        ]
+        try:
+            compiled = compiler.compile_structural_tag(items, ["<tool_call>"])
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        xgrammar.GrammarMatcher(compiled).fill_next_token_bitmask(bitmask)
+
+    return first_mask
+
+
+def measure(libraries: Mapping[str, FirstMask], sets: Sequence[Tools]) -> dict[str, list[float | None]]:
+    """Milliseconds of each set; None where it is refused."""
+    taken: dict[str, list[float | None]] = {name: [] for name in libraries}
+    for turn, tools in enumerate(sets):
+        for name in [*libraries][:: 1 if turn % 2 else -1]:
+            began = time.perf_counter()
+            try:
+                libraries[name](tools)
+            except ValueError:
+                taken[name].append(None)
+            else:
+                taken[name].append(1e3 * (time.perf_counter() - began))
+    return taken
+
+
+def row(name: str, number: int, taken: Sequence[float | None], ours: Sequence[float | None]) -> dict[str, Any]:
+    """A row of results; the ratio of medians is over the sets that both take."""
+    ready = sorted(ms for ms in taken if ms is not None)
+    both = [(mine, other) for mine, other in zip(ours, taken, strict=True) if mine is not None and other is not None]
+    mine, other = (statistics.median(column) for column in zip(*both, strict=True))
+    return {
+        "library": name,
+        "tools": number,
+        "sets": len(taken),
+        "refused": len(taken) - len(ready),
+        "ready_p50_ms": f"{statistics.median(ready):.1f}",
+        "ready_p90_ms": f"{ready[int(0.9 * len(ready))]:.1f}",
+        "slowest_ms": f"{ready[-1]:.0f}",
+        "ratio": f"{mine / other:.2f}",
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: a line for each library and number of tools."""
+    header = ["tools", "library", "ready, median ms", "nine in ten", "slowest", "hf-guided takes", "refused"]
+    return markdown_table(
+        header,
+        [
+            [
+                str(row["tools"]),
+                row["library"],
+                *(row[key] for key in ("ready_p50_ms", "ready_p90_ms", "slowest_ms")),
+                f"{row['ratio']}x",
+                f"{row['refused']} of {row['sets']}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sets", type=int, default=40)
+    parser.add_argument("--csv", type=Path, default=RESULTS / "tags.csv")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    vocabulary = Vocabulary.from_tokenizer(tekken())
+    libraries = {
+        "hf-guided": hf_guided(vocabulary, "qwen_3"),
+        "hf-guided, elements": hf_guided(vocabulary, "qwen_3_coder"),
+        "llguidance": llguidance(vocabulary),
+        "xgrammar": xgrammar(vocabulary),
+    }
+    schemas = [sample.schema for sample in load_samples() if isinstance(sample.schema, dict)]
+    objects = [schema for schema in schemas if schema.get("type") == "object"]
+    measure(libraries, [{"warm": {"type": "object", "properties": {"up": {"type": "string"}}}}])
+    rows = []
+    for number in NUMBERS:
+        chosen = random.Random(number)
+        sets = [{f"tool_{i}": chosen.choice(objects) for i in range(number)} for _ in range(arguments.sets)]
+        taken = measure(libraries, sets)
+        rows += [row(name, number, taken[name], taken["hf-guided"]) for name in libraries]
+    for each in rows:
+        each["load"] = load_average()
+    write_csv(arguments.csv, rows)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
