@@ -46,8 +46,9 @@ class CharSet:
     def __contains__(self, character: str) -> bool:
         if self._firsts is None:
             self._firsts = [first for first, _ in self.ranges]
-        index = bisect_right(self._firsts, ord(character)) - 1
-        return index >= 0 and ord(character) <= self.ranges[index][1]
+        code = ord(character)
+        index = bisect_right(self._firsts, code) - 1
+        return index >= 0 and code <= self.ranges[index][1]
 
     def __bool__(self) -> bool:
         return bool(self.ranges)

@@ -232,7 +232,10 @@ def _are_apart(first: tuple[CharSet, ...], second: tuple[CharSet, ...]) -> bool:
 
 
 def _may_begin(word: str, heads: tuple[CharSet, ...]) -> bool:
-    return all([character in charset for character, charset in zip(word, heads, strict=False)])
+    for character, charset in zip(word, heads, strict=False):  # most end at the first one
+        if character not in charset:
+            return False
+    return True
 
 
 @tree_cache(maxsize=4096)
