@@ -5,8 +5,8 @@
 Documents of the 12-field record, tokenized with Tekken (131,072 tokens), are replayed through each processor as
 generate() would: one call per step, prompt and document so far in ``input_ids``, random fp32 scores of all columns.
 
-- Same engine, same grammar: xgrammar's own conversion of the schema to GBNF is compiled for xgrammar.contrib.hf and
-  for hf-guided with backend="xgrammar". Before any timing, both sides' masked scores are compared on every step.
+- Same engine, same grammar: what hf-guided compiles with backend="xgrammar" is printed (``Guide.to_vllm``), and
+  compiled for xgrammar.contrib.hf. Before any timing, both sides' masked scores are compared on every step.
 - Sides take turns document by document, in changing order, so that a busy machine disturbs all alike. A call's time
   includes all it does: hf-guided writes into a new tensor (the copy is in its time), the others write in place and
   get a copy made outside the timed region. Wall time is what a user waits; CPU time of the process stands beside it,
@@ -177,15 +177,11 @@ class Setup:
         self.tokenizer = fast_tekken()
         self.vocab = len(self.tokenizer)
         self.compact = whitespace == "compact"
-        limit = None if self.compact else 42
-        grammar = str(
-            xgrammar.Grammar.from_json_schema(
-                json.dumps(schema), any_whitespace=not self.compact, max_whitespace_cnt=limit
-            )
-        )
-        info = xgrammar.TokenizerInfo.from_huggingface(self.tokenizer, vocab_size=self.vocab)
-        self.compiled = xgrammar.GrammarCompiler(info, max_threads=1).compile_grammar(grammar)
         self.guide = hg.Guide(self.tokenizer, self.vocab)
+        exact = hg.JsonSchema(schema, whitespace=whitespace)
+        loose = hg.JsonSchema(schema, whitespace=whitespace, on_unsupported="warn")
+        self.guide.warm_up([exact])
+        info = xgrammar.TokenizerInfo.from_huggingface(self.tokenizer, vocab_size=self.vocab)
 
         def ours(constraint: Any, backend: str) -> Callable[[], Processor]:
             self.guide.compile(constraint, backend)
@@ -193,13 +189,13 @@ class Setup:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # xgrammar enforces no bounds of numbers, and says so
+            grammar = self.guide.to_vllm(loose, backend="xgrammar")["grammar"]
+            self.compiled = xgrammar.GrammarCompiler(info, max_threads=1).compile_grammar(grammar)
             self.sides: dict[str, Callable[[], Processor]] = {
                 PEER: lambda: LogitsProcessor(self.compiled),
-                OURS: ours(hg.Grammar(grammar), "xgrammar"),
-                "hf-guided, xgrammar, its own reading of the schema": ours(
-                    hg.JsonSchema(schema, whitespace=whitespace, on_unsupported="warn"), "xgrammar"
-                ),
-                "hf-guided, llguidance": ours(hg.JsonSchema(schema, whitespace=whitespace), "llguidance"),
+                OURS: ours(loose, "xgrammar"),
+                "hf-guided, llguidance": ours(exact, "llguidance"),
+                "hf-guided": ours(exact, "auto"),
             }
         if with_outlines:
             self.sides["outlines (outlines-core)"] = self._outlines(schema)

@@ -38,7 +38,6 @@ def processor_steps(batch: int, repetitions: int) -> tuple[dict[str, list[Taken]
     """What each call took, library by library; and of the others what is in the way."""
     setup = Setup("compact", with_outlines=True)
     own = {name: SIDES.get(name, name) for name in ("hf-guided", *SIDES, "lm-format-enforcer")}
-    setup.sides["hf-guided"] = ours(setup)
     setup.sides["lm-format-enforcer"] = lm_format_enforcer(setup)
     # The side of ours that is compared with xgrammar's, mask by mask, is run as well.
     setup.sides = {name: make for name, make in setup.sides.items() if name in (*own.values(), OURS)}
@@ -52,14 +51,6 @@ def processor_steps(batch: int, repetitions: int) -> tuple[dict[str, list[Taken]
             del setup.sides[side]
     times = run(setup, batch, repetitions)
     return {name: times[side] for name, side in own.items() if side in times}, problems
-
-
-def ours(setup: Setup) -> Callable[[], Processor]:
-    import hf_guided as hg
-
-    constraint = hg.JsonSchema(record12()["schema"], whitespace="compact")
-    setup.guide.warm_up([constraint])
-    return lambda: setup.guide.logits_processor(constraint)
 
 
 def lm_format_enforcer(setup: Setup) -> Callable[[], Processor]:

@@ -21,14 +21,16 @@ from benchmarks.bench_processor import (
     ENGINE,
     OURS,
     PEER,
+    Setup,
     check_accepts,
     check_equal,
     make_replay,
     mixed_documents,
     result_rows,
+    run,
     time_replay,
 )
-from benchmarks.common import markdown_table, write_csv
+from benchmarks.common import data_folder, markdown_table, write_csv
 from benchmarks.decode_cases import Task, is_right, is_valid
 from benchmarks.forced_share import ForcedBytes
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
@@ -278,3 +280,11 @@ class TestDecode:
             "apply_ms": "",
             "row_forwards_per_token": "0.500",
         }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (data_folder() / "record12.json").exists(), reason="the folder of public data is not there")
+def test_the_sides_of_the_processor_benchmark_have_the_same_masks() -> None:
+    setup = Setup("compact", with_outlines=False)
+    times = run(setup, rows=1, repetitions=1)  # it compares them first
+    assert times.keys() == {*setup.sides, ENGINE}
