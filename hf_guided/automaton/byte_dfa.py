@@ -230,6 +230,8 @@ def living_part(
         sources, classes = np.nonzero(table)
         ends = np.flatnonzero(accepting).tolist()
         live = backwards(sources, table[sources, classes], len(table), ends, meter)
+    if np.count_nonzero(live) == len(table) - 1:  # as a rule
+        return table, accepting, start
     kept = np.concatenate(([0], np.flatnonzero(live)))
     number = np.zeros(len(table), np.int64)
     number[kept] = np.arange(len(kept))

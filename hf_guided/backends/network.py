@@ -98,14 +98,16 @@ class NetworkBackend(PortableAdapter):
         return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
 
     def is_preferred(self, constraint: Constraint) -> bool:
-        """See ``PreferredBackend``: JSON that the compiled loops read."""
+        """See ``PreferredBackend``: JSON that the compiled loops read, or that other engines do not."""
         if not isinstance(constraint, (JsonObject, JsonSchema)) or core.CORE is None or self._lacks_bytes:
             return False
         try:
             build, losses = self._prepared(constraint)
         except (ConstraintError, CompileLimitExceeded):
             return False
-        return not losses and isinstance(build, _NetworkBuild) and build.plan.are_compiled
+        if losses or not isinstance(build, _NetworkBuild):
+            return False
+        return build.plan.are_compiled or build.plan.has_needed_registers
 
     def _text(self, constraint: Constraint) -> Build:
         if not isinstance(constraint, StructuralTag):

@@ -99,6 +99,11 @@ class NetworkPlan(NamedTuple):
         return all(part.positions.are_compiled for part in self.parts.values())
 
     @property
+    def has_needed_registers(self) -> bool:
+        """Whether no other engine enforces all of it."""
+        return any(part.positions.has_needed_registers for part in self.parts.values())
+
+    @property
     def is_ordered(self) -> bool:
         """Whether equal values always have their members in the same order."""
         return all(part.positions.is_ordered for part in self.parts.values())

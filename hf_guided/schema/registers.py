@@ -41,6 +41,11 @@ class DifferentNames:
     high: int | None = None
     any_order: bool = False
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether no content automaton without a register would do."""
+        return not self.any_order
+
     def has_room(self, names: Iterable[str | Node | None]) -> bool:
         """Whether these names can be enough; a language of names counts as many."""
         listed = set(names)
@@ -63,6 +68,7 @@ class DifferentItems:
     origin: tuple[str, str]
     items: tuple[Position, ...]
     low: int
+    is_needed = True  # see ``DifferentNames``
 
     def at(self, index: int) -> Position:
         """What the item at this index must satisfy."""

@@ -175,6 +175,12 @@ class RegisteredPositions(Positions):
             return False
         return all([automaton.register is None for automaton in content.automata])
 
+    @property
+    def has_needed_registers(self) -> bool:
+        """Whether a register knows what no engine without registers does; in any order all objects have one."""
+        registers = [automaton.register for content in self._own.values() for automaton in content.automata]
+        return any([register is not None and register.is_needed for register in registers])
+
     @cached_property
     def is_ordered(self) -> bool:
         """Whether equal values always have their members in the same order."""

@@ -13,7 +13,7 @@ from hf_guided.backends import network, registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.frame_engine import FrameEngine
-from hf_guided.backends.network import NetworkBackend
+from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
@@ -96,10 +96,8 @@ def test_where_the_network_does_not_go_first(
 
 
 NOT_PREFERRED = [
-    JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
     JsonSchema({"properties": {"a": {}, "b": {}}}, key_order="any"),
     JsonSchema({"type": "string", "maxLength": 100}, spelling="any"),
-    JsonSchema({"type": "object", "minProperties": 3}, extra="allow"),
     JsonSchema({"type": "array", "contains": {"type": "integer"}, "uniqueItems": True, "maxItems": 3}),
     JsonSchema({"type": 3}),
     JsonSchema({"allOf": [{"$ref": "#"}]}),
@@ -132,6 +130,23 @@ def test_the_network_is_preferred_where_the_compiled_loops_read_it(
     assert not NetworkBackend(letters("abc{}[]0123456789")).is_preferred(constraint), "it lacks most bytes"
     monkeypatch.setattr(core, "CORE", None)
     assert not NetworkBackend(all_bytes()).is_preferred(constraint)
+
+
+@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+        JsonSchema({"type": "object", "minProperties": 3}, extra="allow"),
+        JsonSchema({"items": {"uniqueItems": True}}, key_order="any"),
+    ],
+    ids=str,
+)
+def test_no_other_engine_is_asked_where_registers_are_needed(constraint: Constraint) -> None:
+    network = NetworkBackend(all_bytes())
+    known = {"network": network}  # a look at another one would raise KeyError
+    assert choose_backend(constraint, "auto", known).considered == (("network", ()),)
+    assert isinstance(network.compile(constraint).new_engine(), NetworkEngine)
 
 
 HARD = [
