@@ -194,7 +194,7 @@ class Guide:
         Args:
             constraint: a constraint, or a plain form of one.
             backend: the library that vLLM decodes with: "xgrammar", or "llguidance" for a vLLM that was started with
-                ``--structured-outputs-config.backend guidance``.
+                ``--structured-outputs-config.backend guidance``. llguidance takes no structural tags and no tool calls.
 
         Returns:
             ``{"grammar": text}``.
@@ -212,7 +212,8 @@ class Guide:
 
         Args:
             constraint: a constraint, or a plain form of one.
-            backend: the library that SGLang was started with, ``--grammar-backend``: "xgrammar" or "llguidance".
+            backend: the library that SGLang was started with, ``--grammar-backend``: "xgrammar" or "llguidance". The
+                latter takes no structural tags and no tool calls.
 
         Returns:
             ``{"ebnf": text}``; with llguidance too, where the text is Lark.

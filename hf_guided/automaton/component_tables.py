@@ -83,11 +83,13 @@ class ComponentTables:
     def at_most(self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints) -> Words:
         """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters; at last all.
 
+        ``characters`` and ``owed`` are the same for equal components, so they are not in the key.
+
         Args:
             component: of the string.
             state: where a character may begin.
             characters: (nodes,) how many there are on the way to each.
-            owed: (states,) how many count too in a state.
+            owed: (states,) how many are owed in each; they count too.
         """
         key = self._walk(component), state
         known = self._at_most.get(key)

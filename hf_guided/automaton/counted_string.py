@@ -1,7 +1,8 @@
-r"""Where a string whose characters are counted stands: whether one may begin here, and how many are owed.
+r"""The states of a component in which the characters of a string are counted.
 
-Characters are owed where something has begun that has to be finished. A mark is kept out of the strings of a tag: where
-a string has it, its first character is written as ``\u003c``. No other character is, so the rest of the mark follows.
+A tag keeps a mark out of its strings: a string that contains the mark writes its first character as ``\u003c``. No
+other character may be written so, therefore the rest of the mark has to follow. These characters are *owed*: the
+register keeps room for them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from .byte_dfa import ByteDfa
 from .token_trie import TokenTrie
 from .written_values import characters, first_bytes
 
+_BACKSLASH = ord("\\")
 
-class _Place(IntEnum):
-    """What comes next in a string."""
+
+class _Expected(IntEnum):
+    """What is expected next in a string."""
 
     CHARACTER = 0
     LAST_BYTE = 1  # of a character
@@ -31,17 +34,17 @@ class _Place(IntEnum):
     FOUR_DIGITS = 7
     ESCAPE = 8  # what follows a backslash
 
-    def after(self, byte: int, in_json: bool) -> _Place:
-        """What comes after a byte that may come here."""
-        if self is _Place.ESCAPE:
-            return _Place.FOUR_DIGITS if byte == ord("u") else _Place.CHARACTER
-        if self in (_Place.LAST_BYTE, _Place.LAST_DIGIT):
-            return _Place.CHARACTER
-        if self is not _Place.CHARACTER:
-            return _Place(self - 1)
+    def after(self, byte: int, in_json: bool) -> _Expected:
+        """What is expected after a byte that may come here."""
+        if self is _Expected.ESCAPE:
+            return _Expected.FOUR_DIGITS if byte == ord("u") else _Expected.CHARACTER
+        if self in (_Expected.LAST_BYTE, _Expected.LAST_DIGIT):
+            return _Expected.CHARACTER
+        if self is not _Expected.CHARACTER:
+            return _Expected(self - 1)
         if in_json and byte == _BACKSLASH:
-            return _Place.ESCAPE
-        return _Place(sum(byte >= first for first in (0xC0, 0xE0, 0xF0)))
+            return _Expected.ESCAPE
+        return _Expected(sum(byte >= first for first in (0xC0, 0xE0, 0xF0)))
 
 
 class CountedString(NamedTuple):
@@ -51,10 +54,12 @@ class CountedString(NamedTuple):
         dfa: of the component.
         start: the state before the first character.
         begins: (states,) whether a character may begin there.
-        owed: (states,) int32, how many have to begin before the string may end; one that has begun is not counted.
+        owed: (states,) int32, how many more have to begin before the string may end; one that has begun is not among
+            them.
         most_owed: the largest of these.
         closing: the byte that comes after the last character.
-        in_json: whether characters may be escapes, each in one way; else all are written as they are.
+        in_json: whether characters may be escapes; else all are written as they are.
+        has_one_spelling: whether each character is written in one way.
     """
 
     dfa: ByteDfa
@@ -64,10 +69,17 @@ class CountedString(NamedTuple):
     most_owed: int
     closing: int
     in_json: bool
+    has_one_spelling: bool = True
+
+    @classmethod
+    def of_any_spelling(cls, dfa: ByteDfa, start: int) -> CountedString:
+        """A JSON string whose characters have several spellings: any may be an escape, so none is owed."""
+        none = np.zeros(dfa.states, np.int32)
+        return cls(dfa, start, none.astype(np.bool_), none, 0, ord('"'), True, False)
 
     @classmethod
     def of(cls, dfa: ByteDfa, start: int, after: NDArray[np.int32], *, in_json: bool) -> CountedString:
-        """A string.
+        """A string in one spelling.
 
         Args:
             dfa: of the component.
@@ -75,24 +87,24 @@ class CountedString(NamedTuple):
             after: (states,) that in which the string has ended; 0 where it may not end.
             in_json: see the class.
         """
-        places = {start: _Place.CHARACTER}
+        expected = {start: _Expected.CHARACTER}
         follows = _FOLLOWS[in_json]
         before: dict[int, list[int]] = defaultdict(list)
         classes, todo = dfa.byte_class.tolist(), [start]
         while todo:
             state = todo.pop()
-            row, following = dfa.table[state].tolist(), follows[places[state]]
-            for letter, place in dict.fromkeys(zip(classes, following, strict=True)):
+            row, following = dfa.table[state].tolist(), follows[expected[state]]
+            for letter, next_one in dict.fromkeys(zip(classes, following, strict=True)):
                 if target := row[letter]:
                     before[target].append(state)
-                    if target not in places:
-                        places[target] = place
+                    if target not in expected:
+                        expected[target] = next_one
                         todo.append(target)
         begins = np.zeros(dfa.states, np.bool_)
-        begins[[state for state, place in places.items() if place is _Place.CHARACTER]] = True
+        begins[[state for state, here in expected.items() if here is _Expected.CHARACTER]] = True
         owed = dict.fromkeys(np.flatnonzero(after).tolist(), 0)
         nearest = deque(owed)
-        while nearest:  # those that owe fewer first
+        while nearest:  # in the order of what they owe
             target = nearest.popleft()
             for state in before[target]:
                 if state not in owed:
@@ -100,7 +112,7 @@ class CountedString(NamedTuple):
                     (nearest.append if begins[state] else nearest.appendleft)(state)
         of_states = np.zeros(dfa.states, np.int32)
         of_states[list(owed)] = list(owed.values())
-        ended = dfa.table[after.max()]
+        ended = dfa.table[after.max()]  # all states after the string have the same moves
         closing = int(np.flatnonzero(ended[dfa.byte_class])[0])
         return cls(dfa, start, begins, of_states, max(owed.values()), closing, in_json)
 
@@ -117,5 +129,4 @@ class CountedString(NamedTuple):
         return int(self.owed[self.dfa.advance(self.start, written)]) if self.most_owed else 0
 
 
-_BACKSLASH = ord("\\")
-_FOLLOWS = [[[place.after(byte, in_json) for byte in range(256)] for place in _Place] for in_json in (False, True)]
+_FOLLOWS = [[[here.after(byte, in_json) for byte in range(256)] for here in _Expected] for in_json in (False, True)]

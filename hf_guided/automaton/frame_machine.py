@@ -23,9 +23,10 @@ from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import Core, address, record
 from .growth import Growth
+from .length_rule import LengthRule
 from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
-from .registers import LengthRule, Rule
+from .registers import Rule
 from .rtn import Shape
 from .token_walk import scratch_of_thread
 
@@ -41,7 +42,7 @@ _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
 
 def reads(rule: Rule | None) -> bool:
     """Whether the machine reads a component with this rule."""
-    return rule is None or (isinstance(rule, LengthRule) and rule.string is not None)
+    return rule is None or (isinstance(rule, LengthRule) and rule.string.has_one_spelling)
 
 
 class _Given(NamedTuple):
@@ -123,7 +124,7 @@ class FrameMachine:
         core: the compiled loops; other threads run meanwhile.
         network: what is read; see ``reads``.
         tables: of the vocabulary.
-        built: the numbers of the components that are built already, and not counted here.
+        built: the numbers of the components that were built before; the caller counts their bytes.
 
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
@@ -289,7 +290,6 @@ class FrameMachine:
         string, counted = None, [None, None, None, 0, 0, 0]
         if isinstance(rule, LengthRule):
             string = rule.string
-            assert string is not None, "the compiled loops read one spelling"
             high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
             arrays = string.begins, string.owed, string.characters_on(self._tables.tokens)
             counted = [
@@ -311,8 +311,7 @@ class FrameMachine:
         leaving, at_most = table.leaving, None
         if isinstance(rule, LengthRule):
             string = rule.string
-            assert string is not None, "the compiled loops read one spelling"
-            # Nothing else ends a string.
+            # Only this byte ends a string.
             leaving = tuple((to, nodes.before(string.closing) if string.begins[to] else nodes) for to, nodes in leaving)
             if string.begins[state] and rule.high is not None:
                 characters = string.characters_on(self._tables.tokens)

@@ -20,10 +20,11 @@ from .component_tables import ComponentTables
 from .component_walk import Leaving, Stay, Table, Words
 from .counted_string import CountedString
 from .frame import Frame, Frames, Text
+from .length_rule import LengthRule
 from .lru_bytes import ByteCache
 from .mask_builder import MaskBuilder
 from .network import Network
-from .registers import UNKNOWN, Different, LengthRule
+from .registers import UNKNOWN, Different
 from .rtn import Component
 from .token_nodes import Ints, Nodes
 from .written_values import characters
@@ -85,7 +86,7 @@ class NetworkMasks:
         leaving = table.leaving
         bounds = self._bounds(frame, text)
         if bounds is not None:
-            leaving = self._leaving_within(frame, leaving, bounds)
+            leaving = self._leaving_within(self._string(frame), leaving, bounds)
         suspects = self._suspects(frame, text) if frame.is_watched else _NONE
         if len(suspects.nodes) or (bounds is not None and bounds[1] is not None):
             inside = self._inside(frame, table, bounds) & ~self._tokens.mask_of(suspects.nodes)
@@ -105,8 +106,9 @@ class NetworkMasks:
         high = None if bounds is None else bounds[1]
         if high is None:
             return table.mask(self._tokens)
-        component = self._component(frame)
-        at_most = self._tables.at_most(component, frame.state, *self._counts(frame, component))
+        string = self._string(frame)
+        characters = string.characters_on(self._tokens)
+        at_most = self._tables.at_most(self._component(frame), frame.state, characters, string.owed)
         words: Words = at_most[min(high, len(at_most) - 1)]
         return words
 
@@ -149,46 +151,37 @@ class NetworkMasks:
             return None
         written = text.since(frame.entered.begin)
         assert written is not None
-        return self._left(rule, rule.characters(written))
+        return self._left(rule, rule.string.characters(written))
 
-    def _string(self, frame: Frame) -> CountedString | None:
+    def _string(self, frame: Frame) -> CountedString:
         rule = self._network.rules[frame.component]
         assert isinstance(rule, LengthRule)
         return rule.string
 
-    def _counts(self, frame: Frame, component: Component) -> tuple[NDArray[np.int64], Ints]:
-        """(nodes,) the characters of a string on the way to each, and (states,) those that are then owed."""
-        string = self._string(frame)
-        if string is None:
-            return self._tokens.json_characters, np.zeros(component.dfa.states, np.int32)
-        return string.characters_on(self._tokens), string.owed
-
     def _left(self, rule: LengthRule, count: int) -> tuple[int, int | None] | None:
         """As ``_bounds``, for a string of ``count`` characters."""
         high = None if rule.high is None else rule.high - count
-        if high is not None and high >= self._reach + rule.most_owed:
+        if high is not None and high >= self._reach + rule.string.most_owed:
             high = None
         low = max(0, rule.low - count)
         return None if not low and high is None else (low, high)
 
     def _leaving_within(
-        self, frame: Frame, leaving: Leaving, bounds: tuple[int, int | None], already: int = 0
+        self, string: CountedString, leaving: Leaving, bounds: tuple[int, int | None], already: int = 0
     ) -> Leaving:
         """The part of a table where strings end after some characters.
 
         Args:
-            frame: in the string.
+            string: which ends there.
             leaving: see ``Table``.
             bounds: how many characters at least and at most.
             already: how many there are on the way down the trie before the string goes on.
         """
         low, high = bounds
-        count, _ = self._counts(frame, self._component(frame))
-        string = self._string(frame)
-        closing = ord('"') if string is None else string.closing
+        count = string.characters_on(self._tokens)
         within = []
         for state, left in leaving:
-            nodes = left.before(closing).nodes  # nothing else ends a string
+            nodes = left.before(string.closing).nodes  # nothing else ends a string
             kept = nodes[count[nodes] >= low + already]
             kept = kept if high is None else kept[count[kept] <= high + already]
             if len(kept):
@@ -250,14 +243,14 @@ class NetworkMasks:
             table.add_to(mask)
             yield from self._beyond(frame, table.leaving, text)
             return
-        characters, owed = self._counts(frame, component)
+        string, characters = rule.string, rule.string.characters_on(self._tokens)
         for already, nodes in begun.by_characters(characters):
             inside, states = (part[len(nodes.nodes) :] for part in self._tables.below(component, frame.state, nodes))
             if bounds[1] is not None:
-                inside = inside[characters[inside] + owed[states] <= bounds[1] + already]
+                inside = inside[characters[inside] + string.owed[states] <= bounds[1] + already]
             mask.add_nodes(inside)
             leaving = self._tables.table(component, frame.state, nodes).leaving
-            yield from self._beyond(frame, self._leaving_within(frame, leaving, bounds, already), text)
+            yield from self._beyond(frame, self._leaving_within(string, leaving, bounds, already), text)
 
     def _read_each(self, token_ids: Ints, frame: Frame, text: Text, mask: MaskBuilder) -> None:
         """Add those of some tokens that may come, read one by one."""
@@ -278,10 +271,9 @@ class NetworkMasks:
             written = text.since(owner.entered.begin)
             assert written is not None
             if isinstance(rule, LengthRule):
-                in_json = rule.string is None or rule.string.in_json
-                if in_json and self._bounds(frame, text) is not None and _is_inside_character(written):
+                if rule.string.in_json and self._bounds(frame, text) is not None and _is_inside_character(written):
                     return self._stay(frame)
-                if self._bounds(frame, text) is not None and rule.string is None:
+                if self._bounds(frame, text) is not None and not rule.string.has_one_spelling:
                     reached = self._stay(frame)
                 continue
             assert isinstance(rule, Different)

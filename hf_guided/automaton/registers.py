@@ -1,4 +1,4 @@
-"""What a row remembers of the arrays, objects and long strings it is inside of, and what follows from it.
+"""What a row remembers of the arrays and objects it is inside of, and what follows from it.
 
 A *rule* belongs to a component. What is *entered* belongs to a row: the items or names that are there already, and
 where the text of the next one begins.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
-from .counted_string import CountedString
-from .written_values import Begun, begun, characters, key_of
+from .written_values import Begun, begun, key_of
 
 _MEMBER = 3  # bytes of a member at least: a comma, a colon and a value
 UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is this
@@ -311,70 +310,6 @@ class ItemRule(Different):
                 return False
             choices.append([key for key in values.first(component, length) if key not in keys])
         return _are_different(choices)
-
-
-@dataclass(frozen=True)
-class LengthRule(Rule):
-    """A string of so many characters, of any kind.
-
-    Args:
-        low, high: how many; ``high`` None is no bound.
-        string: its states; None where characters have several spellings.
-    """
-
-    low: int
-    high: int | None
-    string: CountedString | None
-    _choices: ClassVar[int] = 2  # characters: with so many left there are more strings than any text has
-
-    @property
-    def most_owed(self) -> int:
-        """See ``CountedString.most_owed``."""
-        return 0 if self.string is None else self.string.most_owed
-
-    def characters(self, written: bytes) -> int:
-        """How many characters there are, one that has only begun counted."""
-        return characters(written) if self.string is None else self.string.characters(written)
-
-    def _count(self, written: bytes) -> int:
-        """How many characters there are, with those that are owed."""
-        return self.characters(written) + (0 if self.string is None else self.string.owed_after(written))
-
-    def end(self, entered: Entered, written: bytes | None) -> Entered | None:
-        """See ``Rule.end``."""
-        return Entered() if written is None or self.is_within(self.characters(written)) else None
-
-    def is_within(self, count: int) -> bool:
-        """Whether a string may have so many characters."""
-        return count >= self.low and (self.high is None or count <= self.high)
-
-    def is_watched(self, entered: Entered) -> bool:
-        """See ``Rule.is_watched``."""
-        return True
-
-    def fits(self, entered: Entered, written: bytes) -> bool:
-        """See ``Rule.fits``."""
-        if self.high is None or len(written) + self.most_owed <= self.high:
-            return True
-        return self._count(written) <= self.high
-
-    def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
-        """See ``Rule.state``: far from both bounds all counts are the same."""
-        count = self.characters(written)
-        reach += self.most_owed
-        room = reach if self.high is None else min(reach, self.high - count)
-        return max(0, self.low - count), room, written[-_LONGEST:] if b"\\" in written[-_LONGEST:] else b""
-
-    def leaves_choice(self, entered: Entered, written: bytes) -> bool:
-        """See ``Rule.leaves_choice``."""
-        return self.high is None or self._count(written) + self._choices <= self.high
-
-    def debt(self, entered: Entered) -> int:
-        """See ``Rule.debt``."""
-        return self.low
-
-
-_LONGEST = 12  # bytes of a character: two escapes
 
 
 def _are_different(choices: list[list[bytes]]) -> bool:

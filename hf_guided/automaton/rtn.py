@@ -53,18 +53,15 @@ class Shape:
         return self.after_calls.any(0) | self.dfa.accepting if len(self.after_calls) else self.dfa.accepting
 
     @cached_property
-    def json_string(self) -> CountedString:
-        """The string that is counted there, which begins at the one mark and ends at the other."""
-        return self._counted(in_json=True)
-
-    @cached_property
-    def raw_string(self) -> CountedString:
-        """Likewise, of characters as they are."""
-        return self._counted(in_json=False)
-
-    def _counted(self, *, in_json: bool) -> CountedString:
+    def counted_string(self) -> CountedString:
+        """The string between the calls of ``Mark.BEGIN`` and ``Mark.END``; in JSON a quote comes before the first."""
         begin, end = self.after_calls
-        return CountedString.of(self.dfa, int(begin.max()), end, in_json=in_json)
+        return CountedString.of(self.dfa, int(begin.max()), end, in_json=not begin[self.dfa.start])
+
+    @property
+    def string_of_any_spelling(self) -> CountedString:
+        """That string, if its characters have several spellings."""
+        return CountedString.of_any_spelling(self.dfa, int(self.after_calls[0].max()))
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +84,7 @@ class Component:
     @classmethod
     def without_calls(cls, dfa: ByteDfa) -> Component:
         """That of a regular language."""
-        return cls(Shape(dfa, np.empty((0, dfa.states), np.int64)))
+        return cls(Shape(dfa, np.empty((0, dfa.states), np.int32)))
 
     @property
     def dfa(self) -> ByteDfa:
@@ -95,7 +92,7 @@ class Component:
         return self.shape.dfa
 
     @cached_property
-    def calls(self) -> tuple[tuple[int, NDArray[np.int64]], ...]:
+    def calls(self) -> tuple[tuple[int, NDArray[np.int32]], ...]:
         """Each callee, and for each state the state after it."""
         return tuple(zip(self.callees, self.shape.after_calls, strict=True))
 

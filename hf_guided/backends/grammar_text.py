@@ -53,10 +53,13 @@ def not_shared(constraint: Constraint, backend: str, error: UnsupportedConstrain
     """The error of a compile, with the next steps of someone whose server decodes with this library."""
     what = str(error).partition("\n")[0].partition("; ")[0]
     other = "llguidance" if backend == "xgrammar" else "xgrammar"
-    steps = (
-        f'pass backend="{other}" if the server can decode with {other}, change the constraint, or wrap a '
-        'schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to Guide.read to check the finished text'
-    )
-    if isinstance(constraint, (StructuralTag, ToolCalls)):  # llguidance takes none, and there is nothing to wrap
-        steps = "change it" if backend == "xgrammar" else 'pass backend="xgrammar" if the server can decode with it'
+    if not isinstance(constraint, (StructuralTag, ToolCalls)):
+        steps = (
+            f'pass backend="{other}" if the server can decode with {other}, change the constraint, or wrap a '
+            'schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to Guide.read to check the finished text'
+        )
+    elif backend == "xgrammar":  # the only one that takes them
+        steps = "change the constraint"
+    else:
+        steps = 'pass backend="xgrammar" if the server can decode with xgrammar'
     return UnsupportedConstraint(f"{what}; {steps}", error.losses)

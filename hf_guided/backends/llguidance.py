@@ -182,7 +182,7 @@ class LLGuidanceBackend(PortableAdapter):
                 raise self._unsupported("regex", str(error)) from None
         if isinstance(constraint, Choice):
             return f"start: /{'|'.join(f'(?:{literal(text)})' for text in constraint.options)}/"
-        raise self._unsupported(constraint.kind, "llguidance takes no structural tags; use the network, or xgrammar")
+        raise self._unsupported(constraint.kind, "llguidance takes no structural tags")
 
 
 class _Template:

@@ -1,7 +1,7 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it first for these, and for JSON that the compiled loops read.
+structural tags. "auto" takes it first for structural tags, and for JSON that the compiled loops read.
 """
 
 from __future__ import annotations
@@ -174,13 +174,13 @@ class NetworkBackend(PortableAdapter):
 
 @dataclass(frozen=True)
 class _NetworkBuild:
-    """Compiles what is read already.
+    """Compiles a constraint that is read already.
 
     Args:
         backend: which compiles it.
         plan: of the network.
         constraint: what was read.
-        characters: of its text.
+        characters: the length of its text.
     """
 
     backend: NetworkBackend

@@ -14,19 +14,21 @@ from typing import Any, NamedTuple
 
 from ..automaton.estimate import characters
 from ..automaton.frame_machine import reads
+from ..automaton.length_rule import LengthRule
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
-from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
+from ..automaton.registers import ItemRule, NameRule, Rule
 from ..automaton.rtn import Component, ComponentBuilder, Rtn, build_rtn
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
+from ..schema.long_string import LongString
 from ..schema.registers import DifferentItems
 from ..schema.scalars import constant_text
 from ..schema.shapes import StringClause
-from ..schema.to_network import LongString, RegisteredPositions, Track, names_of
+from ..schema.to_network import RegisteredPositions, Track, names_of
 from ..schema.to_rtn import Inside
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
@@ -39,7 +41,7 @@ class Built(NamedTuple):
 
     Args:
         network: the network.
-        nbytes: that all of it takes at most.
+        nbytes: at most, for the whole network.
         at_once: the numbers of the components that are built already.
         is_compiled: whether the compiled loops read all components, where they are there.
     """
@@ -51,7 +53,7 @@ class Built(NamedTuple):
 
     @property
     def at_once_bytes(self) -> int:
-        """That the arrays take which are built already."""
+        """Bytes of the arrays that are built already."""
         return sum([self.network.components[number].shape.nbytes for number in self.at_once])
 
 
@@ -236,7 +238,7 @@ def _alike(positions: RegisteredPositions, inside: Inside, content: Content) -> 
 
 def _takes_long(positions: RegisteredPositions, content: Content) -> bool:
     """Whether a component is small, and takes tens of milliseconds nevertheless: few formats do, in any spelling."""
-    if positions.is_canonical:
+    if positions.is_spelled_like_keys:
         return False
     formats = [clause for clause in content.scalars if isinstance(clause, StringClause) and clause.is_format]
     languages = filter(None, map(positions.language, formats))
@@ -278,16 +280,15 @@ def _rule(plan: NetworkPlan, callee: Any, component: Component, number: Callable
         return None
     positions = plan.parts[callee.schema].positions
     if isinstance(callee, LongString):
-        if callee.closing is not None:
-            return LengthRule(callee.low, callee.high, component.shape.raw_string)
-        string = component.shape.json_string if positions.has_one_spelling else None
+        has_one_spelling = positions.has_one_spelling or callee.closing is not None
+        string = component.shape.counted_string if has_one_spelling else component.shape.string_of_any_spelling
         return LengthRule(callee.low, callee.high, string)
     register = positions.register(callee)
     if isinstance(register, DifferentItems):
         items = positions.item_callees(callee, register)
         # One that may not come after all the others is in no component.
         numbers = tuple(None if item is None else number(item) for item in items)
-        return ItemRule(numbers, register.low, plan.is_ordered, positions.is_canonical)
+        return ItemRule(numbers, register.low, plan.is_ordered, positions.is_spelled_like_keys)
     names, languages = positions.names(callee)
     return NameRule(
         frozenset(constant_text(name, positions.marks).encode() for name in register.required),

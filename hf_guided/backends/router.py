@@ -3,7 +3,8 @@
 "auto" takes the first backend that loses nothing:
 
 - for JSON, the network, if its compiled loops read the schema: it is ready in a few milliseconds, and has the quickest
-  masks; also if the schema needs registers, which no other engine has; else llguidance, the automaton, the network, xgrammar;
+  masks; also if the schema needs registers, which no other engine has; else llguidance, the automaton, the network,
+  xgrammar;
 - for regular expressions and choices, llguidance, because it is ready at once, then xgrammar, then the automaton;
 - where a text has to close within a number of tokens, or the depth of nesting is bounded, the automaton first: it knows
   the shortest path from every state, and no other engine bounds the depth;

@@ -1,7 +1,7 @@
 """A structural tag as a network: the RTN of tag_rtn.py, with exactly the values of its schemas, and their registers.
 
 Free text, patterns and marks are exact in every RTN; here the JSON is too, and the elements of arguments around it. A
-text may be read in several ways at once, so nothing has to tell where a part ends.
+text may be read in several ways at once, so it need not show where a part ends.
 """
 
 from __future__ import annotations

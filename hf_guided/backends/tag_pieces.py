@@ -1,4 +1,4 @@
-"""A structural tag as pieces: regular languages, values of schemas, and what joins them; independent of engines.
+"""A structural tag as pieces: regular languages, values of schemas, and what joins them.
 
 Every regular part is put into one language with the part after it: text that ends in the tag's beginning, and has no
 trigger before that, is one language.
@@ -55,10 +55,9 @@ class Times(NamedTuple):
 
 # A sequence: regular languages, no two adjacent, and other parts: names of schemas' values, choices, repetitions.
 Piece = tuple["Node | str | Choice | Times", ...]
-NOT_EMPTY = repeat(chars(ALL), 1)
+_NOT_EMPTY = repeat(chars(ALL), 1)
 _OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # in JSON
-# What narrows a region and has no counterpart here.
-_OTHER_ENGINES = "only xgrammar has this"
+_ONLY_XGRAMMAR = "only xgrammar has this"
 
 
 class TagSchema(NamedTuple):
@@ -90,7 +89,7 @@ class TagSchema(NamedTuple):
 
 
 class TagPieces(ABC):
-    """Reads one structural tag; a subclass says what a schema's values are.
+    """Reads one structural tag; ``TagRtn`` names the values of a schema.
 
     Args:
         tag: in either form that ``StructuralTag`` takes.
@@ -112,7 +111,7 @@ class TagPieces(ABC):
     def _piece(self, part: Format, pointer: str) -> Piece:
         write = self._WRITERS.get(part["type"])
         if write is None:
-            raise unsupported(pointer, part["type"], _OTHER_ENGINES)
+            raise unsupported(pointer, part["type"], _ONLY_XGRAMMAR)
         return write(self, part, pointer)
 
     def _const(self, node_format: Format, pointer: str) -> Piece:
@@ -150,7 +149,7 @@ class TagPieces(ABC):
         # Some elements leave these out anyway; and in JSON only its strings can contain them.
         left_out = STYLES[style].marks if style in STYLES else filter(_is_inside_strings, excludes)
         if not set(excludes) <= set(left_out):
-            raise unsupported(pointer, "excludes", _OTHER_ENGINES)
+            raise unsupported(pointer, "excludes", _ONLY_XGRAMMAR)
         if node_format.get("any_order"):
             raise unsupported(pointer, "any_order", "members come in the order of the schema; leave it out")
         at = f"{pointer}/json_schema"
@@ -187,16 +186,16 @@ class TagPieces(ABC):
     def _tag_after(self, node_format: Format, pointer: str, begin: Any, before: Node = EMPTY) -> Piece:
         """A tag, of whose beginning this much is left, after some text."""
         if not isinstance(begin, str):
-            raise unsupported(pointer, "begin", _OTHER_ENGINES)
+            raise unsupported(pointer, "begin", _ONLY_XGRAMMAR)
         ends = [node_format["end"]] if isinstance(node_format["end"], str) else node_format["end"]
         if not isinstance(ends, list):
-            raise unsupported(pointer, "end", _OTHER_ENGINES)
+            raise unsupported(pointer, "end", _ONLY_XGRAMMAR)
         content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
         if content["type"] == "any_text" and "" not in ends:
             last: Piece = (both(concat(self._free(content, inside), end), _nothing_behind(ends)),)
         elif runs_on(content) and ends != [""]:
-            raise unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_OTHER_ENGINES}")
+            raise unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}")
         else:
             last = _joined(self._piece(content, inside), (end,))
         return _joined((before,), (text(begin),), last)
@@ -296,7 +295,7 @@ def _without(texts: Sequence[str]) -> Node:
 
 def _nothing_behind(texts: Sequence[str]) -> Node:
     """Text that ends where the first of these ends, or has none of them."""
-    return complement(concat(ANYTHING, alt(*map(text, texts)), NOT_EMPTY))
+    return complement(concat(ANYTHING, alt(*map(text, texts)), _NOT_EMPTY))
 
 
 def impossible(what: str, pointer: str) -> InvalidConstraint:

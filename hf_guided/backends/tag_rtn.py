@@ -16,7 +16,7 @@ from .tag_pieces import Choice, Format, Piece, TagPieces, TagSchema, Times
 
 
 class TagRtn(TagPieces):
-    """Reads one structural tag, and everything that some engine writes.
+    """A structural tag as an RTN. With ``spelling="any"`` it has every text that some engine writes.
 
     Args:
         tag: in either form that ``StructuralTag`` takes.

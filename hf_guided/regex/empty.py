@@ -71,11 +71,16 @@ class Emptiness:
 
     def _is_empty(self, node: Node) -> bool | None:
         if isinstance(node, Repeat):
-            return self.verdict(node.body)  # more than no times
+            return self.verdict(node.body)  # at least once: a repetition that may be left out is nullable
         if isinstance(node, (Concat, Alt)):
-            decides = isinstance(node, Concat)  # one part without strings, or one branch with some
-            verdicts = set(map(self.verdict, node.parts if isinstance(node, Concat) else node.branches))
-            return decides if decides in verdicts else None if None in verdicts else not decides
+            deciding = isinstance(node, Concat)  # one part without strings decides; of an Alt, one branch with strings
+            verdict: bool | None = not deciding
+            for part in node.parts if isinstance(node, Concat) else node.branches:
+                empty = self.verdict(part)
+                if empty is deciding:
+                    return deciding
+                verdict = None if empty is None else verdict
+            return verdict
         if isinstance(node, And):
             if (meet := _lengths_meet(node.parts)) is not None:
                 return not meet

@@ -12,8 +12,8 @@ from decimal import Decimal
 from ..regex import ANYTHING, AllBut, Alt, Chars, Concat, Empty, Node, Not
 from .content_automata import ContentAutomaton
 from .grammar import Content
+from .long_string import long_string
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause
-from .to_network import long_string
 
 _SCALAR = 64  # of any number, or one character of a string in all its spellings
 _BRACKETS = 64  # of brackets and white space

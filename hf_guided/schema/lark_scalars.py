@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 from ..constraints.json_style import Spelling
 from ..regex import NOTHING, alt, text, to_lark, tree_cache
@@ -43,9 +42,9 @@ def scalars(clauses: tuple[Clause, ...], spelling: Spelling) -> tuple[str, tuple
 
 
 @tree_cache(maxsize=4096)
-def constant(value: Any) -> str:
-    """The terminal of one string, number or the like, as `json` writes it."""
-    return to_lark(text(constant_text(value)))
+def name_terminal(name: str) -> str:
+    """The terminal of a declared name."""
+    return to_lark(text(constant_text(name)))
 
 
 def multiples_rule(clause: NumberClause, spelling: Spelling) -> str | None:

@@ -14,7 +14,7 @@ from ..errors import Loss, UnsupportedConstraint
 from ..regex import Node, concat, json_spelling, to_lark
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, contents
-from .lark_scalars import constant, multiples_rule, scalars
+from .lark_scalars import multiples_rule, name_terminal, scalars
 from .layout import MAX_TABS, Layout, has_levels, layout_of
 from .levels import has_known_levels, of_known_level
 from .normalize import Normalizer
@@ -208,7 +208,7 @@ class _SchemaWriter:
         if entry.name is None:
             return value
         if isinstance(entry.name, str):
-            name = self._terminal(constant(entry.name))
+            name = self._terminal(name_terminal(entry.name))
         else:
             name = self._terminal(to_lark(quoted(json_spelling(entry.name))))
         return f"{name} {self._sign('COLON', level)} {value}"

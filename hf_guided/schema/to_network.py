@@ -27,16 +27,15 @@ from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
 from .levels import has_known_levels, of_known_level
+from .long_string import LongString, long_string
 from .member_order import has_one_order
 from .normalize import Normalizer
 from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Mark, Register
 from .scalars import Values, has_language, language_of, quoted, without
-from .shapes import ANY, Clause, Position, StringClause
+from .shapes import ANY, Clause, Position
 from .to_nfa import ANY_CONTENT, Entries, Inner, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
-
-_FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
 
 
 class Track(NamedTuple):
@@ -53,21 +52,6 @@ class Track(NamedTuple):
     level: int | None
     number: int
     schema: str
-
-
-class LongString(NamedTuple):
-    """A string of any characters, of which a register knows how many there are.
-
-    Args:
-        low, high: how many; ``high`` None is no bound.
-        schema: its name, where one network has several.
-        closing: what ends it where its characters are written as they are; None where it is a JSON string.
-    """
-
-    low: int
-    high: int | None
-    schema: str
-    closing: str | None = None
 
 
 class RegisteredPositions(Positions):
@@ -218,12 +202,12 @@ class RegisteredPositions(Positions):
 
     @property
     def has_one_spelling(self) -> bool:
-        """Whether strings have one text."""
+        """Whether each string has only one text."""
         return self._style.is_canonical
 
     @property
-    def is_canonical(self) -> bool:
-        """Whether it is that of their keys (written_values.py): marks have escapes that keys lack."""
+    def is_spelled_like_keys(self) -> bool:
+        """Whether that text is the key of the string (written_values.py): keys have no escapes for marks."""
         return self.has_one_spelling and not self.marks
 
     def build(self, callee: Inside | Track | LongString, builder: Caller) -> tuple[int, int]:
@@ -241,7 +225,7 @@ class RegisteredPositions(Positions):
         return start, end
 
     def _long_string(self, string: LongString, builder: Caller) -> tuple[int, int]:
-        """A string with marks around its characters."""
+        """A string, with the calls ``Mark.BEGIN`` and ``Mark.END`` around its characters."""
         start, begun, ended = builder.state(), builder.state(), builder.state()
         opening, closing = ('"', '"') if string.closing is None else ("", string.closing)
         builder.call(Mark.BEGIN, builder.regex(text(opening), start), begun)
@@ -250,7 +234,7 @@ class RegisteredPositions(Positions):
         elif self.has_one_spelling:
             content = json_spelling_without(ANYTHING, self.marks)
         else:
-            content = json_spellings(ANYTHING)
+            content = without(json_spellings(ANYTHING), self.marks)
         builder.call(Mark.END, builder.regex(content, begun), ended)
         return start, builder.regex(text(closing), ended)
 
@@ -279,14 +263,6 @@ def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     """The names of members that are listed, and the languages of the others."""
     names = dict.fromkeys([entry.name for entry in automaton.entries()])
     return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
-
-
-def long_string(clause: Clause, schema: str = "", closing: str | None = None) -> LongString | None:
-    """A string of any characters whose bounds would take many states; None if there is none."""
-    if not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
-        return None
-    is_any = clause.values is None and clause.language == ANYTHING
-    return LongString(clause.low, clause.high, schema, closing) if is_any else None
 
 
 class _Writer(CallingWriter):

@@ -108,8 +108,8 @@ class Positions:
         """The name of a component for a string that a register counts; None if there is none.
 
         Args:
-            clause: of strings.
-            closing: what ends the string where its characters are written as they are; None where it is JSON.
+            clause: of values without children.
+            closing: the mark after a string whose characters are written as they are; None for a JSON string.
         """
         return None
 

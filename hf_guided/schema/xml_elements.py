@@ -53,9 +53,12 @@ class XmlElements:
         self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
 
     def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
-        """The elements whose values have no children, marks included, and the clauses that are no regular language."""
+        """Two lists: elements whose values have no children, with their marks; and clauses that are calls.
+
+        Numbers that digits do not decide are calls, and strings that a register counts.
+        """
         of_kind: dict[Kind, Node] = {}
-        counted: list[tuple[Kind, list[Clause]]] = []
+        called: list[tuple[Kind, list[Clause]]] = []
         for kind_of_clause, kind in _KINDS:
             clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
             languages = [
@@ -64,7 +67,7 @@ class XmlElements:
             ]
             of_kind[kind] = alt(*(node for node in languages if node is not None))
             if rest := [clause for clause, node in zip(clauses, languages, strict=True) if node is None]:
-                counted.append((kind, rest))
+                called.append((kind, rest))
         if self._style.kinds is None:
             # Strings and numbers are not distinguishable, so they are one language.
             of_kind = {"string": alt(*of_kind.values())}
@@ -73,7 +76,7 @@ class XmlElements:
             if node != NOTHING:
                 before, after = self.marks(entry, kind)
                 elements.append(concat(before, node, after))
-        return elements, counted
+        return elements, called
 
     def containers(self, content: Content) -> list[Kind]:
         """Which of arrays and objects the values may be."""

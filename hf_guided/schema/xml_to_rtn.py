@@ -99,19 +99,19 @@ class ElementPositions:
 
     def _element(self, entry: Entry, start: int, end: int, builder: Caller) -> None:
         content = self._positions.content(entry.value)
-        elements, counted = self._elements.whole(entry, content)
+        elements, called = self._elements.whole(entry, content)
         containers = self._elements.containers(content)
-        if not elements and not counted and not containers:
+        if not elements and not called and not containers:
             raise without_text(self._xml)
         for node in elements:
             builder.add(node, start, end)
-        for kind, clauses in counted:
+        for kind, clauses in called:
             before, after = self._elements.marks(entry, kind)
             opened, closing = builder.regex(before, start), builder.state()
             for clause in clauses:
                 if isinstance(clause, NumberClause):
                     self._positions.add_multiples(clause, opened, closing, builder)
-                else:
+                else:  # its component has the closing mark, whose first byte shows where the string ends
                     builder.call(self._positions.long_string(clause, only_text(after)), opened, end)
             builder.add(after, closing, end)
         for kind in containers:

@@ -7,7 +7,6 @@ engine (engines/) -> events -> answers (answers/). ``LiveRequest`` holds one req
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -214,9 +213,6 @@ class Server(uvicorn.Server):
         """Start to listen."""
         await super().startup(sockets)
         if self.started:
-            # A full collection looks at half a million objects of torch and transformers, and all requests wait for
-            # a fifth of a second: those stay until the server ends.
-            gc.freeze()
             port = self.servers[0].sockets[0].getsockname()[1]
             self._on_ready(f"http://{self.config.host}:{port}")
 
@@ -225,5 +221,4 @@ class Server(uvicorn.Server):
         end = asyncio.get_running_loop().call_later(_LAST_ANSWER_S, self._app.state.end_requests)
         await super().shutdown(sockets)
         end.cancel()
-        gc.unfreeze()
         self.left_running = not await asyncio.to_thread(self._app.state.close)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -236,24 +234,6 @@ def test_a_client_is_known_by_its_key_however_the_header_is_spaced():
     written = ("Bearer first", "bearer  first", "BEARER   first ")
     assert {key_of(Headers({"authorization": value})) for value in written} == {"first"}
     assert key_of(Headers({"authorization": "Basic first"})) == key_of(Headers({})) == ""
-
-
-def test_what_was_there_before_the_first_request_is_not_collected_while_it_serves():
-    """Other servers of this process would count too, so this one is alone in a process."""
-    serves = """if True:
-        import gc
-        from fastapi import FastAPI
-        from hf_guided.serve.options import ServeOptions
-        from tests.serving import running
-
-        app, counts = FastAPI(), [gc.get_freeze_count()]
-        app.state.end_requests, app.state.close = lambda: None, lambda: True
-        with running(app, ServeOptions("demo", host="127.0.0.1", port=0)):
-            counts.append(gc.get_freeze_count())
-        print(counts[0], counts[1] > 100_000, gc.get_freeze_count())
-    """
-    done = subprocess.run([sys.executable, "-c", serves], capture_output=True, text=True, check=False)
-    assert done.stdout == "0 True 0\n", done.stderr
 
 
 @pytest.mark.parametrize(

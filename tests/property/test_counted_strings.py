@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.automaton import component_walk, core, frame_machine
 from hf_guided.backends.network import NetworkBackend
-from hf_guided.schema import to_network
+from hf_guided.schema import long_string
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
+from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.test_frame_machine import check_same, engines
 from tests.property.test_network import check_masks
@@ -88,7 +90,7 @@ def test_strings_in_tags_are_those_of_json(
 ) -> None:
     """Where characters are counted by a register, whatever the bounds are, and marks are kept out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
         matcher = BYTES.compile(tagged(bounded(*bounds), marks)).matcher()
     text = written("".join(parts), marks)
     if change is not None:
@@ -110,7 +112,7 @@ def test_strings_in_tags_are_those_of_json(
 def test_strings_in_elements_are_as_they_are(bounds: tuple[int, int | None], parts: list[str]) -> None:
     low, high = bounds
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
         matcher = BYTES.compile(elements(bounded(low, high))).matcher()
     text = "".join(parts)
     is_text = "</parameter>" not in text and low <= len(text) and (high is None or len(text) <= high)
@@ -136,7 +138,7 @@ def test_both_engines_count_the_same(
 ) -> None:
     backend = NetworkBackend(pieces())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
         both = engines(backend.compile(a_constraint(style, bounded(*bounds))), backend)
         assert both is not None
         patch.setattr(component_walk, "FEW", few)
@@ -150,18 +152,49 @@ def test_both_engines_count_the_same(
 @given(bounds=BOUNDS, random=st.randoms(use_true_random=False))
 def test_masks_equal_reading_every_token(style: str, bounds: tuple[int, int | None], random: Random) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(to_network, "_FEW_CHARACTERS", 0)
+        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
         matcher = NetworkBackend(pieces()).compile(a_constraint(style, bounded(*bounds))).matcher()
     check_masks(matcher, random, steps=25, vocabulary=pieces())
 
 
 def test_many_characters_are_no_states() -> None:
-    """With a state for each character and each part of a mark these would be millions."""
+    """With a state for each character and each part of a mark these would be hundreds of thousands."""
     vocabulary: Vocabulary = pieces()
     for constraint in (tagged(bounded(9, 9_000), ["</tool_call>"]), elements(bounded(9, 9_000))):
-        matcher = NetworkBackend(vocabulary).compile(constraint).matcher()
+        backend = NetworkBackend(vocabulary)
+        compiled = backend.compile(constraint)
+        assert sum(component.dfa.states for component in backend.packed(compiled).components) < 200
+        matcher = compiled.matcher()
         opening, closing = ('~"', '"~') if "tag" in constraint.tag_json else ("<parameter=v>", "</parameter>")
         text = [*f"{opening}{9_000 * 'a'}".encode()]
         assert matcher.validate_tokens(text) == len(text)
         assert matcher.validate_tokens([*text, ord("a")]) == len(text)
         assert matcher.validate_tokens([*text, *closing.encode()]) == len(text) + len(closing)
+
+
+_UNDER_SANITIZERS = """
+import sys
+from pathlib import Path
+from random import Random
+from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.schema import long_string
+core.CORE = core.Core(Path(sys.argv[1]))
+from hf_guided.backends.network import NetworkBackend
+from tests.property.test_counted_strings import a_constraint, bounded
+from tests.property.test_frame_machine import check_same, engines
+from tests.property.test_tag_network import pieces
+long_string._FEW_CHARACTERS = 0
+backend = NetworkBackend(pieces())
+for seed in range(60):
+    random = Random(seed)
+    component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed % 3]
+    low, more = random.randint(0, 6), random.choice([None, *range(6)])
+    schema = bounded(low, None if more is None else low + more)
+    both = engines(backend.compile(a_constraint(("marks", "elements")[seed % 2], schema)), backend)
+    check_same(*both, random)
+print("clean")
+"""
+
+
+def test_the_loops_stay_within_their_arrays(tmp_path: Path) -> None:
+    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"

@@ -237,22 +237,6 @@ def test_random_tags_have_the_texts_of_the_slow_reading(rng: random.Random) -> N
 # -- beside xgrammar
 
 
-def check_same_masks(first: Matcher, second: Matcher, targets: list[bytes], rng: random.Random) -> None:
-    """Walk at random, and compare the bytes that may come."""
-    written = b""
-    while len(written) < 400:
-        masks = allowed(first), allowed(second)
-        assert masks[0] == masks[1], written
-        if STOP in masks[0] and (masks[0] == [STOP] or rng.random() < 0.2):
-            return
-        attempt = list(rng.choice(targets))
-        taken = first.validate_tokens(attempt) if rng.random() < 0.4 else 0
-        assert not taken or second.validate_tokens(attempt) == taken, (written, attempt)
-        attempt = attempt[:taken] or [rng.choice([byte for byte in masks[0] if byte != STOP])]
-        assert all(map(first.accept_token, attempt)) and all(map(second.accept_token, attempt))
-        written += bytes(attempt)
-
-
 # xgrammar has no notation with a line end on both sides of a value.
 WITH_ELEMENTS = [name for name in FAMILIES if name not in (*JSON_FAMILIES, "qwen_3_coder", "qwen_3_5")]
 
@@ -263,7 +247,7 @@ def test_calls_with_elements_are_calls_of_xgrammar(family: str) -> None:
 
     Calls that are JSON are compared in test_tool_calls.py.
     """
-    # It ignores lengths of strings that hold no mark, with a warning; and minimax_m3 has neither them nor other marks.
+    # xgrammar ignores how long a string without marks may be, and says so. For minimax_m3 it also ignores other marks.
     left_out = ["mixed", "tags", "marks"] if family == "minimax_m3" else ["mixed"]
     schemas = {name: schema for name, schema in tools_of(family).items() if name not in left_out}
     info = xgrammar.TokenizerInfo([*(bytes([byte]) for byte in range(256)), b"<s>"], stop_token_ids=[STOP])
@@ -398,6 +382,22 @@ def test_tags_that_are_built_as_far_as_texts_reach_are_the_same(name: str) -> No
         if later is not None:
             for seed in range(repeats(3, 50)):
                 check_same_walk(later.network, at_once.network, random.Random(seed))
+
+
+def check_same_masks(first: Matcher, second: Matcher, targets: list[bytes], rng: random.Random) -> None:
+    """Walk at random, and compare the bytes that may come."""
+    written = b""
+    while len(written) < 400:
+        masks = allowed(first), allowed(second)
+        assert masks[0] == masks[1], written
+        if STOP in masks[0] and (masks[0] == [STOP] or rng.random() < 0.2):
+            return
+        attempt = list(rng.choice(targets))
+        taken = first.validate_tokens(attempt) if rng.random() < 0.4 else 0
+        assert not taken or second.validate_tokens(attempt) == taken, (written, attempt)
+        attempt = attempt[:taken] or [rng.choice([byte for byte in masks[0] if byte != STOP])]
+        assert all(map(first.accept_token, attempt)) and all(map(second.accept_token, attempt))
+        written += bytes(attempt)
 
 
 @pytest.mark.parametrize("name", ["strings", "sevenths"])

@@ -38,7 +38,7 @@ typedef struct {
     const int32_t *calls;      /* which of the callees, and the state after it */
     const int64_t *callees;
     int64_t classes, start;
-    const uint8_t *begins;     /* (states) whether a character of a string may begin that is counted; NULL where none is */
+    const uint8_t *begins;     /* (states) whether a character of the counted string may begin; NULL if none is counted */
     const int32_t *owed;       /* (states) characters that have to begin before the string may end */
     const int64_t *characters; /* (nodes) how many there are on the way to each node of the vocabulary */
     int64_t most_owed;
@@ -51,8 +51,8 @@ typedef struct {
     const int64_t *left;      /* (leaving) addresses: the nodes where others leave in a state */
     const int64_t *left_count; /* (leaving) how many those are */
     const int64_t *left_in;    /* (leaving) the state */
-    const uint32_t *at_most;  /* (most, words) the tokens that stay with 0, 1 ... characters at most, those that are then
-                                 owed counted, the last one of all; or NULL */
+    const uint32_t *at_most;  /* (most, words) the tokens that stay with at most 0, 1 ... characters, owed ones included;
+                                 the last row has all; or NULL */
     int64_t node_count, leaving, most;
 } Table;
 
@@ -273,7 +273,7 @@ static int32_t called(Machine *m, Frame frame, const int32_t *call)
     return below < 0 ? below : entered(m, callee, below);
 }
 
-/* How many characters there are after a byte that leads to a state; -1 if they are too many, with those then owed. */
+/* The number of characters after a byte that leads to a state; -1 if that and those then owed are too many. */
 static int64_t counted(const Component *component, const Frame *frame, int32_t state)
 {
     int64_t count = frame->count;
@@ -665,9 +665,9 @@ static int is_counting(const Machine *m, const Frame *frame)
     return begins && (frame->count || begins[frame->state]);
 }
 
-/* How many characters must still come, and may; the second is -1 where no token has, and then owes, as many.
+/* How many characters must and may still come. `high` is -1 if no token has, and then owes, so many.
  *
- * Returns whether any token is refused because of these.
+ * Returns whether the bounds refuse any token.
  */
 static int find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64_t *high)
 {
