@@ -34,10 +34,10 @@ from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
-from .structural_tag import reduce_schemas
 from .tag_tokens import depends_on_tokens, resolve_tokens
 from .xgrammar_json import UNESCAPED, XGrammarSubset
 from .xgrammar_patterns import Patterns
+from .xgrammar_tags import reduce_schemas
 
 if TYPE_CHECKING:
     from torch import Tensor

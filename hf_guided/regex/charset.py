@@ -134,4 +134,3 @@ def _without_surrogates(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 ALL = CharSet([(0, LAST)])
-NONE = CharSet()

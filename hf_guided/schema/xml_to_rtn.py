@@ -5,16 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..constraints.tool_xml import XmlStyle
+from ..constraints.tool_xml import NAME, XmlStyle
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import only_text
+from ..regex import (
+    MAX_ALL_PROOFS,
+    MAX_PROOF,
+    NOTHING,
+    Emptiness,
+    Node,
+    alt,
+    both,
+    concat,
+    matches,
+    only_text,
+    parse_fullmatch,
+    text,
+)
 from .content_automata import ContentAutomaton, Edge, Entry
-from .shapes import ANY, Kind, NumberClause, Position
+from .grammar import Content
+from .scalars import without
+from .shapes import (
+    ANY,
+    BooleanClause,
+    Clause,
+    Kind,
+    NullClause,
+    NumberClause,
+    Position,
+    StringClause,
+    canonical_strings,
+)
 from .to_rtn import Caller, Inside, Positions
-from .xml_elements import ANY_NAME, XmlElements, without_text
 
+_ANY_NAME = parse_fullmatch(NAME)
+_KINDS: tuple[tuple[type[Clause], Kind], ...] = (
+    (NullClause, "null"),
+    (BooleanClause, "boolean"),
+    (NumberClause, "number"),
+    (StringClause, "string"),
+)
 _ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 0, None)], []], [(), ()], {1})
-_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANY_NAME, ANY),), 1, 0, None)], []], [(), ()], {1})
+_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(_ANY_NAME, ANY),), 1, 0, None)], []], [(), ()], {1})
 
 
 class ElementPositions:
@@ -30,7 +61,7 @@ class ElementPositions:
 
     def __init__(self, positions: Positions, xml: XmlStyle):
         self._positions, self._xml = positions, xml
-        self._elements = XmlElements(xml, positions)
+        self._elements = _Elements(xml, positions)
         self.root = self._inside(positions.position, "object")
 
     def _inside(self, position: Position, kind: Kind, *, as_elements: bool = True) -> Inside:
@@ -102,7 +133,7 @@ class ElementPositions:
         elements, called = self._elements.whole(entry, content)
         containers = self._elements.containers(content)
         if not elements and not called and not containers:
-            raise without_text(self._xml)
+            raise _without_text(self._xml)
         for node in elements:
             builder.add(node, start, end)
         for kind, clauses in called:
@@ -119,3 +150,81 @@ class ElementPositions:
             opened, closing = builder.regex(before, start), builder.state()
             builder.call(self._inside(entry.value, kind, as_elements=self._xml.item is not None), opened, closing)
             builder.add(after, closing, end)
+
+
+class _Elements:
+    """The elements of one style.
+
+    Args:
+        style: how they are written.
+        positions: of the schema.
+    """
+
+    def __init__(self, style: XmlStyle, positions: Positions):
+        self._style, self._positions = style, positions
+        self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
+
+    def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
+        """Two lists: elements whose values have no children, with their marks; and clauses that are calls.
+
+        Numbers that digits do not decide are calls, and strings that a register counts.
+        """
+        of_kind: dict[Kind, Node] = {}
+        called: list[tuple[Kind, list[Clause]]] = []
+        for kind_of_clause, kind in _KINDS:
+            clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
+            languages = [
+                self._raw(clause) if isinstance(clause, StringClause) else self._positions.language(clause)
+                for clause in clauses
+            ]
+            of_kind[kind] = alt(*(node for node in languages if node is not None))
+            if rest := [clause for clause, node in zip(clauses, languages, strict=True) if node is None]:
+                called.append((kind, rest))
+        if self._style.kinds is None:
+            # Strings and numbers are not distinguishable, so they are one language.
+            of_kind = {"string": alt(*of_kind.values())}
+        elements = []
+        for kind, node in of_kind.items():
+            if node != NOTHING:
+                before, after = self.marks(entry, kind)
+                elements.append(concat(before, node, after))
+        return elements, called
+
+    def containers(self, content: Content) -> list[Kind]:
+        """Which of arrays and objects the values may be."""
+        kinds: list[Kind] = ["object"] if content.objects or content.any_object else []
+        return [*kinds, "array"] if content.arrays or content.any_array else kinds
+
+    def marks(self, entry: Entry, kind: Kind) -> tuple[Node, Node]:
+        """What stands before and after a value; raises UnsupportedConstraint if the style cannot write the name."""
+        name = entry.name
+        if isinstance(name, Node):
+            if "{name}" in self._style.closing:
+                raise _unsayable("names that are not declared, because closing marks repeat them")
+            before, after = self._style.before("{name}", kind).split("{name}")
+            return concat(text(before), both(name, _ANY_NAME), text(after)), text(self._style.after(""))
+        if name is not None and not matches(_ANY_NAME, name):
+            raise _unsayable(f"the name {name!r}")
+        return text(self._style.before(name, kind)), text(self._style.after(name))
+
+    def _raw(self, clause: StringClause) -> Node | None:
+        if self._positions.long_string(clause) is not None:
+            return None
+        language = without(canonical_strings(clause), self._style.marks)
+        empty = self._emptiness.verdict(language)
+        if empty is None:
+            raise _unsayable("strings of which it takes too long to tell whether there are any")
+        return NOTHING if empty else language
+
+
+def _without_text(style: XmlStyle) -> UnsupportedConstraint:
+    """The error for an element whose every value would end it."""
+    return _unsayable(f"strings that all hold {' or '.join(style.marks)}, which ends them")
+
+
+def _unsayable(what: str) -> UnsupportedConstraint:
+    """The error for what elements cannot hold."""
+    return UnsupportedConstraint(
+        "this format of arguments cannot express all of the schema",
+        (Loss("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
+    )

@@ -81,7 +81,11 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
         style = "json" if older else "xml" if value["type"] != "json_schema" else value.get("style") or "json"
         if style != "json":
             losses.append(
-                Loss(pointer, "style", "its own converter writes these arguments, and drops keywords in silence")
+                Loss(
+                    pointer,
+                    "style",
+                    "xgrammar's own converter writes these arguments, and ignores keywords without an error",
+                )
             )
         losses += [Loss(f"{pointer}/{name}{loss.pointer}", loss.keyword, loss.reason) for loss in lost]
         value[name] = reduced
