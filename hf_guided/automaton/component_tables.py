@@ -81,7 +81,9 @@ class ComponentTables:
         return walk.table(state, self._root.nodes) if table is None else table
 
     def at_most(self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints) -> Words:
-        """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters; at last all.
+        """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters.
+
+        There are as many rows as the longest of these tokens has characters, and one. Tokens that owe more are in none.
 
         ``characters`` and ``owed`` are the same for equal components, so they are not in the key.
 
@@ -95,7 +97,8 @@ class ComponentTables:
         known = self._at_most.get(key)
         if known is None:
             stay = self.stay(component, state)
-            known = _AtMost.of(self.tokens, stay.nodes, characters[stay.nodes] + owed[stay.states])
+            alone = characters[stay.nodes]
+            known = _AtMost.of(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
             self._at_most.put(key, known)
         return known.masks
 
@@ -124,11 +127,12 @@ class _AtMost(NamedTuple):
     masks: Words
 
     @classmethod
-    def of(cls, tokens: TokenTrie, nodes: Ints, characters: NDArray[np.int64]) -> _AtMost:
-        """Of the tokens that end in some nodes, and how many characters each has."""
+    def of(cls, tokens: TokenTrie, nodes: Ints, characters: NDArray[np.int64], most: int) -> _AtMost:
+        """Of the tokens that end in some nodes, how many characters each has, and how many count."""
+        nodes, characters = nodes[characters <= most], characters[characters <= most]
         counts = characters.astype(np.uint16)  # short integers are sorted quickly
         by_count = nodes[np.argsort(counts, kind="stable")]
-        parts = np.split(by_count, np.cumsum(np.bincount(counts))[:-1])
+        parts = np.split(by_count, np.cumsum(np.bincount(counts, minlength=most + 1))[:-1])
         masks = np.zeros((len(parts), tokens.size // 32), np.int32)
         for part, words in zip(parts, masks, strict=True):
             tokens.add_to(words, part)

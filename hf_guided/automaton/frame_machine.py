@@ -313,7 +313,7 @@ class FrameMachine:
             string = rule.string
             # Only this byte ends a string.
             leaving = tuple((to, nodes.before(string.closing) if string.begins[to] else nodes) for to, nodes in leaving)
-            if string.begins[state] and rule.high is not None:
+            if state == string.start and rule.high is not None:  # elsewhere a mark has begun, which is rare
                 characters = string.characters_on(self._tables.tokens)
                 at_most = self._tables.at_most(component, state, characters, string.owed)
         counts = [len(left.nodes) for _, left in leaving]

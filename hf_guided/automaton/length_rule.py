@@ -24,6 +24,7 @@ class LengthRule(Rule):
     low: int
     high: int | None
     string: CountedString
+    has_many_values = True  # one of the bounds is large
     _choices: ClassVar[int] = 2  # characters: with so many left there are more strings than any text has
 
     def _count(self, written: bytes) -> int:
@@ -38,6 +39,15 @@ class LengthRule(Rule):
         """Whether a string may have so many characters."""
         return count >= self.low and (self.high is None or count <= self.high)
 
+    def is_far(self, room: int, reach: int) -> bool:
+        """Whether as many characters may follow as a token has, and there is still a choice then.
+
+        Args:
+            room: how many may follow.
+            reach: bytes of the longest token.
+        """
+        return room >= reach + self.string.most_owed + self._choices
+
     def is_watched(self, entered: Entered) -> bool:
         """See ``Rule.is_watched``."""
         return True
@@ -51,7 +61,7 @@ class LengthRule(Rule):
     def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
         """See ``Rule.state``: far from both bounds all counts are the same."""
         count = self.string.characters(written)
-        reach += self.string.most_owed
+        reach += self.string.most_owed + self._choices
         room = reach if self.high is None else min(reach, self.high - count)
         return max(0, self.low - count), room, written[-_LONGEST:] if b"\\" in written[-_LONGEST:] else b""
 
@@ -59,6 +69,6 @@ class LengthRule(Rule):
         """See ``Rule.leaves_choice``."""
         return self.high is None or self._count(written) + self._choices <= self.high
 
-    def debt(self, entered: Entered) -> int:
+    def debt(self, entered: Entered, written: bytes | None) -> int:
         """See ``Rule.debt``."""
-        return self.low
+        return 0 if written is None else max(0, self.low - self._count(written))

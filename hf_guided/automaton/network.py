@@ -102,7 +102,7 @@ class Network:
     @cached_property
     def graph(self) -> NetworkGraph:
         """What comes after each state of a component, and how far the ends are."""
-        return NetworkGraph(self.components, self._rules.starts_open)
+        return NetworkGraph(self.components, self._rules.starts_open, self._rules.has_many_values)
 
     @cached_property
     def search(self) -> NetworkSearch:

@@ -29,10 +29,13 @@ class NetworkGraph:
     Args:
         components: of the network.
         starts_open: whether the register of a component, as long as nothing is entered, lets anything begin.
+        has_many_values: of a component, see ``Rule``.
     """
 
-    def __init__(self, components: Components, starts_open: Callable[[int], bool]):
-        self._components, self._starts_open = components, starts_open
+    def __init__(
+        self, components: Components, starts_open: Callable[[int], bool], has_many_values: Callable[[int], bool]
+    ):
+        self._components, self._starts_open, self._has_many_values = components, starts_open, has_many_values
         self._distances: dict[int, NDArray[np.int64]] = {}
         self._unbounded: dict[int, NDArray[np.bool_]] = {}
         self._unbounded_begun: dict[int, NDArray[np.bool_]] = {}
@@ -134,6 +137,8 @@ class NetworkGraph:
 
         def again(number: int) -> NDArray[np.bool_]:
             component = self._components[number]
+            if self._has_many_values(number):
+                return _before_the_end(component)
             seeds = unbounded[number].copy()
             for callee, after in component.calls:
                 if callee in recursive or (callee >= 0 and known[callee][self._components[callee].dfa.start]):
@@ -162,6 +167,19 @@ class NetworkGraph:
             if number in reached:
                 recursive.add(number)
         return recursive
+
+
+def _before_the_end(component: Component) -> NDArray[np.bool_]:
+    """(states,) those from which the mark ``END`` still comes, in a component in which it always does."""
+    before = np.ones(component.dfa.states, np.bool_)
+    before[0] = False
+    todo = [state for callee, after in component.calls if callee == Mark.END for state in np.unique(after).tolist()]
+    while todo:
+        state = todo.pop()
+        if before[state]:
+            before[state] = False
+            todo += np.unique(component.dfa.table[state]).tolist()
+    return before
 
 
 def _moves(

@@ -108,9 +108,13 @@ class NetworkMasks:
             return table.mask(self._tokens)
         string = self._string(frame)
         characters = string.characters_on(self._tokens)
-        at_most = self._tables.at_most(self._component(frame), frame.state, characters, string.owed)
-        words: Words = at_most[min(high, len(at_most) - 1)]
-        return words
+        component = self._component(frame)
+        at_most = self._tables.at_most(component, frame.state, characters, string.owed)
+        if high < len(at_most):
+            words: Words = at_most[high]
+            return words
+        nodes, states = self._tables.stay(component, frame.state)
+        return self._tokens.mask_of(nodes[characters[nodes] + string.owed[states] <= high])
 
     def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
         """Where tokens go on that leave the frame's component.
@@ -161,7 +165,7 @@ class NetworkMasks:
     def _left(self, rule: LengthRule, count: int) -> tuple[int, int | None] | None:
         """As ``_bounds``, for a string of ``count`` characters."""
         high = None if rule.high is None else rule.high - count
-        if high is not None and high >= self._reach + rule.string.most_owed:
+        if high is not None and rule.is_far(high, self._reach):
             high = None
         low = max(0, rule.low - count)
         return None if not low and high is None else (low, high)
@@ -282,7 +286,7 @@ class NetworkMasks:
             if rule.is_simple and not similar:
                 continue
             if not rule.is_simple or not (begun.is_whole and begun.in_string):
-                return self._bounded(frame, owner)
+                return self._bounded(frame, owner, text)
             for key in similar:
                 suspects.append(self._along(key[len(begun.key) :]))
             if not rule.one_spelling:
@@ -299,9 +303,12 @@ class NetworkMasks:
         states = self._tables.states_at(self._component(frame), frame.state, nodes)
         return _part(Stay(nodes, states), states != 0)
 
-    def _bounded(self, frame: Frame, owner: Frame) -> Stay:
+    def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
         """The nodes from which what has begun has not ways without number to its end, or that leave the component."""
         nodes, states = self._stay(frame)
+        bounds = self._bounds(frame, text)
+        if bounds is not None and bounds[1] is not None:  # how many ways there are depends on the room
+            return Stay(nodes, states)
         graph = self._network.graph
         unbounded = graph.unbounded_begun if owner is frame else graph.unbounded
         suspect = ~unbounded(frame.component)[states]

@@ -132,7 +132,7 @@ class NetworkSearch:
         """
         order = count(1)
         written = None if owner is None or owner.entered is None else text.since(owner.entered.begin)
-        queue = [(self._distance(frame, owner), 0, 0, reduce(lexed, written or b"", OUTSIDE), frame, text)]
+        queue = [(self._distance(frame, owner, text), 0, 0, reduce(lexed, written or b"", OUTSIDE), frame, text)]
         for _ in range(most):
             if not queue:
                 return
@@ -143,14 +143,14 @@ class NetworkSearch:
                 if owner is not None and not _is_inside(place, owner):
                     continue
                 is_above = owner is None or not _is_level(place, owner)
-                below = min((self._distance(under, owner) for under in place.below), default=0) if is_above else 0
+                below = min((self._distance(under, owner, text) for under in place.below), default=0) if is_above else 0
                 for byte, state in self._graph.moves(place.component, place.state, width):
                     after = self._reader.frame(place.component, state, place.entered, place.below)
                     if byte in SPACE and inside == OUTSIDE and not self._is_nearer(after, place):
                         continue  # it means nothing
                     longer = text.plus(bytes((byte,)))
                     # The distance is not looked at where it is not needed: it takes all components that may come.
-                    length = len(longer.path) + (below + self._own_distance(after) if is_above else 0)
+                    length = len(longer.path) + (below + self._own_distance(after, longer) if is_above else 0)
                     if length < UNREACHABLE:
                         rank = length, -len(longer.path), -next(order)
                         heapq.heappush(queue, (*rank, lexed(inside, byte), after, longer))
@@ -160,19 +160,22 @@ class NetworkSearch:
         distance = self._graph.distance
         return distance(frame.component, frame.state) < distance(before.component, before.state)
 
-    def _distance(self, frame: Frame, owner: Frame | None) -> int:
+    def _distance(self, frame: Frame, owner: Frame | None, text: Text) -> int:
         """Bytes to the end of the components above the owner, or of all, at least."""
         total = 0
         for place in frame.stack():
             if owner is not None and _is_level(place, owner):
                 break
-            total += self._own_distance(place)
+            total += self._own_distance(place, text)
         return total
 
-    def _own_distance(self, frame: Frame) -> int:
+    def _own_distance(self, frame: Frame, text: Text) -> int:
         """Bytes to the end of the frame's component, and those of what its register still wants."""
         distance = self._graph.distance(frame.component, frame.state)
-        return distance if frame.entered is None else distance + self._reader.rules[frame.component].debt(frame.entered)
+        if frame.entered is None:
+            return distance
+        written = text.since(frame.entered.begin) if frame.entered.has_begun else None
+        return distance + self._reader.rules[frame.component].debt(frame.entered, written)
 
     # -- values
 

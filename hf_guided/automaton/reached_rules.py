@@ -49,6 +49,11 @@ class ReachedRules:
         self.reach(component)
         return self.known.get(component)
 
+    def has_many_values(self, component: int) -> bool:
+        """See ``Rule.has_many_values``."""
+        rule = self.of(component)
+        return rule is not None and rule.has_many_values
+
     def starts_open(self, component: int) -> bool:
         """Whether a component has a register that lets anything begin as long as nothing is entered."""
         rule = self.of(component)

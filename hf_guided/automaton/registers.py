@@ -69,6 +69,8 @@ class Values(Protocol):
 class Rule(ABC):
     """What is asked of what is entered. These methods have the answers of a rule that asks nothing."""
 
+    has_many_values: bool = False  # whether there are more values than any text has, as long as ``leaves_choice``
+
     @property
     def starts_open(self) -> bool:
         """Whether anything may begin as long as nothing is entered."""
@@ -136,8 +138,13 @@ class Rule(ABC):
         """Whether enough can come at all; None if that is not known."""
         return True
 
-    def debt(self, entered: Entered) -> int:
-        """About how many bytes it takes until there are enough, the automaton's own count aside."""
+    def debt(self, entered: Entered, written: bytes | None) -> int:
+        """About how many bytes it takes until there are enough, the automaton's own count aside.
+
+        Args:
+            entered: in the register.
+            written: what has begun; None where nothing has, or it is not at hand.
+        """
         return 0
 
 
@@ -235,7 +242,7 @@ class NameRule(Different):
             return True
         return False if all(map(values.are_all_known, self.languages)) else None
 
-    def debt(self, entered: Entered) -> int:
+    def debt(self, entered: Entered, written: bytes | None) -> int:
         """See ``Rule.debt``."""
         missing = self.required - entered.keys
         others = max(0, self.low - len(entered.keys) - len(missing))

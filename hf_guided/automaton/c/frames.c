@@ -52,7 +52,7 @@ typedef struct {
     const int64_t *left_count; /* (leaving) how many those are */
     const int64_t *left_in;    /* (leaving) the state */
     const uint32_t *at_most;  /* (most, words) the tokens that stay with at most 0, 1 ... characters, owed ones included;
-                                 the last row has all; or NULL */
+                                 the last row has all where none are owed; or NULL */
     int64_t node_count, leaving, most;
 } Table;
 
@@ -730,22 +730,27 @@ static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t
         int32_t number = m->members[m->sets[whole].begin + i];
         const Frame frame = m->frames[number];
         const int32_t *known = map_find(&m->table_of, table_key(frame.component, frame.state));
+        const Component *component = m->components + frame.component;
         int64_t low, high, any = INT64_MAX, status = 0;
-        Table table;
+        Table table = {0};
         const int is_bounded = find_bounds(m, &frame, &low, &high);
-        if (is_bounded && !m->components[frame.component].begins[frame.state]) {
-            /* A character has begun, and its end is not counted: so the tables do not know what there is room for. */
+        /* Inside a character its end is not counted: so the tables do not know what there is room for. */
+        int is_followed = is_bounded && !component->begins[frame.state];
+        if (!is_followed && !known) {
+            m->missing = (int64_t)frame.component << 32 | frame.state;
+            return NEEDS_TABLE;
+        }
+        if (!is_followed) {
+            table = m->tables[*known];
+            is_followed = high >= 0 && (!table.at_most || (component->most_owed && high >= table.most));
+        }
+        if (is_followed) {
             if ((number = set_of(m, &number, 1)) < 0)
                 return number;
             if ((status = follow(m, 0, number, words, stack, &any)))
                 return status;
             continue;
         }
-        if (!known) {
-            m->missing = (int64_t)frame.component << 32 | frame.state;
-            return NEEDS_TABLE;
-        }
-        table = m->tables[*known];
         if (high >= 0)
             table.words = table.at_most + word_count * (high < table.most ? high : table.most - 1);
         for (int64_t j = 0; table.words && j < word_count; j++)
