@@ -15,8 +15,6 @@ def matches(node: Node, text: str) -> bool:
     Sets of positions are the bits of an integer and travel through the tree together, so nothing is tried twice:
     the time is at most the size of the tree times the square of the length (a 64th of it), however it is nested.
     """
-    if isinstance(node, Concat) and not text.startswith(_beginning(node)):  # as most names and patterns
-        return False
     return bool(_Text(text).after(node, 1) >> len(text) & 1)
 
 
@@ -64,7 +62,13 @@ class _Text:
         if isinstance(node, Empty):
             return starts
         if isinstance(node, Concat):
-            for part in node.parts:
+            parts = node.parts
+            if starts & starts - 1 == 0:  # most names end here
+                beginning, here = _beginning(node), starts.bit_length() - 1
+                if not self._text.startswith(beginning, here):
+                    return 0
+                starts, parts = starts << len(beginning), parts[len(beginning) :]
+            for part in parts:
                 starts = self.after(part, starts)
                 if not starts:
                     break
