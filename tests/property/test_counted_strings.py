@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,11 +21,22 @@ from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
+from tests.property.strategies import allowed
 from tests.property.test_frame_machine import check_same, engines
 from tests.property.test_network import check_masks
 from tests.property.test_tag_network import pieces
 
 BYTES = NetworkBackend(toy.all_bytes())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_bounds_are_counted() -> Iterator[None]:
+    """By a register, however small they are; also in components that are built while a text is read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
+        yield
+
+
 # Of one character, that ends in its own beginning, that begins with another one's beginning, of characters of two and
 # three bytes.
 MARKS = [["</p>"], ["<"], ["xy", "zw!"], ["</p>", "</q>"], ["<<a"], ["é!", "€|"], ["<\U0001f600"]]
@@ -90,9 +102,7 @@ def test_strings_in_tags_are_those_of_json(
     bounds: tuple[int, int | None], marks: list[str], parts: list[str], change: str | None, at: float
 ) -> None:
     """Where characters are counted by a register, whatever the bounds are, and marks are kept out."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
-        matcher = BYTES.compile(tagged(bounded(*bounds), marks)).matcher()
+    matcher = BYTES.compile(tagged(bounded(*bounds), marks)).matcher()
     text = written("".join(parts), marks)
     if change is not None:
         cut = int(at * len(text))
@@ -112,9 +122,7 @@ def test_strings_in_tags_are_those_of_json(
 @given(bounds=BOUNDS, parts=st.lists(st.sampled_from(["</parameter", ">", *PARTS]), max_size=8))
 def test_strings_in_elements_are_as_they_are(bounds: tuple[int, int | None], parts: list[str]) -> None:
     low, high = bounds
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
-        matcher = BYTES.compile(elements(bounded(low, high))).matcher()
+    matcher = BYTES.compile(elements(bounded(low, high))).matcher()
     text = "".join(parts)
     is_text = "</parameter>" not in text and low <= len(text) and (high is None or len(text) <= high)
     token_ids = [*f"<parameter=v>{text}</parameter>".encode(), matcher.stop_token_ids[0]]
@@ -136,13 +144,11 @@ def test_different_strings_are_those_of_jsonschema(
     of_items = {"items": bounded(*bounds), "minItems": low, "maxItems": low + more, "uniqueItems": True}
     schema = {"type": "array", **of_items}
     values = ["".join(each) for each in parts]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
-        try:
-            matcher = BYTES.compile(tagged(schema, marks)).matcher()
-        except hg.InvalidConstraint:  # there are fewer different strings
-            assert bounds[1] == 0 and low > 1
-            return
+    try:
+        matcher = BYTES.compile(tagged(schema, marks)).matcher()
+    except hg.InvalidConstraint:  # there are fewer different strings
+        assert bounds[1] == 0 and low > 1
+        return
     text = f"~[{', '.join(f'{chr(34)}{written(value, marks)}{chr(34)}' for value in values)}]~"
     token_ids = [*text.encode(), matcher.stop_token_ids[0]]
     is_text = jsonschema.Draft202012Validator(schema).is_valid(values)
@@ -176,7 +182,6 @@ def test_both_engines_count_the_same(
 ) -> None:
     backend = NetworkBackend(pieces())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
         both = engines(backend.compile(a_constraint(style, bounded(*bounds))), backend)
         assert both is not None
         patch.setattr(component_walk, "FEW", few)
@@ -189,10 +194,9 @@ def test_both_engines_count_the_same(
 @settings(max_examples=repeats(8, 200))
 @given(bounds=BOUNDS, random=st.randoms(use_true_random=False))
 def test_masks_equal_reading_every_token(style: str, bounds: tuple[int, int | None], random: Random) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
-        matcher = NetworkBackend(pieces()).compile(a_constraint(style, bounded(*bounds))).matcher()
+    matcher = NetworkBackend(pieces()).compile(a_constraint(style, bounded(*bounds))).matcher()
     check_masks(matcher, random, steps=25, vocabulary=pieces())
+    assert allowed(matcher), "a dead end"
 
 
 def test_many_characters_are_no_states() -> None:
@@ -219,6 +223,7 @@ from hf_guided.schema import long_string
 core.CORE = core.Core(Path(sys.argv[1]))
 from hf_guided.backends.network import NetworkBackend
 from tests.property.test_counted_strings import a_constraint, bounded
+from tests.property.strategies import allowed
 from tests.property.test_frame_machine import check_same, engines
 from tests.property.test_tag_network import pieces
 long_string._FEW_CHARACTERS = 0
