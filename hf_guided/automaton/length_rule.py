@@ -14,7 +14,7 @@ _LONGEST = 12  # bytes of a character: two escapes
 
 @dataclass(frozen=True, eq=False)
 class LengthRule(Rule):
-    """A string of so many characters, of any kind.
+    """Bounds on the length of a string of any kind.
 
     Args:
         low, high: how many; ``high`` None is no bound.
@@ -25,7 +25,7 @@ class LengthRule(Rule):
     high: int | None
     string: CountedString
     has_many_values = True  # one of the bounds is large
-    _choices: ClassVar[int] = 2  # characters: with so many left there are more strings than any text has
+    _choices: ClassVar[int] = 2  # characters: with room for these there are more strings than any text has
 
     def _count(self, written: bytes) -> int:
         """How many characters there are, with those that are owed."""
@@ -36,7 +36,7 @@ class LengthRule(Rule):
         return Entered() if written is None or self.is_within(self.string.characters(written)) else None
 
     def is_within(self, count: int) -> bool:
-        """Whether a string may have so many characters."""
+        """Whether a string may have this number of characters."""
         return count >= self.low and (self.high is None or count <= self.high)
 
     def is_far(self, room: int, reach: int) -> bool:

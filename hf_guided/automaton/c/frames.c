@@ -665,7 +665,7 @@ static int is_counting(const Machine *m, const Frame *frame)
     return begins && (frame->count || begins[frame->state]);
 }
 
-/* How many characters must and may still come. `high` is -1 if no token has, and then owes, so many.
+/* How many characters must and may still come. `high` is -1 if every token, with what it then owes, has room.
  *
  * Returns whether the bounds refuse any token.
  */
