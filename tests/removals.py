@@ -297,7 +297,7 @@ REMOVALS = [
     ),
     Removal(
         "padded logits: columns after the vocabulary are forbidden",
-        "backends/base.py",
+        "backends/matcher.py",
         "                words[:covered] &= tokens.text_words\n                words[covered:] = 0\n",
         "",
         "tests/unit/test_backends_base.py",
@@ -346,7 +346,7 @@ REMOVALS = [
     ),
     Removal(
         "after the end only stop tokens",
-        "backends/base.py",
+        "backends/matcher.py",
         "            if self._stops:\n                words[:] = 0\n            elif self._copies_masks:",
         "            if self._copies_masks:",
         "tests/property/test_matcher_laws.py::test_masks_never_allow_special_tokens_and_stop_tokens_only_at_the_end",

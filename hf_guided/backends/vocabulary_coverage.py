@@ -16,7 +16,8 @@ from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, Structur
 from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary, single_bytes
-from .base import Backend, CompiledConstraint, Matcher
+from .base import Backend, CompiledConstraint
+from .matcher import Matcher
 from .tag_tokens import depends_on_tokens
 
 _MAX_STEPS = 2000

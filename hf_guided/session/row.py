@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from torch import Tensor
 
-from ..backends.base import Matcher
+from ..backends.matcher import Matcher
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 from ..options import CALL_CPU_S
 

@@ -21,7 +21,7 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
-from hf_guided.backends.base import Matcher
+from hf_guided.backends.matcher import Matcher
 from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.drafts import Draft, DraftRequest
 from tests import vocabularies

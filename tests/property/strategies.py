@@ -13,7 +13,8 @@ import torch
 from hypothesis import strategies as st
 
 from hf_guided.backends import registry
-from hf_guided.backends.base import Backend, CompiledConstraint, Matcher
+from hf_guided.backends.base import Backend, CompiledConstraint
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import toy

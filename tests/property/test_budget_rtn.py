@@ -24,10 +24,11 @@ from hf_guided.automaton.rtn import build_rtn
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends import automaton, registry
 from hf_guided.backends import budget_search as searched_module
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.completion_search import CompletionSearch
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.json_style import JsonStyle
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded

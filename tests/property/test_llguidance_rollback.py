@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.backends.base import Matcher
 from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Grammar, JsonSchema, Regex
 from tests.effort import repeats
 from tests.property import strategies as draw

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.matcher import Matcher
 from hf_guided.session.apply import apply_bitmask
 from hf_guided.vocabulary.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
 from tests.effort import repeats

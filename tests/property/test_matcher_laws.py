@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.backends.base import Matcher
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.tokens import Vocabulary

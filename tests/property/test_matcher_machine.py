@@ -16,7 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Choice, Constraint, Grammar, Regex, StructuralTag
 from tests.effort import repeats
 from tests.property.strategies import TEXT_BACKENDS, allowed, backend

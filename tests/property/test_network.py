@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.frame import Text
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import JsonSchema, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, UnsupportedConstraint

@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Choice
 from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
 from hf_guided.session.reasoning_gate import gate_constraint

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
-from hf_guided.backends.base import Matcher
 from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnwritableConstraint
 from hf_guided.regex import NOTHING, parse_fullmatch

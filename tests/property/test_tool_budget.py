@@ -13,8 +13,8 @@ import hf_guided as hg
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.pushdown import Pushdown
 from hf_guided.automaton.token_trie import token_trie
-from hf_guided.backends.base import Matcher
 from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.tag_rtn import TagRtn
 from tests import toy
 from tests.effort import repeats

@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.lark_grammar import read
 from hf_guided.backends.llguidance import _refused
+from hf_guided.backends.matcher import Matcher
 from hf_guided.errors import BackendError, CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.grammars.endless import may_repeat_one_text
 from hf_guided.vocabulary.tokens import Vocabulary

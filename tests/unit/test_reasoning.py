@@ -10,8 +10,8 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.backends.base import Matcher
 from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import Choice
 from hf_guided.errors import InvalidConstraint, UnwritableConstraint

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import hf_guided as hg
-from hf_guided.backends.base import Matcher
 from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.matcher import Matcher
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.property.strategies import allowed

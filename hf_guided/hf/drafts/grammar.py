@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from ...backends.base import CompiledConstraint, Matcher
+from ...backends.base import CompiledConstraint
+from ...backends.matcher import Matcher
 from ...constraints.values import Constraint, JsonObject, JsonSchema
 from ...errors import BackendError, HFGuidedError
 from ...session.reasoning_gate import ReasoningEngine
