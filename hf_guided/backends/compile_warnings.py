@@ -9,7 +9,7 @@ from typing import Any
 
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
-from ..schema.misspelt import may_be_misspelt, misspelt_keywords
+from ..schema.misspelt import may_be_misspelt, misspelt_names
 from .attempts import Compilation
 from .compile_job import Key
 from .router import BackendChoice
@@ -17,14 +17,14 @@ from .router import BackendChoice
 _MAX_SENTENCES = 10  # of a warning
 
 
-def warn_of_misspelt_keywords(constraint: Constraint) -> None:
-    """Warn of keywords that look like others, each time."""
+def warn_of_misspelt_names(constraint: Constraint) -> None:
+    """Warn of keywords and formats that look like others, each time."""
     schemas: list[Any] = []
     if isinstance(constraint, JsonSchema) and may_be_misspelt(constraint.normal_form):
         schemas = [constraint.schema]
     elif isinstance(constraint, ToolCalls):
         schemas = list(constraint.parameters.values())
-    if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
+    if misspelt := [sentence for schema in schemas for sentence in misspelt_names(schema)]:
         if len(misspelt) > _MAX_SENTENCES:
             misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]
         warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)

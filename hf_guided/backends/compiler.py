@@ -45,7 +45,7 @@ from .base import Backend, CompiledConstraint
 from .compile_gate import check_in_worker, compile_in_worker
 from .compile_job import REPLAYED, Job, Key, T, Waiter, bare, for_one_caller, own
 from .compile_pool import Pool
-from .compile_warnings import CompileWarnings, warn_of_misspelt_keywords
+from .compile_warnings import CompileWarnings, warn_of_misspelt_names
 from .cost_estimate import is_costly
 from .engine_set import EngineSet, MarkedEngines
 from .growing_cache import GrowingCache
@@ -400,7 +400,7 @@ class Compiler:
                 del self._upgrades[key]
 
     def _compile(self, constraint: Constraint, backend: str, budget: bool, *, in_worker: bool) -> Compilation:
-        warn_of_misspelt_keywords(constraint)
+        warn_of_misspelt_names(constraint)
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
         backends = self._backends if self._given is not None else self._marked.for_constraint(constraint)

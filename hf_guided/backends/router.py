@@ -58,11 +58,11 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
     if isinstance(constraint, Grammar):
         # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
         return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)
+    if not isinstance(constraint, (JsonObject, JsonSchema)):
+        return (NATIVE, "llguidance", "xgrammar") if budget else ("llguidance", "xgrammar", NATIVE)
     if budget or _is_bounded(constraint):
         return (NATIVE, "llguidance", "xgrammar", "network")
-    if isinstance(constraint, JsonSchema):
-        return ("llguidance", NATIVE, "network", "xgrammar")
-    return ("llguidance", "xgrammar", NATIVE)
+    return ("llguidance", NATIVE, "network", "xgrammar")
 
 
 def choose_backend(
@@ -162,11 +162,14 @@ def _unsupported(
     # Of equals the one tried last: it was to enforce what the others cannot, so its reason is the one that remains.
     # But xgrammar only says what it never enforces, and the others say what is too hard about this constraint.
     closest, losses = min(reversed(usable), key=lambda choice: (len(choice[1]), choice[0] == "xgrammar"))
-    subject = f"no backend enforces all of this {constraint.kind}; {closest} is closest"
+    subject = f"no backend enforces all of this {constraint.kind}"
+    has_parts = {(loss.pointer, loss.keyword) for loss in losses} != {("", constraint.kind)}
     if backend != AUTO:
         subject = f"{closest} does not enforce all of this {constraint.kind}"
+    elif has_parts:
+        subject += f"; {closest} is closest"
     others = ", ".join(f"{name}: {len(lost)}" for name, lost in considered if name != closest)
-    steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}"]
+    steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}" if has_parts else "change it"]
     if _lacks_depth(constraint, backend, losses):
         steps.insert(0, "pass hg.JsonSchema(..., max_depth=...)")  # without a depth no engine writes any layout
     elif isinstance(constraint, JsonSchema) and constraint.on_unsupported == "error":
@@ -176,6 +179,8 @@ def _unsupported(
         )
     if backend != AUTO:
         steps.append('choose another backend: backend="auto" tries them')
+    if not has_parts:
+        return UnsupportedConstraint("; ".join([subject, ", or ".join(steps)]), losses)
     pointers = [f"{loss.pointer or '/'} ({loss.keyword})" for loss in losses[:_NAMED]]
     more = [f"{len(losses) - _NAMED} more"] if len(losses) > _NAMED else []
     return UnsupportedConstraint(

@@ -31,11 +31,13 @@ class NormalForm(NamedTuple):
     Args:
         digest: of the schema with sorted keywords and without annotations.
         keywords: of all schemas in it, annotations too.
+        formats: the values of ``format``.
         refs: where they refer to.
     """
 
     digest: str
     keywords: set[str]
+    formats: set[str]
     refs: tuple[str, ...]
 
     @classmethod
@@ -49,14 +51,16 @@ class NormalForm(NamedTuple):
         # A $ref may point into an annotation ("#/examples/0"): then the annotation does change which texts match.
         refs = tuple(_refs(schema)) if any([f'"{keyword}"' in schema_json for keyword in _REFERS]) else ()
         pointed_at = {segment for ref in refs for segment in unquote(ref).split("/")}
-        keywords = set[str]()
-        return cls(digest(_normal(schema, ANNOTATIONS - pointed_at, keywords)), keywords, refs)
+        keywords, formats = set[str](), set[str]()
+        return cls(digest(_normal(schema, ANNOTATIONS - pointed_at, keywords, formats)), keywords, formats, refs)
 
 
-def _normal(schema: Any, dropped: frozenset[str], keywords: set[str]) -> Any:
+def _normal(schema: Any, dropped: frozenset[str], keywords: set[str], formats: set[str]) -> Any:
     if not isinstance(schema, dict):
         return schema
     keywords.update(schema)
+    if isinstance(schema.get("format"), str):
+        formats.add(schema["format"])
     result: dict[str, Any] = {}
     for keyword in sorted(schema):
         value = schema[keyword]
@@ -64,11 +68,11 @@ def _normal(schema: Any, dropped: frozenset[str], keywords: set[str]) -> Any:
             continue
         if keyword in HOLDS_SCHEMA_MAP and isinstance(value, dict):
             names = list(value) if keyword in _ORDERED_MAPS else sorted(value)
-            result[keyword] = {name: _normal(value[name], dropped, keywords) for name in names}
+            result[keyword] = {name: _normal(value[name], dropped, keywords, formats) for name in names}
         elif keyword in HOLDS_SCHEMA_LIST and isinstance(value, list):
-            result[keyword] = [_normal(item, dropped, keywords) for item in value]
+            result[keyword] = [_normal(item, dropped, keywords, formats) for item in value]
         elif keyword in HOLDS_SCHEMA:
-            result[keyword] = _normal(value, dropped, keywords)
+            result[keyword] = _normal(value, dropped, keywords, formats)
         else:
             result[keyword] = value
     return result

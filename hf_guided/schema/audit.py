@@ -150,7 +150,7 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
             for keyword, value in subschema.schema.items():
                 if keyword not in STRUCTURE:
                     pointer = f"{subschema.pointer}/{escape(keyword)}"
-                    unknown += keyword not in KNOWN
+                    unknown += keyword not in KNOWN or keyword == "format"
                     idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
                     yield pointer, keyword, idle, left_out(subschema.schema, keyword)
 
@@ -164,5 +164,6 @@ def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
     if SINCE.get(keyword, 0) > dialect:
         return f"constrains nothing: the draft that $schema names does not know {keyword}"
     if keyword == "format" and value not in FORMATS:
-        return f"constrains nothing: no specification defines the format {value!r}"
+        meant = did_you_mean(str(value), FORMATS) if suggest else ""
+        return f"constrains nothing: no specification defines the format {value!r}{meant}"
     return ""

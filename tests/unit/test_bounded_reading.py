@@ -77,7 +77,7 @@ def test_pattern_that_is_too_long_is_not_compiled(pattern: str, monkeypatch: pyt
 def test_only_some_unknown_keywords_are_compared_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(misspelt, "MOST_LOOKED_AT", 5)
     schema = {f"requred{i}": True for i in range(9)}
-    assert len(list(misspelt.misspelt_keywords(schema))) == 5
+    assert len(list(misspelt.misspelt_names(schema))) == 5
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_only_some_unknown_keywords_are_compared_with_the_known_ones(monkeypatch
 )
 def test_a_misspelt_keyword_is_found_wherever_a_schema_is(schema: dict[str, Any]) -> None:
     assert misspelt.may_be_misspelt(NormalForm.of(json.dumps(schema)))
-    (sentence,) = misspelt.misspelt_keywords(schema)
+    (sentence,) = misspelt.misspelt_names(schema)
     assert "maxItem" in sentence
     known = json.loads(json.dumps(schema).replace("maxItem", "maxItems"))
-    assert not list(misspelt.misspelt_keywords(known))
+    assert not list(misspelt.misspelt_names(known))
 
 
 def test_every_loss_finds_its_row() -> None:

@@ -512,6 +512,25 @@ def test_misspelled_keywords_give_a_warning() -> None:
     assert details["/proprties"].endswith("did you mean 'properties'?")
 
 
+@pytest.mark.parametrize(("written", "meant"), [("datetime", "date-time"), ("e-mail", "email"), ("URI", "uri")])
+def test_misspelled_formats_give_a_warning(written: str, meant: str) -> None:
+    schema = {"properties": {"format": {"type": "string", "format": written}, "b": {"format": "date"}}}
+    with pytest.warns(UserWarning) as caught:
+        new_compiler(Fake("llguidance")).compile(JsonSchema(schema))
+    sentence = f"{written!r} is no format of JSON Schema; did you mean {meant!r}?"
+    assert str(caught[0].message).splitlines()[1:] == [f"  /properties/format/format: {sentence}"]
+    with pytest.warns(UserWarning, match="did you mean"):
+        details = {row.pointer: row.detail for row in new_compiler(Fake("llguidance")).audit(JsonSchema(schema)).rows}
+    assert details["/properties/format/format"].endswith(f"did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize(
+    "name", ["int32", "int64", "float", "double", "byte", "binary", "password", "phone", "url", ""]
+)
+def test_formats_of_other_specifications_give_no_warning(name: str) -> None:
+    new_compiler(Fake("llguidance")).compile(JsonSchema({"format": name}))  # a warning would be an error here
+
+
 @pytest.mark.parametrize(
     "keyword", ["example", "nullable", "discriminator", "xml", "x-required", "_required", "name", "order", "ui"]
 )
