@@ -217,7 +217,10 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
             if possible is None:
                 positions, _, pointer = plan.parts[callee.schema]
                 origin, keyword = positions.register(callee).origin
-                reason = "it is not known whether enough different ones are left"
+                reason = "it is not known whether enough different items are left"
+                if isinstance(rule, NameRule):
+                    advice = "" if rule.any_order else '; with key_order="any" it is'
+                    reason = f"it is not known whether enough names are left{advice}"
                 loss = Loss(pointer + origin, keyword, reason)
                 raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
             without_values.setdefault(callee.schema, []).append(callee)

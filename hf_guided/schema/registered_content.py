@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 from ..constraints.json_style import KeyOrder
+from ..regex import Node
+from .component_size import is_endless
 from .content_automata import (
     ContentAutomaton,
     ContentWriter,
@@ -30,8 +31,7 @@ def registered(key_order: KeyOrder) -> ContentWriter:
     Args:
         key_order: of the members of an object.
     """
-    objects = _in_any_order if key_order == "any" else partial(object_automata, registers=True)
-    return ContentWriter(_array, objects)
+    return ContentWriter(_array, _in_any_order if key_order == "any" else _in_declared_order)
 
 
 def _array(n: Normalizer, clause: ArrayClause) -> ContentAutomaton:
@@ -46,6 +46,20 @@ def _array(n: Normalizer, clause: ArrayClause) -> ContentAutomaton:
     items = tuple(clause.at(index) for index in range(clause.prefix_length + 1))
     automaton.register = DifferentItems((clause.unique, "uniqueItems"), items, clause.low)
     return automaton
+
+
+def _in_declared_order(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Iterator[ContentAutomaton]:
+    """As ``object_automata``; but where no name has a place in the order, the register counts the members too."""
+    has_places = bool(clause.at_least_one) or any(members.named for members in clause.members)
+    if has_places or clause.low <= len(clause.required) + 1 or _are_endless(n, clause, closed):
+        yield from object_automata(n, clause, closed=closed, registers=True)
+    else:
+        yield from _in_any_order(n, clause, closed=closed)
+
+
+def _are_endless(n: Normalizer, clause: ObjectClause, closed: bool) -> bool:
+    """Whether it is plain that there is always another name."""
+    return all([isinstance(entry.name, Node) and is_endless(entry.name) for entry in other_members(n, clause, closed)])
 
 
 def _in_any_order(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Iterator[ContentAutomaton]:

@@ -43,8 +43,8 @@ class DifferentNames:
 
     @property
     def is_needed(self) -> bool:
-        """Whether no content automaton without a register would do."""
-        return not self.any_order
+        """Whether no content automaton without a register would do, in the order of declaration."""
+        return not self.any_order or self.low > len(self.required) + 1
 
     def has_room(self, names: Iterable[str | Node | None]) -> bool:
         """Whether these names can be enough; a language of names counts as many."""

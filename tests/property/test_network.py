@@ -451,6 +451,15 @@ FINITE: dict[str, tuple[dict[str, Any], list[Any]]] = {
         },
         [1, 12],
     ),
+    "names of a pattern": (
+        {
+            "type": "object",
+            "patternProperties": {"^(aa?|b|c)$": {"enum": [1, 12]}},
+            "additionalProperties": False,
+            "minProperties": 3,
+        },
+        [1, 12],
+    ),
 }
 
 
@@ -458,6 +467,14 @@ FINITE: dict[str, tuple[dict[str, Any], list[Any]]] = {
 def test_every_beginning_of_a_finite_language_has_an_end(name: str) -> None:
     schema, pool = FINITE[name]
     compiled = BYTES.compile(JsonSchema(schema, whitespace="minified", key_order="any"))
+    texts = {text.decode() for text in every_text(compiled.matcher())}
+    assert texts == values_of(schema, pool)
+
+
+@pytest.mark.parametrize("name", ["listed names", "names of a pattern"])
+def test_names_without_a_place_in_the_declared_order_come_in_any(name: str) -> None:
+    schema, pool = FINITE[name]
+    compiled = BYTES.compile(JsonSchema(schema, whitespace="minified"))
     texts = {text.decode() for text in every_text(compiled.matcher())}
     assert texts == values_of(schema, pool)
 
