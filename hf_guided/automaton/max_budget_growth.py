@@ -1,5 +1,7 @@
 """The largest growth of the needed tokens over one token: it decides how early masks must respect a budget.
 
+Far from the end of a budget a rough bound is enough, which takes a millisecond. Only near it the growth is searched.
+
 The search tries first the tokens whose bytes could cost most in the worst case. Each byte is applied in every state of
 the RTN. The stack is unknown, so a component may return to any of its callers.
 """
@@ -7,7 +9,9 @@ the RTN. The stack is unknown, so a component may return to any of its callers.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +25,15 @@ _MAX_STEPS = 100_000
 State = tuple[int, int]  # frame, state
 
 
-def max_budget_growth(components: Sequence[Component], paths: ShortestPaths, tokens: TokenTrie) -> int:
-    """The most that one token may add to the tokens needed, where no token crosses the ends of components."""
-    return _Search(components, paths, tokens).largest()
+class MaxBudgetGrowth:
+    """The most that one token may add to the tokens needed, where no token crosses the ends of components.
 
+    Args:
+        components: of the RTN.
+        paths: out of them.
+        tokens: the vocabulary.
+    """
 
-class _Search:
     def __init__(self, components: Sequence[Component], paths: ShortestPaths, tokens: TokenTrie):
         self._components, self._paths, self._tokens = components, paths, tokens
         self._rows = [component.dfa.table.tolist() for component in components]
@@ -45,13 +52,31 @@ class _Search:
                     if after < UNREACHABLE:
                         self._returns.setdefault(callee, set()).add((number, int(after_call[state])))
                         self._calls.setdefault((number, state), []).append(((callee, start), after - needed[state]))
+        self._known = 0, UNREACHABLE  # the growth is at least, and at most
+        self._search = self._bounds()
+        self._lock = threading.Lock()
 
-    def largest(self) -> int:
+    def is_at_most(self, most: int) -> bool:
+        """Whether no token adds more than so many: looks no closer than that takes. Thread safe."""
+        with self._lock:
+            while self._known[0] <= most < self._known[1]:
+                closer = next(self._search, None)
+                if closer is None:
+                    break
+                self._known = closer
+            return self._known[1] <= most
+
+    def _bounds(self) -> Iterator[tuple[int, int]]:
+        """What the growth is at least, and at most, closer and closer."""
         trie, has_token = self._tokens.trie, self._tokens.has_token
-        along = self._tokens.along(self._by_byte())
+        by_byte = self._by_byte()
+        yield 0, int(by_byte.max()) * (len(trie.levels) - 2)  # all bytes of the longest token
+        along = self._tokens.along(by_byte)
         ahead = np.where(has_token, along, 0)  # the most that a token below a node could add
-        for low, high in reversed(list(zip(trie.levels[1:-1], trie.levels[2:], strict=True))):
-            np.maximum.at(ahead, trie.parent[low:high], ahead[low:high])
+        for low, high in reversed([*pairwise(trie.levels[1:])]):
+            first = np.flatnonzero(np.diff(trie.parent[low:high], prepend=-1))  # the first child of each parent
+            parents = trie.parent[low:high][first]
+            ahead[parents] = np.maximum(ahead[parents], np.maximum.reduceat(ahead[low:high], first))
         begin = {
             (number, state): 0
             for number, leaving in enumerate(self._paths.of)
@@ -60,9 +85,8 @@ class _Search:
         }
         queue = [(-int(ahead[0]), 0, begin)]
         largest = steps = 0
-        while steps < _MAX_STEPS:
-            if not queue or -queue[0][0] <= largest:
-                return largest
+        while queue and -queue[0][0] > largest and steps < _MAX_STEPS:
+            yield largest, -queue[0][0]
             _, node, added = heapq.heappop(queue)
             steps += 1 + len(added)
             if node:
@@ -78,7 +102,7 @@ class _Search:
                 bound = most + int(ahead[child] - along[node])
                 if bound > largest:
                     heapq.heappush(queue, (-bound, child, added))
-        return max(largest, -queue[0][0]) if queue else largest
+        yield largest, max(largest, -queue[0][0]) if queue else largest
 
     def _step(self, added: dict[State, int], byte: int) -> dict[State, int]:
         after: dict[State, int] = {}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .limits import WorkMeter
 from .lru_bytes import ByteCache
-from .max_budget_growth import max_budget_growth
+from .max_budget_growth import MaxBudgetGrowth
 from .reach import single_byte_tokens
 from .rtn import Component
 from .shortest_paths import MAX_TEXT, UNREACHABLE, ShortestPaths
@@ -254,6 +254,6 @@ class Pushdown:
                 yield callee, self.configuration(component, state, below), begin, start
 
     @cached_property
-    def max_budget_growth(self) -> int:
-        """The largest number of tokens by which one token can raise the count above ``apart``."""
-        return max_budget_growth(self._components, self._paths, self.tokens)
+    def max_budget_growth(self) -> MaxBudgetGrowth:
+        """By how many tokens one token can raise the count above ``apart``."""
+        return MaxBudgetGrowth(self._components, self._paths, self.tokens)

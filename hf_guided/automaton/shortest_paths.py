@@ -100,9 +100,11 @@ class ComponentPaths:
             weights: tokens that each call takes.
             meter: counts the work.
         """
-        start = self.component.dfa.start
-        tokens, known = self.tokens, self.tokens[start]
+        dfa = self.component.dfa
+        tokens, known = self.tokens, self.tokens[dfa.start]
         meter.spend(_COUNT_STEPS * len(self._order))
+        # For each state the next bytes of its path, up to the first call, and the state after each byte.
+        runs: dict[int, tuple[bytes, tuple[int, ...]]] = {}
         for state in self._order:
             if not self.size[state]:
                 tokens[state] = 0
@@ -110,20 +112,17 @@ class ComponentPaths:
                 call = -1 - self.move[state]
                 tokens[state] = weights[call] + tokens[int(self.component.calls[call][1][state])]
             else:
-                text, states = self._run(state)
+                after = int(dfa.table[state, dfa.byte_class[self.move[state]]])
+                further, states = runs.get(after, (b"", ()))
+                text, states = (
+                    bytes((self.move[state],)) + further[: _LOOK_AHEAD - 1],
+                    (after, *states[: _LOOK_AHEAD - 1]),
+                )
+                runs[state] = text, states
                 tokens[state] = min(
                     (1 + tokens[states[i - 1]] for i in vocabulary.lengths_at(text)), default=UNREACHABLE
                 )
-        return tokens[start] < known
-
-    def _run(self, state: int) -> tuple[bytes, list[int]]:
-        """The next bytes of the path, up to its first call, and the state after each byte."""
-        text, states, dfa = bytearray(), [], self.component.dfa
-        while self.size[state] and self.move[state] >= 0 and len(text) < _LOOK_AHEAD:
-            text.append(self.move[state])
-            state = int(dfa.table[state, dfa.byte_class[self.move[state]]])
-            states.append(state)
-        return bytes(text), states
+        return tokens[dfa.start] < known
 
 
 class ShortestPaths:

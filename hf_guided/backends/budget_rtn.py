@@ -53,7 +53,7 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     rtn = _budget_rtn(compiled)
     if rtn is not None:
         return replace(
-            _larger(compiled, rtn.nbytes + search.nbytes),
+            _larger(compiled, rtn.nbytes),
             new_engine=lambda: RtnBudgetEngine(rtn, SearchBudgetEngine(search, compiled.new_engine())),
             keeps_budget=True,
             keeps_masks=False,
@@ -62,7 +62,7 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     if first.min_tokens_to_finish() is None:
         return compiled
     return replace(
-        _larger(compiled, search.nbytes),
+        compiled,
         new_engine=lambda: first.restarted(compiled.new_engine()),
         keeps_budget=True,
         keeps_masks=False,
@@ -124,7 +124,6 @@ class BudgetRtn:
 
     def __init__(self, pushdown: Pushdown, vocabulary: Vocabulary, narrows: bool):
         self.pushdown, self.vocabulary, self.narrows = pushdown, vocabulary, narrows
-        self.max_budget_growth = pushdown.max_budget_growth
 
     @property
     def nbytes(self) -> int:
@@ -192,7 +191,9 @@ class RtnBudgetEngine(Layer):
         if self._rtn.narrows or not configurations:
             return False
         most = max(configuration.apart for configuration in configurations)
-        return tokens_left > most + 1 + self._rtn.max_budget_growth * (len(self.taken) - count + 1)
+        return self._rtn.pushdown.max_budget_growth.is_at_most(
+            (tokens_left - most - 2) // (len(self.taken) - count + 1)
+        )
 
     def _configurations(self) -> Configurations:
         """The configurations of the text now, the one that needs fewest tokens first."""

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,23 @@ _TRIED = 20_000  # tokens given to engines in one search; counted, for time woul
 _FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
 
 
+_costs_of: WeakKeyDictionary[TokenTrie, NDArray[np.float64]] = WeakKeyDictionary()
+
+
+def _costs(tokens: TokenTrie) -> NDArray[np.float64]:
+    """(size,) what each token costs; infinite where it is no text. The same for all searches of a vocabulary."""
+    costs = _costs_of.get(tokens)
+    if costs is None:
+        by_byte = np.full(256, _OTHER)
+        by_byte[list(b" \t\r\n")] = _SPACE
+        for characters, cost in _CHEAP:
+            by_byte[list(characters)] = cost
+        costs = np.full(tokens.size, np.inf)
+        costs[tokens.token_ids] = 1 + np.repeat(tokens.along(by_byte), np.diff(tokens.token_start))
+        _costs_of[tokens] = costs
+    return costs
+
+
 class CompletionSearch:
     """Searches for one vocabulary; thread safe.
 
@@ -45,22 +63,10 @@ class CompletionSearch:
 
     def __init__(self, vocabulary: Vocabulary, tokens: TokenTrie, marks: Sequence[str] = ()):
         self._vocabulary, self.tokens, self._size = vocabulary, tokens, tokens.size
-        by_byte = np.full(256, _OTHER)
-        by_byte[list(b" \t\r\n")] = _SPACE
-        for characters, cost in _CHEAP:
-            by_byte[list(characters)] = cost
-        sums = tokens.along(by_byte)
-        self._cost = np.full(tokens.size, np.inf)
-        counts = np.diff(tokens.token_start)
-        self._cost[tokens.token_ids] = 1 + np.repeat(sums, counts)
+        self._cost = _costs(tokens)
         self._marks: list[list[int]] = []
         with suppress(UnwritableConstraint):  # then no text of the grammar can be written, and that is said elsewhere
             self._marks = [vocabulary.encode_bytes(mark.encode()) for mark in marks]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held beside the trie."""
-        return self._cost.nbytes
 
     def allowed(self, engine: Engine) -> NDArray[np.int64]:
         """(tokens,) the text tokens that an engine allows, cheapest first."""
