@@ -306,14 +306,21 @@ class NetworkMasks:
     def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
         """The nodes from which what has begun has not ways without number to its end, or that leave the component."""
         nodes, states = self._stay(frame)
-        bounds = self._bounds(frame, text)
-        if bounds is not None and bounds[1] is not None:  # how many ways there are depends on the room
-            return Stay(nodes, states)
         graph = self._network.graph
         unbounded = graph.unbounded_begun if owner is frame else graph.unbounded
         suspect = ~unbounded(frame.component)[states]
-        suspect |= self._tables.leaves(self._component(frame))[states]
-        return _part(Stay(nodes, states), suspect)
+        leaves = self._tables.leaves(self._component(frame))[states]
+        rule = self._network.rules.get(frame.component)
+        if isinstance(rule, LengthRule) and frame.entered is not None and frame.entered.has_begun:
+            string, bounds = rule.string, self._bounds(frame, text)
+            if bounds is not None and bounds[1] is not None:
+                if not string.has_one_spelling:
+                    return Stay(nodes, states)
+                count = string.characters_on(self._tokens)[nodes] + string.owed[states]
+                suspect |= ~rule.leave_choice(count, bounds[1])
+            # Nothing else ends a string.
+            leaves &= np.isin(nodes, self._tables.nodes.of(nodes[leaves]).before(string.closing).nodes)
+        return _part(Stay(nodes, states), suspect | leaves)
 
     def _along(self, path: bytes) -> Ints:
         """The nodes on a way down the trie, the root first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.automaton.component_tables import Stay
+from hf_guided.automaton.frame import Frame, Text
+from hf_guided.automaton.mask_builder import MaskBuilder
+from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.schema import long_string
 from hf_guided.vocabulary.tokens import Vocabulary
-from tests import toy
+from tests import toy, vocabularies
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.strategies import allowed
@@ -199,6 +203,55 @@ def test_masks_equal_reading_every_token(style: str, bounds: tuple[int, int | No
     assert allowed(matcher), "a dead end"
 
 
+ITEMS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "strings": lambda string: {"items": string},
+    "first items": lambda string: {"prefixItems": [string, {"type": "boolean"}], "items": string},
+    "closed objects": lambda string: {"items": {"properties": {"a": string}, "additionalProperties": False}},
+    "open objects": lambda string: {"items": {"type": "object", "properties": {"a": string}}},
+    "lists": lambda string: {"items": {"type": "array", "items": string, "maxItems": 2}},
+}
+OPTIONS: list[dict[str, Any]] = [{}, {"spelling": "any"}, {"key_order": "any"}, {"extra": "allow"}]
+
+
+@pytest.mark.parametrize("items", ITEMS)
+@settings(max_examples=repeats(8, 300))
+@given(bounds=BOUNDS, low=st.integers(0, 3), options=st.sampled_from(OPTIONS), random=st.randoms(use_true_random=False))
+def test_masks_of_different_items_equal_reading_every_token(
+    items: str, bounds: tuple[int, int | None], low: int, options: dict[str, Any], random: Random
+) -> None:
+    schema = {"type": "array", "uniqueItems": True, "minItems": low} | ITEMS[items](bounded(*bounds))
+    try:
+        matcher = NetworkBackend(pieces()).compile(hg.JsonSchema(schema, **options)).matcher()
+    except hg.InvalidConstraint:  # there are fewer different items
+        assert bounds[1] == 0
+        return
+    check_masks(matcher, random, steps=25, vocabulary=pieces())
+    assert allowed(matcher), "a dead end"
+
+
+@pytest.mark.parametrize("items", ["first items", "open objects"])
+def test_few_tokens_are_read_one_by_one(items: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a string has room for others, whatever comes next, it is different from those that are there."""
+    read: list[int] = []
+    read_suspects = NetworkMasks._read_suspects
+
+    def counted(masks: NetworkMasks, frame: Frame, text: Text, suspects: Stay, mask: MaskBuilder) -> None:
+        read.append(len(suspects.nodes))
+        read_suspects(masks, frame, text, suspects, mask)
+
+    monkeypatch.setattr(NetworkMasks, "_read_suspects", counted)
+    vocabulary = vocabularies.tekken()
+    schema = {"type": "array", "uniqueItems": True} | ITEMS[items](bounded(0, 50))
+    matcher = hg.Guide(vocabulary, 131_072).compile(hg.JsonSchema(schema, extra="allow")).matcher()
+    item = '"abc"' if items == "first items" else '{"a": "abc"}'
+    text = f'[{item}, true, "abd' if items == "first items" else f'[{item}, {{"a": "abd'
+    for token_id in matcher.compiled.vocabulary.encode_bytes(text.encode()):
+        allowed(matcher)
+        assert matcher.accept_token(token_id)
+    allowed(matcher)
+    assert 0 < max(read) < 5_000
+
+
 def test_many_characters_are_no_states() -> None:
     """With a state for each character and each part of a mark these would be hundreds of thousands."""
     vocabulary: Vocabulary = pieces()
@@ -223,7 +276,6 @@ from hf_guided.schema import long_string
 core.CORE = core.Core(Path(sys.argv[1]))
 from hf_guided.backends.network import NetworkBackend
 from tests.property.test_counted_strings import a_constraint, bounded
-from tests.property.strategies import allowed
 from tests.property.test_frame_machine import check_same, engines
 from tests.property.test_tag_network import pieces
 long_string._FEW_CHARACTERS = 0
