@@ -27,7 +27,7 @@ from .network import Network
 from .registers import UNKNOWN, Different
 from .rtn import Component
 from .token_nodes import Ints, Nodes
-from .written_values import characters
+from .written_values import characters, string_begun
 
 _NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 _MASK_BYTES = 2 * 2**20  # of the masks kept
@@ -282,13 +282,18 @@ class NetworkMasks:
                 continue
             assert isinstance(rule, Different)
             begun = rule.begun(written)
-            similar = rule.similar(owner.entered, begun)
-            if rule.is_simple and not similar:
+            contested = rule.contested(owner.entered, self._network.search)
+            similar = [key for key in contested if key.startswith(begun.key)]
+            if not similar:
                 continue
-            if not rule.is_simple or not (begun.is_whole and begun.in_string):
+            if begun.is_whole and begun.in_string:
+                endings = {key[len(begun.key) :] for key in similar}
+            elif (string := string_begun(written)) is not None:
+                # The item is another one as soon as this string is in none of these.
+                endings = {ending for key in similar for ending in self._endings(key, string)}
+            else:
                 return self._bounded(frame, owner, text)
-            for key in similar:
-                suspects.append(self._along(key[len(begun.key) :]))
+            suspects += map(self._along, endings)
             if not rule.one_spelling:
                 reached = self._stay(frame)
         if reached is not None:
@@ -303,6 +308,13 @@ class NetworkMasks:
         states = self._tables.states_at(self._component(frame), frame.state, nodes)
         return _part(Stay(nodes, states), states != 0)
 
+    def _endings(self, key: bytes, string: bytes) -> Iterator[bytes]:
+        """What comes in a key after each beginning of a string, as far as a token may go on."""
+        end = key.find(string) + len(string)
+        while end >= len(string):
+            yield key[end : end + self._reach]
+            end = key.find(string, end - len(string) + 1) + len(string)
+
     def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
         """The nodes from which what has begun has not ways without number to its end, or that leave the component."""
         nodes, states = self._stay(frame)
@@ -312,14 +324,15 @@ class NetworkMasks:
         leaves = self._tables.leaves(self._component(frame))[states]
         rule = self._network.rules.get(frame.component)
         if isinstance(rule, LengthRule) and frame.entered is not None and frame.entered.has_begun:
-            string, bounds = rule.string, self._bounds(frame, text)
-            if bounds is not None and bounds[1] is not None:
-                if not string.has_one_spelling:
-                    return Stay(nodes, states)
-                count = string.characters_on(self._tokens)[nodes] + string.owed[states]
-                suspect |= ~rule.leave_choice(count, bounds[1])
             # Nothing else ends a string.
-            leaves &= np.isin(nodes, self._tables.nodes.of(nodes[leaves]).before(string.closing).nodes)
+            leaves &= np.isin(nodes, self._tables.nodes.of(nodes[leaves]).before(rule.string.closing).nodes)
+            _, high = self._bounds(frame, text) or (0, None)
+            if high is not None:
+                if not rule.string.has_one_spelling:
+                    return Stay(nodes, states)
+                count = rule.string.characters_on(self._tokens)[nodes] + rule.string.owed[states]
+                suspect = (suspect | leaves | ~rule.leave_choice(count, high)) & (count <= high)
+                return _part(Stay(nodes, states), suspect)
         return _part(Stay(nodes, states), suspect | leaves)
 
     def _along(self, path: bytes) -> Ints:

@@ -172,11 +172,14 @@ class Different(Rule):
 
     def fits(self, entered: Entered, written: bytes) -> bool | None:
         """See ``Rule.fits``."""
-        return None if not self.is_simple or self.similar(entered, self.begun(written)) else True
+        if not self.is_simple:
+            return None
+        begun = self.begun(written)
+        return None if any(key.startswith(begun.key) for key in entered.keys) else True
 
-    def similar(self, entered: Entered, begun: Begun) -> list[bytes]:
-        """The keys that what has begun may become."""
-        return [key for key in entered.keys if key.startswith(begun.key)]
+    def contested(self, entered: Entered, values: Values) -> frozenset[bytes]:
+        """The keys that are entered, and those that others may need: with any other key, what has begun can end."""
+        return entered.keys
 
     def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
         """See ``Rule.state``."""
@@ -294,6 +297,14 @@ class ItemRule(Different):
     def leaves_room(self, entered: Entered, values: Values) -> bool:
         """See ``Rule.leaves_room``."""
         return self.is_simple or self._has_room(entered.keys, self.low, values)
+
+    def contested(self, entered: Entered, values: Values) -> frozenset[bytes]:
+        """See ``Different.contested``: items that still have to come, and have few values."""
+        if self.is_simple:
+            return entered.keys
+        following = {self.items[min(index, len(self.items) - 1)] for index in range(len(entered.keys) + 1, self.low)}
+        few = [item for item in following if item is not None and not values.more_than(item, self.low - 1)]
+        return entered.keys.union(*(values.first(item, self.low) for item in few))
 
     def is_possible(self, values: Values) -> bool | None:
         """See ``Rule.is_possible``."""

@@ -112,6 +112,20 @@ def begun(text: bytes, *, ordered: bool) -> Begun:
     return Begun(_encoded("".join(parts)), True, False)
 
 
+def string_begun(text: bytes) -> bytes | None:
+    """How the key of the string begins in which a JSON text ends; None if it ends in none, or in an escape.
+
+    Args:
+        text: the beginning of a JSON text.
+    """
+    data = _without_tail(text)
+    tokens = _TOKEN.findall(data)
+    if not tokens or tokens[-1][0] != '"' or _is_closed(tokens[-1]):
+        return None
+    complete = begun(tokens[-1].encode(), ordered=True)
+    return complete.key + text[len(data.encode()) :] if complete.is_whole else None
+
+
 def _without_tail(text: bytes) -> str:
     """The text without the first bytes of a character at its end."""
     return text.decode("utf-8", "ignore")

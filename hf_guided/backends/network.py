@@ -1,7 +1,8 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it first for structural tags, and for JSON that the compiled loops read.
+structural tags. "auto" takes it first for structural tags, and for JSON that the compiled loops read or that needs
+registers.
 """
 
 from __future__ import annotations
