@@ -502,6 +502,7 @@ def test_it_starts_without_a_network_and_is_not_shared() -> None:
     assert not [name for name in found["changes"] if "GRADIO" in name], found["changes"]
 
 
+@pytest.mark.usefixtures("control_c")
 def test_the_command_shows_the_page_until_it_is_interrupted(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from pydantic import BaseModel\nclass Pet(BaseModel):\n    name: str\n")
     command = [sys.executable, "-m", "hf_guided", "ui", "demo", "--port", "0", "--type", "mine:Pet"]

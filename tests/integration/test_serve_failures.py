@@ -148,6 +148,7 @@ def api() -> Iterator[openai.OpenAI]:
 
 @pytest.mark.slow  # test_serve_faults.py lets a command end in every run
 @pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.usefixtures("control_c")
 def test_the_command_ends_its_threads(times, tmp_path):
     """Told once it answers those who wait; told twice, in the middle of a forward pass, it leaves them."""
     model = str(save_long_demo(tmp_path, 2**15))
