@@ -124,7 +124,7 @@ def row(name: str, number: int, taken: Sequence[float | None], ours: Sequence[fl
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: a line for each library and number of tools."""
-    header = ["tools", "library", "ready p50 ms", "p90 ms", "slowest ms", "hf-guided's of its time", "refused"]
+    header = ["tools", "library", "ready p50 ms", "p90 ms", "slowest ms", "hf-guided / this library", "refused"]
     return markdown_table(
         header,
         [

@@ -41,7 +41,8 @@ def hardware() -> str:
         name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+    cores = len(os.sched_getaffinity(0))
+    return f"{name}, {cores} core{'s' if cores > 1 else ''}"
 
 
 def load_average() -> str:

@@ -223,14 +223,17 @@ def trimmed(
 def living_part(
     table: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> tuple[NDArray[Any], NDArray[np.bool_], int]:
-    """The rows of the dead state and of those that reach the end, which of them end, and the start, 0 if it is dead."""
+    """The rows of the dead state and of those that reach the end, which of them end, and the start, 0 if it is dead.
+
+    The arrays themselves come back where no other state is dead.
+    """
     if core.CORE is not None:
         live = compiled_living(core.CORE, table, accepting, meter)
     else:
         sources, classes = np.nonzero(table)
         ends = np.flatnonzero(accepting).tolist()
         live = backwards(sources, table[sources, classes], len(table), ends, meter)
-    if np.count_nonzero(live) == len(table) - 1:  # as a rule
+    if np.count_nonzero(live) == len(table) - 1:  # most often so, and to copy them takes as long as all of the above
         return table, accepting, start
     kept = np.concatenate(([0], np.flatnonzero(live)))
     number = np.zeros(len(table), np.int64)

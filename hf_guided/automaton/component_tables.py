@@ -83,7 +83,8 @@ class ComponentTables:
     def at_most(self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints) -> Words:
         """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters.
 
-        There are as many rows as the longest of these tokens has characters, and one. Tokens that owe more are in none.
+        ``n`` is one more than the longest of these tokens has characters; a token that counts for more, because of what
+        it owes, is in no row.
 
         ``characters`` and ``owed`` are the same for equal components, so they are not in the key.
 

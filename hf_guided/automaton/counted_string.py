@@ -53,7 +53,7 @@ class CountedString(NamedTuple):
     Args:
         dfa: of the component.
         start: the state before the first character.
-        begins: (states,) whether a character may begin there.
+        begins: (states,) whether a character may begin there; not known where there are several spellings.
         owed: (states,) int32, how many more have to begin before the string may end; one that has begun is not among
             them.
         most_owed: the largest of these.
@@ -73,9 +73,10 @@ class CountedString(NamedTuple):
 
     @classmethod
     def of_any_spelling(cls, dfa: ByteDfa, start: int) -> CountedString:
-        """A JSON string whose characters have several spellings: any may be an escape, so none is owed."""
-        none = np.zeros(dfa.states, np.int32)
-        return cls(dfa, start, none.astype(np.bool_), none, 0, ord('"'), True, False)
+        """A JSON string whose characters have several spellings: no mark is kept out of it, so nothing is owed."""
+        nothing = np.zeros(dfa.states, np.int32)
+        begins = nothing.astype(np.bool_)  # not known: the compiled loops, which want it, read one spelling
+        return cls(dfa, start, begins, nothing, 0, ord('"'), in_json=True, has_one_spelling=False)
 
     @classmethod
     def of(cls, dfa: ByteDfa, start: int, after: NDArray[np.int32], *, in_json: bool) -> CountedString:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from .counted_string import CountedString
 from .registers import Entered, Rule
-
-_LONGEST = 12  # bytes of a character: two escapes
+from .written_values import CHARACTER_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +26,7 @@ class LengthRule(Rule):
     low: int
     high: int | None
     string: CountedString
-    has_many_values = True  # one of the bounds is large
+    has_many_values = True  # where there is room for ``_choices``; ``leaves_choice`` says whether there is
     _choices: ClassVar[int] = 2  # characters: with room for these there are more strings than any text has
 
     def _count(self, written: bytes) -> int:
@@ -66,7 +65,8 @@ class LengthRule(Rule):
         count = self.string.characters(written)
         reach += self.string.most_owed + self._choices
         room = reach if self.high is None else min(reach, self.high - count)
-        return max(0, self.low - count), room, written[-_LONGEST:] if b"\\" in written[-_LONGEST:] else b""
+        last = written[-CHARACTER_BYTES:]
+        return max(0, self.low - count), room, last if b"\\" in last else b""
 
     def leaves_choice(self, entered: Entered, written: bytes) -> bool:
         """See ``Rule.leaves_choice``."""

@@ -27,7 +27,7 @@ from .network import Network
 from .registers import UNKNOWN, Different
 from .rtn import Component
 from .token_nodes import Ints, Nodes
-from .written_values import characters, string_begun
+from .written_values import CHARACTER_BYTES, characters, string_begun
 
 _NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 _MASK_BYTES = 2 * 2**20  # of the masks kept
@@ -368,7 +368,7 @@ def _part(stay: Stay, kept: NDArray[Any]) -> Stay:
 
 def _is_inside_character(written: bytes) -> bool:
     """Whether a string has only begun to write its last character with an escape."""
-    return b"\\" in written[-12:] and characters(written + b"a") == characters(written)
+    return b"\\" in written[-CHARACTER_BYTES:] and characters(written + b"a") == characters(written)
 
 
 def _is_doubtful(frame: Frame) -> bool:

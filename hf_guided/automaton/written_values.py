@@ -18,6 +18,8 @@ _CHARACTER = re.compile(
     rb"\\u[dD][89abAB][\da-fA-F]{2}(?:\\(?:u[\da-fA-F]{0,4})?)?|\\u[\da-fA-F]{0,4}|\\.?|[^\\\x80-\xbf]", re.DOTALL
 )
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
+CHARACTER_BYTES = 12
+"""Of the longest spelling of a character in a JSON string: two escapes."""
 SPACE = frozenset(b" \t\n\r")
 OUTSIDE, INSIDE, _ESCAPED = range(3)  # of a string, and after a backslash in one
 _QUOTE, _BACKSLASH = b'"\\'

@@ -193,7 +193,7 @@ class TagPieces(ABC):
         content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
         if content["type"] == "any_text" and "" not in ends:
-            last: Piece = (both(concat(self._free(content, inside), end), _nothing_behind(ends)),)
+            last: Piece = (both(concat(self._free(content, inside), end), _nothing_after(ends)),)
         elif runs_on(content) and ends != [""]:
             raise unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}")
         else:
@@ -217,7 +217,7 @@ class TagPieces(ABC):
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
         trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
-        first = both(concat(ANYTHING, text(trigger)), _nothing_behind(triggers), _without(excludes))
+        first = both(concat(ANYTHING, text(trigger)), _nothing_after(triggers), _without(excludes))
         return self._tag_after(tag, pointer, tag["begin"][len(trigger) :], first)
 
     def _separated(self, node_format: Format, pointer: str) -> Piece:
@@ -293,7 +293,7 @@ def _without(texts: Sequence[str]) -> Node:
     return complement(concat(ANYTHING, alt(*map(text, texts)), ANYTHING)) if texts else ANYTHING
 
 
-def _nothing_behind(texts: Sequence[str]) -> Node:
+def _nothing_after(texts: Sequence[str]) -> Node:
     """Text that ends where the first of these ends, or has none of them."""
     return complement(concat(ANYTHING, alt(*map(text, texts)), _NOT_EMPTY))
 
