@@ -103,9 +103,12 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
     """
     alive, whole = _alive(contents_of)
     if root not in alive and root != ANY:
+        pointer = pointer_of(_contradiction(contents_of, alive, root)) if root else ""
+        what = f"what {pointer} requires" if pointer else "it"
         raise InvalidConstraint(
-            "the JSON Schema contradicts itself: no value satisfies it; look for types, bounds, constants or required "
-            "names that rule each other out"
+            f"the JSON Schema contradicts itself: no value satisfies {what}; look for types, bounds, constants or "
+            "required names that rule each other out",
+            pointers=[pointer],
         )
     are_all_alive = len(alive) > len(contents_of)  # any value is alive too
     for position, content in contents_of.items():
@@ -174,6 +177,20 @@ def _alive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[Pos
         if len(left) == len(waiting):
             return alive, whole
         waiting = left
+
+
+def _contradiction(contents_of: dict[Position, Content], alive: AbstractSet[Position], position: Position) -> Position:
+    """The innermost position because of which this one has no value: it, or one that each of its values needs."""
+    passed: set[Position] = set()
+    while position and position not in passed:
+        passed.add(position)
+        automata = contents_of[position].automata
+        entries = automata[0].entries() if len(automata) == 1 else []
+        for child in dict.fromkeys([entry.value for entry in entries if entry.value not in alive]):
+            if child and not completable(automata[0], {ANY, *contents_of} - {child}):
+                position = child
+                break
+    return position
 
 
 def completable(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> bool:

@@ -92,3 +92,41 @@ def test_patterns_in_tags_and_in_elements(most: int) -> None:
                 guide().compile(constraint, "network")
         else:
             assert guide().compile(constraint, "network").matcher()
+
+
+NO_NUMBER = {"type": "integer", "minimum": 5, "maximum": 3}
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        (NO_NUMBER, ""),
+        (
+            {
+                "properties": {
+                    "a": {"type": "string"},
+                    "b": {"type": "object", "properties": {"x": NO_NUMBER}, "required": ["x"]},
+                },
+                "type": "object",
+                "required": ["b"],
+            },
+            "/properties/b/properties/x",
+        ),
+        ({"type": "array", "items": NO_NUMBER, "minItems": 1}, "/items"),
+        ({"type": "object", "properties": {"a": NO_NUMBER, "b": NO_NUMBER}, "minProperties": 1}, ""),
+        ({"type": "object", "properties": {"a": False}, "required": ["a"]}, ""),
+        ({"anyOf": [NO_NUMBER, {"type": "array", "items": NO_NUMBER, "minItems": 1}]}, "/anyOf/1/items"),
+        (
+            {
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/a"}}, "required": ["b"]}},
+            },
+            "/$defs/a/properties/b",
+        ),
+    ],
+)
+@pytest.mark.parametrize("backend", ["auto", "automaton"])
+def test_a_contradiction_has_a_position(schema: dict[str, Any], pointer: str, backend: str) -> None:
+    with pytest.raises(hg.InvalidConstraint, match="contradicts itself") as caught:
+        guide().compile(schema, backend)
+    assert caught.value.pointers == (pointer,)
