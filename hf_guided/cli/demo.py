@@ -65,7 +65,7 @@ def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
     for constraint in (None, tasks[0].schema):  # the first calls warm torch up
         generate(model, tokenizer, tasks[0].prompt, constraint, guide=guide)
 
-    print(f"{n} held-out prompts, a model of {model.num_parameters() / 1e6:.1f} M parameters on {model.device}")
+    print(f"{n} held-out prompts in batches of {BATCH_SIZE}, a model of {model.num_parameters() / 1e6:.1f} M parameters on {model.device}")
     print(f"vocabulary read and {len(SCHEMAS)} schemas compiled in {1000 * preparing:.0f} ms\n")
     runs: list[Run] = []
     for method, sampling in methods.items():
@@ -77,6 +77,7 @@ def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
         for i in _worth_showing(tasks, free):
             _print_pair(tasks[i], free, guided, i)
     print(_table(tasks, runs))
+    print('"is right": all values are those of the prompt, which no format can make sure of')
     finished = next((result for result in runs[-1].results if result.finish_reason == "stop"), None)
     if finished is not None:
         print(f"\nand as a value, from the last run:\n{pformat(finished.value, sort_dicts=False)}")

@@ -47,7 +47,7 @@ class GuidedResult(Generic[T]):
 
     text: str
     value: T | None
-    token_ids: list[int]
+    token_ids: list[int] = field(repr=False)
     finish_reason: FinishReason
     error: str | None = None
     stats: SessionStats | None = field(default=None, repr=False, compare=False)
