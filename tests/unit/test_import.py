@@ -100,3 +100,17 @@ def test_commands_without_a_model_import_neither_torch_nor_transformers(command:
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "hf_guided" in imported
     assert not [name for name in imported if name.partition(".")[0] in HEAVY]
+
+
+def test_numpy_imports_nothing_later() -> None:
+    """In a child that is forked during an import, this import never ends."""
+    code = """
+import sys
+import numpy as np
+import hf_guided.automaton
+known = set(sys.modules)
+np.unique(np.array([1, 1]))
+print(*sorted(set(sys.modules) - known))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
