@@ -6,9 +6,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .counted_string import CountedString
 from .registers import Entered, Rule
 from .written_values import CHARACTER_BYTES
@@ -71,15 +68,6 @@ class LengthRule(Rule):
     def leaves_choice(self, entered: Entered, written: bytes) -> bool:
         """See ``Rule.leaves_choice``."""
         return self.high is None or self._count(written) + self._choices <= self.high
-
-    def leave_choice(self, counts: NDArray[np.int64], room: int) -> NDArray[np.bool_]:
-        """As ``leaves_choice``, where so many characters (n,) follow, those counted that are owed then.
-
-        Args:
-            counts: of characters.
-            room: how many may follow.
-        """
-        return counts + self._choices <= room
 
     def debt(self, entered: Entered, written: bytes | None) -> int:
         """See ``Rule.debt``."""

@@ -65,7 +65,8 @@ def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
     for constraint in (None, tasks[0].schema):  # the first calls warm torch up
         generate(model, tokenizer, tasks[0].prompt, constraint, guide=guide)
 
-    print(f"{n} held-out prompts in batches of {BATCH_SIZE}, a model of {model.num_parameters() / 1e6:.1f} M parameters on {model.device}")
+    size = f"{model.num_parameters() / 1e6:.1f} M parameters"
+    print(f"{n} held-out prompts in batches of {BATCH_SIZE}, a model of {size} on {model.device}")
     print(f"vocabulary read and {len(SCHEMAS)} schemas compiled in {1000 * preparing:.0f} ms\n")
     runs: list[Run] = []
     for method, sampling in methods.items():

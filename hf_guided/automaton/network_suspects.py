@@ -1,0 +1,131 @@
+"""Where a network reads items or names that have to be different: the tokens that could make them equal.
+
+These, the *suspects*, are read one by one. Any other token leaves what has begun different from all that is there
+already, or with ways without number to become so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .component_tables import ComponentTables
+from .component_walk import Stay
+from .frame import Frame, Text
+from .length_rule import LengthRule
+from .network import Network
+from .network_strings import NetworkStrings
+from .registers import Different
+from .token_nodes import Ints
+from .written_values import CHARACTER_BYTES, characters, string_begun
+
+NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
+
+
+class Suspects:
+    """The items and names of a network, and a vocabulary.
+
+    Args:
+        network: what reads the text.
+        tables: of the vocabulary.
+        strings: those that are counted.
+    """
+
+    def __init__(self, network: Network, tables: ComponentTables, strings: NetworkStrings):
+        self._network, self._tables, self._strings = network, tables, strings
+        self._tokens = tables.tokens
+        self._reach = len(tables.tokens.trie.levels)  # no token is longer
+
+    def of(self, frame: Frame, text: Text) -> Stay:
+        """The nodes where something that has begun may be equal to what is entered already, ascending."""
+        suspects: list[Ints] = []
+        reached: Stay | None = None
+        for owner in frame.stack():
+            if not owner.is_watched:
+                break
+            if owner.entered is None or not owner.entered.has_begun:
+                continue
+            rule = self._network.rules[owner.component]
+            written = text.since(owner.entered.begin)
+            assert written is not None
+            if isinstance(rule, LengthRule):
+                if self._strings.bounds(frame, text) is None:
+                    continue
+                if rule.string.in_json and _is_inside_character(written):
+                    return self._stay(frame)
+                if not rule.string.has_one_spelling:
+                    reached = self._stay(frame)
+                continue
+            assert isinstance(rule, Different)
+            begun = rule.begun(written)
+            contested = rule.contested(owner.entered, self._network.search)
+            similar = [key for key in contested if key.startswith(begun.key)]
+            if not similar:
+                continue
+            if begun.is_whole and begun.in_string:
+                endings = {key[len(begun.key) :] for key in similar}
+            elif (string := string_begun(written)) is not None:
+                # The item is another one as soon as this string is in none of these.
+                endings = {ending for key in similar for ending in self._endings(key, string)}
+            else:
+                return self._bounded(frame, owner, text)
+            suspects += map(self._along, endings)
+            if not rule.one_spelling:
+                reached = self._stay(frame)
+        if reached is not None:
+            suspects.append(self._tokens.after_escape)
+        if not suspects:
+            return NONE
+        nodes = np.unique(np.concatenate(suspects))
+        if reached is not None:
+            places = np.searchsorted(reached.nodes, nodes)
+            places, nodes = places[places < len(reached.nodes)], nodes[places < len(reached.nodes)]
+            return _part(reached, places[reached.nodes[places] == nodes])
+        states = self._tables.states_at(self._network.components[frame.component], frame.state, nodes)
+        return _part(Stay(nodes, states), states != 0)
+
+    def _endings(self, key: bytes, string: bytes) -> Iterator[bytes]:
+        """What comes in a key after each beginning of a string, as far as a token may go on."""
+        end = key.find(string) + len(string)
+        while end >= len(string):
+            yield key[end : end + self._reach]
+            end = key.find(string, end - len(string) + 1) + len(string)
+
+    def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
+        """The nodes from which what has begun has not ways without number to its end, or that leave the component."""
+        nodes, states = self._stay(frame)
+        bounds = self._strings.bounds(frame, text)
+        if bounds is not None and bounds[1] is not None:  # how many ways there are depends on the room
+            return Stay(nodes, states)
+        graph = self._network.graph
+        unbounded = graph.unbounded_begun if owner is frame else graph.unbounded
+        leaves = self._tables.leaves(self._network.components[frame.component])[states]
+        if (string := self._strings.begun(frame)) is not None:
+            leaves[leaves] = self._strings.may_end(string, nodes[leaves])
+        return _part(Stay(nodes, states), leaves | ~unbounded(frame.component)[states])
+
+    def _along(self, path: bytes) -> Ints:
+        """The nodes on a way down the trie, the root first."""
+        child, letters = self._tokens.children, self._tokens.letters
+        nodes = [0]
+        for byte in path:
+            at = letters.find(byte, child[nodes[-1]], child[nodes[-1] + 1])
+            if at < 0:
+                break
+            nodes.append(at)
+        return np.array(nodes)
+
+    def _stay(self, frame: Frame) -> Stay:
+        return self._tables.stay(self._network.components[frame.component], frame.state)
+
+
+def _part(stay: Stay, kept: NDArray[Any]) -> Stay:
+    return Stay(stay.nodes[kept], stay.states[kept])
+
+
+def _is_inside_character(written: bytes) -> bool:
+    """Whether a string has only begun to write its last character with an escape."""
+    return b"\\" in written[-CHARACTER_BYTES:] and characters(written + b"a") == characters(written)
