@@ -133,9 +133,8 @@ class MaxBudgetGrowth:
         return reached
 
     def _by_byte(self) -> NDArray[np.int64]:
-        """(256,) the most that each byte adds, including a call before it."""
+        """(256,) the most that each byte adds, including the calls before it."""
         by_byte = np.zeros(256, np.int64)
-        calls = 0
         begins = np.zeros(256, np.bool_)
         for number, component in enumerate(self._components):
             dfa, tokens = component.dfa, np.array(self._paths.of[number].tokens)
@@ -146,6 +145,14 @@ class MaxBudgetGrowth:
             for callee, _ in component.calls:
                 inside = self._components[callee].dfa
                 begins |= (inside.table[inside.start] != 0)[inside.byte_class]
-        for calls_of_state in self._calls.values():
-            calls = max(calls, *(extra for _, extra in calls_of_state))
-        return by_byte + calls * begins
+        known: dict[State, int] = {}
+        return by_byte + max([self._by_calls(state, known) for state in self._calls], default=0) * begins
+
+    def _by_calls(self, state: State, known: dict[State, int]) -> int:
+        """The most that calls add which follow one another without a byte; written into ``known``."""
+        if state not in known:
+            known[state] = 0  # of a call that leads back to itself
+            known[state] = max(
+                (extra + self._by_calls(start, known) for start, extra in self._calls.get(state, ())), default=0
+            )
+        return known[state]
