@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .counted_string import CountedString
-from .registers import Entered, Rule
+from .registers import Entered, Rule, Values
 from .written_values import CHARACTER_BYTES
 
 
@@ -51,7 +51,7 @@ class LengthRule(Rule):
         """See ``Rule.is_watched``."""
         return True
 
-    def fits(self, entered: Entered, written: bytes) -> bool:
+    def fits(self, entered: Entered, written: bytes, values: Values) -> bool:
         """See ``Rule.fits``."""
         if self.high is None or len(written) + self.string.most_owed <= self.high:
             return True

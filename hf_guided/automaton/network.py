@@ -240,7 +240,7 @@ class Network:
             if owner.entered is not None and owner.entered.has_begun:
                 rule, written = self.rules[owner.component], text.since(owner.entered.begin)
                 if written is not None:  # else it is known to fit
-                    fits = rule.fits(owner.entered, written)
+                    fits = rule.fits(owner.entered, written, self.search)
                     if fits is False or (fits is None and not self.search.can_end(frame, owner, above, text)):
                         return False
                     leaves_choice = rule.leaves_choice(owner.entered, written)

@@ -111,7 +111,8 @@ class NetworkSearch:
     def _has_ending(self, frame: Frame, owner: Frame, text: Text) -> bool:
         rule, entered = self._reader.rules[owner.component], owner.entered
         assert entered is not None
-        for frames, _ in self.ways(frame, text, owner, len(entered.keys) + 1, _MAX_SEARCH):
+        width = 1 + sum(len(place.entered.keys) for place in frame.stack() if place.entered is not None)
+        for frames, _ in self.ways(frame, text, owner, width, _MAX_SEARCH):
             for place in frames:
                 if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
                     if rule.leaves_room(place.entered, self):

@@ -6,7 +6,6 @@ already, or with ways without number to become so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from .network import Network
 from .network_strings import NetworkStrings
 from .registers import Different
 from .token_nodes import Ints
-from .written_values import CHARACTER_BYTES, characters, string_begun
+from .written_values import CHARACTER_BYTES, characters
 
 NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 
@@ -60,19 +59,12 @@ class Suspects:
                     reached = self._stay(frame)
                 continue
             assert isinstance(rule, Different)
-            begun = rule.begun(written)
-            contested = rule.contested(owner.entered, self._network.search)
-            similar = [key for key in contested if key.startswith(begun.key)]
-            if not similar:
+            rivals = rule.rivals(owner.entered, written, self._network.search)
+            if not rivals.keys:
                 continue
-            if begun.is_whole and begun.in_string:
-                endings = {key[len(begun.key) :] for key in similar}
-            elif (string := string_begun(written)) is not None:
-                # The item is another one as soon as this string is in none of these.
-                endings = {ending for key in similar for ending in self._endings(key, string)}
-            else:
+            if rivals.after is None:
                 return self._bounded(frame, owner, text)
-            suspects += map(self._along, endings)
+            suspects += map(self._along, rivals.endings(self._reach))
             if not rule.one_spelling:
                 reached = self._stay(frame)
         if reached is not None:
@@ -86,13 +78,6 @@ class Suspects:
             return _part(reached, places[reached.nodes[places] == nodes])
         states = self._tables.states_at(self._network.components[frame.component], frame.state, nodes)
         return _part(Stay(nodes, states), states != 0)
-
-    def _endings(self, key: bytes, string: bytes) -> Iterator[bytes]:
-        """What comes in a key after each beginning of a string, as far as a token may go on."""
-        end = key.find(string) + len(string)
-        while end >= len(string):
-            yield key[end : end + self._reach]
-            end = key.find(string, end - len(string) + 1) + len(string)
 
     def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
         """The nodes from which what has begun has not ways without number to its end, or that leave the component."""

@@ -11,8 +11,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
-from .written_values import Begun, begun, key_of
+from .written_values import Begun, Rivals, begun, key_of, rivals
 
+_AT_ONCE = 64  # items that one token may end
 _MEMBER = 3  # bytes of a member at least: a comma, a colon and a value
 UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is this
 
@@ -105,7 +106,7 @@ class Rule(ABC):
         """Whether the one that has begun may not end as it likes."""
 
     @abstractmethod
-    def fits(self, entered: Entered, written: bytes) -> bool | None:
+    def fits(self, entered: Entered, written: bytes, values: Values) -> bool | None:
         """Whether what has begun can end; None if a way has to be searched."""
 
     @abstractmethod
@@ -170,12 +171,19 @@ class Different(Rule):
         """See ``Rule.is_watched``."""
         return not self.is_simple or bool(entered.keys)
 
-    def fits(self, entered: Entered, written: bytes) -> bool | None:
+    def fits(self, entered: Entered, written: bytes, values: Values) -> bool | None:
         """See ``Rule.fits``."""
-        if not self.is_simple:
-            return None
-        begun = self.begun(written)
-        return None if any(key.startswith(begun.key) for key in entered.keys) else True
+        return None if self.rivals(entered, written, values).keys else True
+
+    def rivals(self, entered: Entered, written: bytes, values: Values) -> Rivals:
+        """The contested keys that what has begun may still become.
+
+        Args:
+            entered: in the register.
+            written: what has begun.
+            values: of components.
+        """
+        return rivals(self.contested(entered, values), self.begun(written), written)
 
     def contested(self, entered: Entered, values: Values) -> frozenset[bytes]:
         """The keys that are entered, and those that others may need: with any other key, what has begun can end."""
@@ -302,9 +310,11 @@ class ItemRule(Different):
         """See ``Different.contested``: items that still have to come, and have few values."""
         if self.is_simple:
             return entered.keys
-        following = {self.items[min(index, len(self.items) - 1)] for index in range(len(entered.keys) + 1, self.low)}
-        few = [item for item in following if item is not None and not values.more_than(item, self.low - 1)]
-        return entered.keys.union(*(values.first(item, self.low) for item in few))
+        count = len(entered.keys)
+        following = {*self.items[count + 1 :], self.items[-1]}
+        most = max(self.low, count + _AT_ONCE)
+        few = [item for item in following if item is not None and not values.more_than(item, most - 1)]
+        return entered.keys.union(*(values.first(item, most) for item in few))
 
     def is_possible(self, values: Values) -> bool | None:
         """See ``Rule.is_possible``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -39,6 +40,29 @@ class Begun(NamedTuple):
     key: bytes
     is_whole: bool
     in_string: bool
+
+
+class Rivals(NamedTuple):
+    """Keys that a value may still get whose text has begun.
+
+    Args:
+        keys: none if it is certain to get another one.
+        after: wherever in these keys this is, they may go on as the text does; None if that is not known.
+    """
+
+    keys: list[bytes]
+    after: bytes | None
+
+    def endings(self, most: int) -> set[bytes]:
+        """How the keys go on there, at most so many bytes."""
+        assert self.after is not None
+        found = set()
+        for key in self.keys:
+            at = key.find(self.after)
+            while at >= 0:
+                found.add(key[at + len(self.after) :][:most])
+                at = key.find(self.after, at + 1)
+        return found
 
 
 def lexed(place: int, byte: int) -> int:
@@ -95,7 +119,7 @@ def begun(text: bytes, *, ordered: bool) -> Begun:
         first, is_last = token[0], i == len(tokens) - 1
         if first == '"':
             if len(token) > 1 and _is_closed(token):
-                parts.append(_dumps(json.loads(token, strict=False)) if "\\" in token else token)
+                parts.append(_spelled(token))
                 continue
             characters = _CHARACTERS.match(token)
             assert characters is not None
@@ -114,18 +138,44 @@ def begun(text: bytes, *, ordered: bool) -> Begun:
     return Begun(_encoded("".join(parts)), True, False)
 
 
-def string_begun(text: bytes) -> bytes | None:
-    """How the key of the string begins in which a JSON text ends; None if it ends in none, or in an escape.
+def strings(text: bytes) -> tuple[list[bytes], bytes | None]:
+    """The keys of the strings in a JSON text, and how that of the string begins in which the text ends.
 
     Args:
         text: the beginning of a JSON text.
+
+    Returns:
+        The second is None if the text ends in no string, or in an escape.
     """
     data = _without_tail(text)
     tokens = _TOKEN.findall(data)
+    complete = [_encoded(_spelled(token)) for token in tokens if token[0] == '"' and _is_closed(token)]
     if not tokens or tokens[-1][0] != '"' or _is_closed(tokens[-1]):
-        return None
-    complete = begun(tokens[-1].encode(), ordered=True)
-    return complete.key + text[len(data.encode()) :] if complete.is_whole else None
+        return complete, None
+    last = begun(tokens[-1].encode(), ordered=True)
+    return complete, last.key + text[len(data.encode()) :] if last.is_whole else None
+
+
+def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
+    """Those of some keys that a value may still get.
+
+    Args:
+        keys: of other values.
+        begun: what is certain of the value.
+        text: of it, so far.
+    """
+    similar = [key for key in keys if key.startswith(begun.key)]
+    if not similar or (begun.is_whole and begun.in_string):
+        return Rivals(similar, begun.key)
+    # In an object a later member may have the same name, and take the place of the earlier one.
+    complete, last = strings(text)
+    needed = complete if len({*complete}) == len(complete) else []
+    needed += [] if last is None else [last]
+    return Rivals([key for key in similar if all(string in key for string in needed)], last)
+
+
+def _spelled(string: str) -> str:
+    return _dumps(json.loads(string, strict=False)) if "\\" in string else string
 
 
 def _without_tail(text: bytes) -> str:

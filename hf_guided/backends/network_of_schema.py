@@ -219,7 +219,7 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
                 origin, keyword = positions.register(callee).origin
                 reason = "it is not known whether enough different items are left"
                 if isinstance(rule, NameRule):
-                    advice = "" if rule.any_order else '; with key_order="any" it is'
+                    advice = "" if rule.any_order else '; key_order="any" finds out'
                     reason = f"it is not known whether enough names are left{advice}"
                 loss = Loss(pointer + origin, keyword, reason)
                 raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])

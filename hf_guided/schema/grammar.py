@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import islice
 
 from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
@@ -31,6 +32,7 @@ from .shapes import (
 )
 
 MAX_POSITIONS = 10_000
+_MOST_LOOKED_AT = 50  # positions without values in one place
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
         raise InvalidConstraint(
             f"the JSON Schema contradicts itself: no value satisfies {what}; look for types, bounds, constants or "
             "required names that rule each other out",
-            pointers=[pointer],
+            pointers=[pointer] if pointer else (),
         )
     are_all_alive = len(alive) > len(contents_of)  # any value is alive too
     for position, content in contents_of.items():
@@ -186,8 +188,9 @@ def _contradiction(contents_of: dict[Position, Content], alive: AbstractSet[Posi
         passed.add(position)
         automata = contents_of[position].automata
         entries = automata[0].entries() if len(automata) == 1 else []
-        for child in dict.fromkeys([entry.value for entry in entries if entry.value not in alive]):
-            if child and not completable(automata[0], {ANY, *contents_of} - {child}):
+        dead = dict.fromkeys([entry.value for entry in entries if entry.value and entry.value not in alive])
+        for child in islice(dead, _MOST_LOOKED_AT):
+            if not completable(automata[0], {ANY, *contents_of} - {child}):
                 position = child
                 break
     return position

@@ -57,7 +57,9 @@ def _is_compared(keyword: str) -> bool:
 
 
 def _meant(kind: str, name: str) -> str | None:
-    return _like(kind, name) if len(name) <= _LONGEST else None
+    """The name that it resembles; None also where it only has a number more: uuid4 is one of Pydantic's formats."""
+    meant = _like(kind, name) if len(name) <= _LONGEST else None
+    return None if meant == name.rstrip("0123456789") else meant
 
 
 @lru_cache(maxsize=1024)  # other schemas have the same

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton.written_values import begun, key_of, string_begun
+from hf_guided.automaton.written_values import begun, key_of, strings
 from tests.effort import repeats
 
 TEXT = st.text(st.sampled_from('ab"\\\n\x1fé€\U0001f600 '), max_size=6)
@@ -32,7 +32,8 @@ def test_a_beginning_is_the_beginning_of_the_key(value: Any, ascii_only: bool, o
     start, key = text[: int(at * len(text))], key_of(text, ordered=ordered)
     found = begun(start, ordered=ordered)
     assert key.startswith(found.key)
-    string = string_begun(start)
+    complete, string = strings(start)
+    assert all(other in key for other in complete)
     assert (string is not None) == (IN_STRING.fullmatch(start) is not None)
     assert string is None or string in key
     if string is not None and found.is_whole and found.in_string:

@@ -129,4 +129,4 @@ NO_NUMBER = {"type": "integer", "minimum": 5, "maximum": 3}
 def test_a_contradiction_has_a_position(schema: dict[str, Any], pointer: str, backend: str) -> None:
     with pytest.raises(hg.InvalidConstraint, match="contradicts itself") as caught:
         guide().compile(schema, backend)
-    assert caught.value.pointers == (pointer,)
+    assert caught.value.pointers == ((pointer,) if pointer else ())
