@@ -77,6 +77,9 @@ class NetworkMasks:
             mask = MaskBuilder(self._tokens)
             for frame in self._network.everywhere(frames, at):
                 self._from(frame, at, mask)
+            for token_id in np.unique(np.concatenate([self._suspects.with_names(frame, at) for frame in frames])):
+                if not self._network.read(frames, self._token_bytes[token_id] or b"", at):
+                    mask.forbid_token(int(token_id))
             known = _Mask(mask.words())
             self._masks.put(key, known)
         return known.words

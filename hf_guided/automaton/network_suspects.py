@@ -17,10 +17,11 @@ from .frame import Frame, Text
 from .length_rule import LengthRule
 from .network import Network
 from .network_strings import NetworkStrings
-from .registers import Different
+from .registers import Different, ItemRule
 from .token_nodes import Ints
 from .written_values import CHARACTER_BYTES, characters
 
+_NO_TOKENS = np.empty(0, np.int64)
 NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
@@ -60,11 +61,11 @@ class Suspects:
                 continue
             assert isinstance(rule, Different)
             rivals = rule.rivals(owner.entered, written, self._network.search)
-            if not rivals.keys:
-                continue
-            if rivals.after is None:
+            if rivals.keys and rivals.after is None:
                 return self._bounded(frame, owner, text)
             suspects += map(self._along, rivals.endings(self._reach))
+            if not rivals.keys:
+                continue
             if not rule.one_spelling:
                 reached = self._stay(frame)
         if reached is not None:
@@ -78,6 +79,16 @@ class Suspects:
             return _part(reached, places[reached.nodes[places] == nodes])
         states = self._tables.states_at(self._network.components[frame.component], frame.state, nodes)
         return _part(Stay(nodes, states), states != 0)
+
+    def with_names(self, frame: Frame, text: Text) -> NDArray[np.int64]:
+        """(tokens,) those that write a name which may be in an object of an item already: they have to be read too."""
+        for owner in frame.stack() if frame.is_watched else ():
+            if owner.entered is not None and owner.entered.has_begun:
+                if isinstance(self._network.rules[owner.component], ItemRule):
+                    written = text.since(owner.entered.begin)
+                    if written is not None and b"{" in written:
+                        return self._tokens.with_names
+        return _NO_TOKENS
 
     def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
         """The nodes from which what has begun has not ways without number to its end, or that leave the component."""

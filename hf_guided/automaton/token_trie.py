@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from array import array as Array
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from .written_values import characters
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
+
+
+_NAME = re.compile(rb'"[^"]*"[ \t\n\r]*:')
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +102,16 @@ class TokenTrie:
         backslash = np.zeros(256, np.int64)
         backslash[ord("\\")] = 1
         return self.along(backslash)
+
+    @cached_property
+    def with_names(self) -> NDArray[np.int64]:
+        """(tokens,) those that contain a whole name of a JSON object."""
+        ends = np.repeat(np.arange(len(self.trie.byte)), np.diff(self.token_start))
+        quotes = np.zeros(256, np.int64)
+        quotes[ord('"')] = 1
+        several = np.flatnonzero(self.along(quotes)[ends] > 1)
+        named = [place for place in several.tolist() if _NAME.search(self.path_to(int(ends[place])))]
+        return self.token_ids[named]
 
     @cached_property
     def after_escape(self) -> NDArray[np.int64]:

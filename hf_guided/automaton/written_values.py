@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 _TOKEN = re.compile(r'[ \t\n\r]+|"(?:[^"\\]|\\.)*"|"(?:[^"\\]|\\.)*\\?|-?[0-9][0-9.eE+-]*|-|[a-z]+|.', re.DOTALL)
@@ -46,18 +47,21 @@ class Rivals(NamedTuple):
     """Keys that a value may still get whose text has begun.
 
     Args:
-        keys: none if it is certain to get another one.
+        keys: none if it is certain to get another one, as long as no name is repeated.
         after: wherever in these keys this is, they may go on as the text does; None if that is not known.
+        names: those that would be repeated.
     """
 
     keys: list[bytes]
     after: bytes | None
+    names: set[bytes]
 
     def endings(self, most: int) -> set[bytes]:
-        """How the keys go on there, at most so many bytes."""
-        assert self.after is not None
-        found = set()
-        for key in self.keys:
+        """How the keys and names go on there, at most so many bytes."""
+        found: set[bytes] = set()
+        if self.after is None:
+            return found
+        for key in (*self.keys, *self.names):
             at = key.find(self.after)
             while at >= 0:
                 found.add(key[at + len(self.after) :][:most])
@@ -138,22 +142,48 @@ def begun(text: bytes, *, ordered: bool) -> Begun:
     return Begun(_encoded("".join(parts)), True, False)
 
 
-def strings(text: bytes) -> tuple[list[bytes], bytes | None]:
-    """The keys of the strings in a JSON text, and how that of the string begins in which the text ends.
+class Strings(NamedTuple):
+    """The strings in a JSON text that has begun, by their keys.
 
     Args:
-        text: the beginning of a JSON text.
-
-    Returns:
-        The second is None if the text ends in no string, or in an escape.
+        complete: those that have ended.
+        last: how that one begins in which the text ends; None if it ends in none.
+        in_escape: whether it ends in an escape, so that ``last`` is not known.
+        names: of the members of the objects that are open.
+        repeats: whether an object has a name twice: the second member takes the place of the first.
     """
-    data = _without_tail(text)
-    tokens = _TOKEN.findall(data)
-    complete = [_encoded(_spelled(token)) for token in tokens if token[0] == '"' and _is_closed(token)]
-    if not tokens or tokens[-1][0] != '"' or _is_closed(tokens[-1]):
-        return complete, None
-    last = begun(tokens[-1].encode(), ordered=True)
-    return complete, last.key + text[len(data.encode()) :] if last.is_whole else None
+
+    complete: list[bytes]
+    last: bytes | None
+    in_escape: bool
+    names: set[bytes]
+    repeats: bool
+
+    @classmethod
+    def of(cls, text: bytes) -> Strings:
+        """Those of a text."""
+        data = _without_tail(text)
+        tokens = [token for token in _TOKEN.findall(data) if token[0] not in " \t\n\r"]
+        complete: list[bytes] = []
+        objects: list[set[bytes]] = []
+        repeats = False
+        for token, following in pairwise([*tokens, ""]):
+            if token == "{":
+                objects.append(set())
+            elif token == "}":
+                objects.pop()
+            elif token[0] == '"' and _is_closed(token):
+                complete.append(_encoded(_spelled(token)))
+                if following == ":":
+                    repeats = repeats or complete[-1] in objects[-1]
+                    objects[-1].add(complete[-1])
+        names = {name for members in objects for name in members}
+        if not tokens or tokens[-1][0] != '"' or _is_closed(tokens[-1]):
+            return cls(complete, None, False, names, repeats)
+        last = begun(tokens[-1].encode(), ordered=True)
+        if not last.is_whole:
+            return cls(complete, None, True, names, repeats)
+        return cls(complete, last.key + text[len(data.encode()) :], False, names, repeats)
 
 
 def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
@@ -166,12 +196,13 @@ def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
     """
     similar = [key for key in keys if key.startswith(begun.key)]
     if not similar or (begun.is_whole and begun.in_string):
-        return Rivals(similar, begun.key)
-    # In an object a later member may have the same name, and take the place of the earlier one.
-    complete, last = strings(text)
-    needed = complete if len({*complete}) == len(complete) else []
-    needed += [] if last is None else [last]
-    return Rivals([key for key in similar if all(string in key for string in needed)], last)
+        return Rivals(similar, begun.key, set())
+    written = Strings.of(text)
+    if written.in_escape or written.repeats:
+        return Rivals(similar, None, set())
+    needed = written.complete if written.last is None else [*written.complete, written.last]
+    found = [key for key in similar if all(string in key for string in needed)]
+    return Rivals(found, written.last, written.names)
 
 
 def _spelled(string: str) -> str:

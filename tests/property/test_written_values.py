@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton.written_values import begun, key_of, strings
+from hf_guided.automaton.written_values import Strings, begun, key_of
 from tests.effort import repeats
 
 TEXT = st.text(st.sampled_from('ab"\\\n\x1fé€\U0001f600 '), max_size=6)
@@ -32,8 +32,9 @@ def test_a_beginning_is_the_beginning_of_the_key(value: Any, ascii_only: bool, o
     start, key = text[: int(at * len(text))], key_of(text, ordered=ordered)
     found = begun(start, ordered=ordered)
     assert key.startswith(found.key)
-    complete, string = strings(start)
-    assert all(other in key for other in complete)
+    strings = Strings.of(start)
+    assert all(other in key for other in (*strings.complete, *strings.names)) and not strings.repeats
+    string = strings.last
     assert (string is not None) == (IN_STRING.fullmatch(start) is not None)
     assert string is None or string in key
     if string is not None and found.is_whole and found.in_string:
