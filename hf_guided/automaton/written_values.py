@@ -147,15 +147,13 @@ class Strings(NamedTuple):
 
     Args:
         complete: those that have ended.
-        last: how that one begins in which the text ends; None if it ends in none.
-        in_escape: whether it ends in an escape, so that ``last`` is not known.
+        last: how that one begins in which the text ends; None if it ends in none, or in an escape.
         names: of the members of the objects that are open.
         repeats: whether an object has a name twice: the second member takes the place of the first.
     """
 
     complete: list[bytes]
     last: bytes | None
-    in_escape: bool
     names: set[bytes]
     repeats: bool
 
@@ -179,11 +177,10 @@ class Strings(NamedTuple):
                     objects[-1].add(complete[-1])
         names = {name for members in objects for name in members}
         if not tokens or tokens[-1][0] != '"' or _is_closed(tokens[-1]):
-            return cls(complete, None, False, names, repeats)
+            return cls(complete, None, names, repeats)
         last = begun(tokens[-1].encode(), ordered=True)
-        if not last.is_whole:
-            return cls(complete, None, True, names, repeats)
-        return cls(complete, last.key + text[len(data.encode()) :], False, names, repeats)
+        key = last.key + text[len(data.encode()) :] if last.is_whole else None
+        return cls(complete, key, names, repeats)
 
 
 def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
@@ -198,7 +195,7 @@ def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
     if not similar or (begun.is_whole and begun.in_string):
         return Rivals(similar, begun.key, set())
     written = Strings.of(text)
-    if written.in_escape or written.repeats:
+    if written.repeats:
         return Rivals(similar, None, set())
     needed = written.complete if written.last is None else [*written.complete, written.last]
     found = [key for key in similar if all(string in key for string in needed)]
