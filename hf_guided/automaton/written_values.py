@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -49,12 +49,14 @@ class Rivals(NamedTuple):
     Args:
         keys: none if it is certain to get another one, as long as no name is repeated.
         after: wherever in these keys this is, they may go on as the text does; None if that is not known.
+        is_whole: whether it is how each key begins, and they go on so nowhere else.
         names: those that would be repeated.
     """
 
     keys: list[bytes]
     after: bytes | None
-    names: set[bytes]
+    is_whole: bool = False
+    names: Collection[bytes] = ()
 
     def endings(self, most: int) -> set[bytes]:
         """How the keys and names go on there, at most so many bytes."""
@@ -65,7 +67,7 @@ class Rivals(NamedTuple):
             at = key.find(self.after)
             while at >= 0:
                 found.add(key[at + len(self.after) :][:most])
-                at = key.find(self.after, at + 1)
+                at = -1 if self.is_whole else key.find(self.after, at + 1)
         return found
 
 
@@ -193,13 +195,13 @@ def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
     """
     similar = [key for key in keys if key.startswith(begun.key)]
     if not similar or (begun.is_whole and begun.in_string):
-        return Rivals(similar, begun.key, set())
+        return Rivals(similar, begun.key, is_whole=True)
     written = Strings.of(text)
     if written.repeats:
-        return Rivals(similar, None, set())
+        return Rivals(similar, None)
     needed = written.complete if written.last is None else [*written.complete, written.last]
     found = [key for key in similar if all(string in key for string in needed)]
-    return Rivals(found, written.last, written.names)
+    return Rivals(found, written.last, names=written.names)
 
 
 def _spelled(string: str) -> str:
