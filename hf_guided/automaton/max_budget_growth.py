@@ -57,7 +57,7 @@ class MaxBudgetGrowth:
         self._lock = threading.Lock()
 
     def is_at_most(self, most: int) -> bool:
-        """Whether no token adds more than so many: looks no closer than that takes. Thread safe."""
+        """Whether no token adds more than ``most``. Searches only until this is known. Thread safe."""
         with self._lock:
             while self._known[0] <= most < self._known[1]:
                 closer = next(self._search, None)

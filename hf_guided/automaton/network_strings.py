@@ -1,4 +1,4 @@
-"""Where a network reads a string whose characters are counted: how many may follow, and which tokens have so many."""
+"""Where a network reads a string whose characters are counted: how many may follow, and which tokens fit."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NetworkStrings:
         return None if not low and high is None else (low, high)
 
     def inside(self, frame: Frame, high: int) -> Words:
-        """(words,) int32: the tokens that stay in the string of a frame, with at most so many characters."""
+        """(words,) int32: the tokens that stay in the string of a frame, and have at most ``high`` characters."""
         string, component = self._of(frame), self._network.components[frame.component]
         characters = string.characters_on(self._tokens)
         at_most = self._tables.at_most(component, frame.state, characters, string.owed)

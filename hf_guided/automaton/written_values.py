@@ -59,7 +59,7 @@ class Rivals(NamedTuple):
     names: Collection[bytes] = ()
 
     def endings(self, most: int) -> set[bytes]:
-        """How the keys and names go on there, at most so many bytes."""
+        """What follows ``after`` in the keys and names: at most ``most`` bytes of each."""
         found: set[bytes] = set()
         if self.after is None:
             return found
