@@ -279,7 +279,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         call = self._guided_call(batch, options, compiled, settings)
         if batch.copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
-        outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(generate_kwargs))
+        outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))
         if batch.copies > 1:
             outputs = regrouped(outputs, batch.copies)
         input_ids = outputs["input_ids"]

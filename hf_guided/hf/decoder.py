@@ -32,7 +32,7 @@ from ..session.stats import SessionStats
 from ..session.tensor_parallel import Ranks
 from ..trace.recorder import Recorder
 from ..vocabulary.retokenize import Continuation
-from .compat import in_step_with_others, is_callers_own
+from .compat import CACHE_NAME, in_step_with_others, is_callers_own
 from .decode.block_rule import BlockRule
 from .decode.cache_slots import CacheSlots
 from .decode.draft_blocks import DraftBlocks
@@ -412,4 +412,4 @@ def _output(call: GenerateCall, rows: Sequence[Sequence[int]], cache: Any) -> Te
     if not call.config.return_dict_in_generate:
         return sequences
     kind = GenerateEncoderDecoderOutput if call.model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
-    return kind(sequences=sequences, past_key_values=cache)
+    return kind(sequences=sequences, **{CACHE_NAME: cache})
