@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..constraints.argument_advice import GENERATE
 from ..constraints.coerce import coerce_batch
+from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import (
     BudgetTooSmall,
@@ -121,6 +122,7 @@ def plan(
     requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
+    requests = [_numbered(request, prompt) for request, prompt in zip(requests, rendered, strict=True)]
     pad_token_id = settings.get("pad_token_id")
     if (
         pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size
@@ -192,6 +194,7 @@ def _rendered(
         batch,
         show_tools=options.show_tools,
         describe=options.describe,
+        thinks=options.reasoning is not None,
     )
     rendered = [
         prepared(tokenizer, prompt, request.constraint, template)
@@ -200,6 +203,13 @@ def _rendered(
     warn_of_unseen(rendered)
     check_takes_media(tokenizer, rendered, model)
     return rendered
+
+
+def _numbered(request: Request, prompt: Prompt) -> Request:
+    """The request with its calls numbered after those of the chat."""
+    if isinstance(request.constraint, ToolCalls):
+        return replace(request, constraint=request.constraint.after(prompt.chat))
+    return request
 
 
 def _generate_kwargs(settings: GenerationSettings, tokenizer: Any, pad_token_id: int) -> dict[str, Any]:
