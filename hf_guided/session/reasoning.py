@@ -228,10 +228,10 @@ class ReasoningGate:
 
     def move(self, matched: int, token_id: int) -> MarkerMatch | None:
         """The state of thinking after a token of the gate's vocabulary; None if the token is not allowed."""
-        if matched >= self._committed and token_id != self._first[matched]:
-            return None
         data = self.vocabulary.token_bytes[token_id] or b""
         for end, byte in enumerate(data, 1):
+            if matched >= self._committed and self._end[matched] != byte:
+                return None
             matched = self._after(matched, byte)
             if matched == self.end_length:
                 rest = data[end:]
@@ -259,9 +259,7 @@ class ReasoningGate:
 
     def _free_tokens(self, matched: int) -> FreeTokens:
         if matched >= self._committed:
-            words = self.vocabulary.bitmask_of([self.first_token(matched)])
-            words.flags.writeable = False
-            return FreeTokens(words, {})
+            return self._rest_of_marker(matched)
         if all(first is not None for first in self._first[: self.end_length]):
             doubtful = self._may_end(matched)
         else:  # from some states the marker cannot be finished: any token may lead to one
@@ -273,19 +271,31 @@ class ReasoningGate:
         words.flags.writeable = False
         return FreeTokens(words, glued)
 
+    def _rest_of_marker(self, matched: int) -> FreeTokens:
+        """The allowed tokens in a marker that has to be finished."""
+        candidates = {*self.vocabulary.starting_with(self._end[matched : matched + 1]), *self._special}
+        moved = {token_id: self.move(matched, token_id) for token_id in candidates}
+        words = self.vocabulary.bitmask_of([token_id for token_id, to in moved.items() if to is not None and not to.rest])
+        words.flags.writeable = False
+        return FreeTokens(words, {token_id: to.rest for token_id, to in moved.items() if to is not None and to.rest})
+
     def _may_end(self, matched: int) -> list[int]:
-        """The tokens that may contain the end of the marker, given its bytes matched so far."""
+        """The tokens that may contain the end of the marker, or of its part that has to be finished.
+
+        Args:
+            matched: bytes of the marker that the text ends with, fewer than that part has.
+        """
         found = set(self._containing)
         while matched:
-            found.update(self.vocabulary.starting_with(self._end[matched:]))
+            found.update(self.vocabulary.starting_with(self._end[matched : self._committed]))
             matched = self._shorter[matched]
         return sorted(found)
 
     @cached_property
     def _containing(self) -> list[int]:
-        """The tokens that contain the whole end marker."""
+        """The tokens that contain the whole end marker, or its part that has to be finished."""
         texts, ids = self.vocabulary.in_order
-        return [token_id for data, token_id in zip(texts, ids, strict=True) if self._end in data]
+        return [token_id for data, token_id in zip(texts, ids, strict=True) if self._end[: self._committed] in data]
 
     def _paths_to_end(self) -> tuple[list[int | None], list[int]]:
         """For each number of matched bytes, the next token of the end marker and how many tokens the rest needs.

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import BaseModel
 from transformers import PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
+from hf_guided.serve.answers.answer import Answer
+from hf_guided.serve.answers.reader import Format
 from tests import vocabularies
 from tests.integration import models
+from tests.serving import client, serving
 
 FOLDER = Path(os.environ.get("HF_GUIDED_DATA", "../shared/data")) / "chat-templates"
 FILES = sorted(FOLDER.glob("*.jinja"))
@@ -236,3 +238,130 @@ def test_the_pipeline_renders_as_python_does(sent: Prompts) -> None:
     hg.generate(sent.model, sent.tokenizer, chat, Weather, do_sample=False, max_new_tokens=30)
     assert sent.texts[0] == sent.texts[1]
     assert count_of(ARGUMENTS, sent.texts[0]) == 1
+
+
+# -- over HTTP ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The name of a template, and the URL of a server of its model."""
+    folder = tmp_path_factory.mktemp("served") / "model"
+    model_of(request.param).save_pretrained(folder)
+    tokenizer_of(request.param).save_pretrained(folder)
+    with serving(folder) as url:
+        yield request.param, url
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The token ids that models are given from now on."""
+    given: list[list[int]] = []
+    generate = models.LlamaForCausalLM.generate
+
+    def heard(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given.append(kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))[0].tolist())
+        return generate(self, *args, **kwargs)
+
+    monkeypatch.setattr(models.LlamaForCausalLM, "generate", heard)
+    return given
+
+
+def tool_of(function: Any) -> dict[str, Any]:
+    [tool] = hg.ToolCalls([function]).tools
+    tool["function"].pop("return")  # not a field of the API
+    return tool
+
+
+TOOLS = [tool_of(get_weather), tool_of(other)]
+FORMAT = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "weather",
+        "strict": True,
+        "schema": Weather.model_json_schema() | {"additionalProperties": False},
+    },
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_two_turns_over_http(served: tuple[str, str], prompts: list[list[int]], stream: bool) -> None:
+    name, url = served
+    messages: list[dict[str, Any]] = [USER]
+    asked: dict[str, Any] = {"model": "model", "tools": TOOLS, "temperature": 0, "max_tokens": 300}
+    with client(url) as api:
+        if stream:
+            with api.chat.completions.stream(
+                messages=messages, tool_choice="required", parallel_tool_calls=False, **asked
+            ) as events:
+                for _ in events:
+                    pass
+                message = events.get_final_completion().choices[0].message
+        else:
+            message = (
+                api.chat.completions.create(
+                    messages=messages, tool_choice="required", parallel_tool_calls=False, **asked
+                )
+                .choices[0]
+                .message
+            )
+        [call] = message.tool_calls
+        assert re.fullmatch("[0-9A-Za-z]{9}", call.id)
+        arguments = json.loads(call.function.arguments)
+        messages += [
+            message.model_dump(
+                exclude_none=True, exclude={"tool_calls": {"__all__": {"function": {"parsed_arguments"}}}}
+            ),
+            {"role": "tool", "tool_call_id": call.id, "content": ANSWER},
+        ]
+        asked |= {"tool_choice": "none"}
+        answer = api.chat.completions.create(messages=messages, **asked)
+        assert answer.choices[0].finish_reason in ("stop", "length")
+    text = tokenizer_of(name).decode(prompts[-1])
+    assert count_of(arguments, text) == 1
+    assert text.count(ANSWER) == 1
+
+
+@pytest.mark.parametrize("think", [True, False])
+def test_an_answer_in_a_format_over_http(served: tuple[str, str], prompts: list[list[int]], think: bool) -> None:
+    name, url = served
+    if think and name not in THINKING:
+        pytest.skip("a model that does not think")
+    with client(url) as api:
+        answer = api.chat.completions.create(
+            model="model",
+            messages=[USER],
+            response_format=FORMAT,
+            temperature=0,
+            max_tokens=400,
+            reasoning_effort="low" if think else "none",
+        )
+    [choice] = answer.choices
+    thinking = getattr(choice.message, "reasoning_content", None)
+    assert bool(thinking) is think
+    if choice.finish_reason == "stop":
+        Weather.model_validate_json(choice.message.content)
+    text = tokenizer_of(name).decode(prompts[-1])
+    if name == "openai-gpt-oss-120b":
+        assert text.endswith("assistant" if think else "<|start|>assistant<|channel|>final<|message|>")
+    if not think:
+        assert not text.rstrip().endswith("<think>")
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("thought", ["", "I look. "])
+def test_the_channels_of_a_free_answer(thought: str, size: int) -> None:
+    name = "openai-gpt-oss-120b"
+    if name not in NAMES:
+        pytest.skip(f"no {name} in {FOLDER}")
+    guide = hg.Guide(tokenizer_of(name), model_of(name))
+    gate = guide.answer_gate(guide.gate(hg.Reasoning()), None)
+    header = "<|channel|>final<|message|>"
+    analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
+    ids = tokenizer_of(name).encode(f"{analysis}{header}It is dry.<|return|>", add_special_tokens=False)
+    stops = frozenset(model_of(name).generation_config.eos_token_id)
+    answer = Answer(0, Format(guide.vocabulary, None, gate, header.encode(), stop_token_ids=stops), [])
+    for start in range(0, len(ids), size):
+        answer.take(ids[start : start + size])
+    answer.end("stop")
+    assert (answer.content.thinking, answer.content.text) == (thought, "It is dry.")
