@@ -101,7 +101,7 @@ def for_template(
 
 
 def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
-    """A chat in which each call and each answer of a tool has a name or text of its own; and what these stand for."""
+    """A chat in which each call has arguments of its own, each answer of a tool a text; and what these stand for."""
     marks: dict[str, str] = {}
 
     def mark(what: str) -> str:
@@ -113,7 +113,7 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
         message = dict(message)
         if message.get("tool_calls"):
             message["tool_calls"] = [
-                {**call, "function": {**(function := _function(call)), "name": mark(_call_text(number, function))}}
+                {**call, "function": {**(one := _function(call)), "arguments": {_KEY: mark(_call_text(number, one))}}}
                 for call in message["tool_calls"]
             ]
         if message.get("role") == "tool" and isinstance(message.get("content"), str):

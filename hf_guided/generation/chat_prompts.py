@@ -255,8 +255,8 @@ def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
     refusal: Exception | None = None
     for given, refused in attempts:
         try:
-            shown, given = for_template(templates, chat, given, refused=refused)
-            return templates.apply_chat_template(shown, **given)
+            shown, taken = for_template(templates, chat, given, refused=refused)
+            return templates.apply_chat_template(shown, **taken)
         except Exception as error:  # a template may raise anything
             refusal = error if refusal is None or refused else refusal
     raise PromptError(f"the chat template refuses this chat: {type(refusal).__name__}: {refusal}") from refusal
