@@ -215,6 +215,8 @@ def _new_id(family: ChatFamily | None, number: int, name: str) -> str:
 
 
 def _form_of(templates: Any, source: str | None, arguments: Mapping[str, Any]) -> CallForm:
+    if source is None:  # written by code, such as mistral-common's, which takes both
+        return CallForm()
     key = (source, type(templates))
     with _forms_lock:
         if key in _forms:
@@ -230,7 +232,7 @@ def _form_of(templates: Any, source: str | None, arguments: Mapping[str, Any]) -
     return form
 
 
-def _probed(templates: Any, source: str | None, arguments: Mapping[str, Any]) -> CallForm:
+def _probed(templates: Any, source: str, arguments: Mapping[str, Any]) -> CallForm:
     """The first form in which a probe's arguments stand in its prompt, as JSON exactly once."""
     shown: CallForm | None = None  # a form in which they stand there otherwise, as elements
     for without_content in (False, True):
@@ -248,7 +250,7 @@ def _probed(templates: Any, source: str | None, arguments: Mapping[str, Any]) ->
     return CallForm()
 
 
-def _written_probe(templates: Any, source: str | None, arguments: Mapping[str, Any], form: CallForm) -> str:
+def _written_probe(templates: Any, source: str, arguments: Mapping[str, Any], form: CallForm) -> str:
     """The prompt after a call and its answer; empty if the template refuses them."""
     call = {"id": _ID, "type": "function", "function": {"name": _NAME, "arguments": _ARGUMENTS}}
     chat: Sequence[Mapping[str, Any]] = [
@@ -257,7 +259,7 @@ def _written_probe(templates: Any, source: str | None, arguments: Mapping[str, A
         {"role": "tool", "tool_call_id": _ID, "name": _NAME, "content": "found"},
     ]
     given = {name: value for name, value in arguments.items() if value is not None}  # tools
-    if form.without_content and source is not None:
+    if form.without_content:
         given["chat_template"] = _NONE_CONTENT + source
     try:
         return str(templates.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **given))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..constraints.chat_families import family_of, thinking_markers
+from ..constraints.chat_families import family_of, template_source, thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import InvalidArgument, PromptError, shown
@@ -186,7 +186,7 @@ def answer_start(templates: Any, chat: Chat, arguments: Mapping[str, Any], *, ca
 
 def unshown(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> str | None:
     """A warning about earlier calls, or answers of tools, that the template leaves out; None if it shows all."""
-    if not has_calls(chat):
+    if not has_calls(chat) or template_source(templates, arguments) is None:
         return None
     changed, marks = marked(chat)
     try:
