@@ -251,7 +251,8 @@ def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
     if has_calls(chat):
         attempts.append((arguments, True))  # its ids may be those of another provider
     if arguments.get("tools") is None:
-        attempts += [({**arguments, "tools": []}, refused) for _, refused in attempts]  # the template may go through them
+        # The template may go through its tools without asking whether there are any.
+        attempts += [({**arguments, "tools": []}, refused) for _, refused in attempts]
     refusal: Exception | None = None
     for given, refused in attempts:
         try:

@@ -20,7 +20,7 @@ def template_options(
     describe: bool,
     thinks: bool = False,
 ) -> list[TemplateOptions]:
-    """The options of each prompt's template; arguments and errors are those of ``hg.generate``, and ``TemplateOptions``."""
+    """The options of each prompt's template; arguments and errors are those of ``hg.generate``, ``thinks`` apart."""
     _check_documents(documents)
     several = isinstance(chat_template_kwargs, (list, tuple))
     kwargs = one_each("chat_template_kwargs", chat_template_kwargs, len(prompts), several=several)

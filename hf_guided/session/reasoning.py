@@ -274,10 +274,10 @@ class ReasoningGate:
     def _rest_of_marker(self, matched: int) -> FreeTokens:
         """The allowed tokens in a marker that has to be finished."""
         candidates = {*self.vocabulary.starting_with(self._end[matched : matched + 1]), *self._special}
-        moved = {token_id: self.move(matched, token_id) for token_id in candidates}
-        words = self.vocabulary.bitmask_of([token_id for token_id, to in moved.items() if to is not None and not to.rest])
+        rests = {token_id: to.rest for token_id in candidates if (to := self.move(matched, token_id)) is not None}
+        words = self.vocabulary.bitmask_of([token_id for token_id, rest in rests.items() if not rest])
         words.flags.writeable = False
-        return FreeTokens(words, {token_id: to.rest for token_id, to in moved.items() if to is not None and to.rest})
+        return FreeTokens(words, {token_id: rest for token_id, rest in rests.items() if rest})
 
     def _may_end(self, matched: int) -> list[int]:
         """The tokens that may contain the end of the marker, or of its part that has to be finished.
