@@ -293,8 +293,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(generate_kwargs))
         if batch.copies > 1:
             outputs = regrouped(outputs, batch.copies)
-        input_ids = outputs["input_ids"]
-        start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS
+        input_ids, start = outputs["input_ids"], call.seam.prompt_length  # generate() begins an empty prompt with BOS
         prompts: list[list[int]] = [[]] * len(batch.rows) if input_ids is None else input_ids.tolist()
         results = [
             [

@@ -20,7 +20,7 @@ from ..errors import (
     VocabularySizeError,
 )
 from ..guide import Guide
-from ..hf.compat import check_generates, check_pair, logits_width
+from ..hf.compat import check_generates, check_pair, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -98,9 +98,27 @@ class Plan:
         keys = [constraint and constraint.key for constraint in self.constraints]
         return repr((prompts, keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
 
-    def prompt_of_output(self, prompt: list[int]) -> list[int]:
-        """The tokens of a prompt that precede its output: none for an encoder-decoder, whose decoder has its own."""
-        return [] if self.model.config.is_encoder_decoder else prompt
+    def start_of_output(self, inputs: Mapping[str, Any]) -> int:
+        """The column at which the outputs of one call begin.
+
+        Args:
+            inputs: of ``model.generate``.
+        """
+        given = {**self.generate_kwargs, **inputs}
+        return decoder_prompt_length(self.model, self.settings, given) or int(inputs["input_ids"].shape[1])
+
+    def prompt_of_output(self, prompt: list[int], inputs: Mapping[str, Any], row: int) -> list[int]:
+        """The tokens of a prompt that precede its output: the decoder's own in an encoder-decoder.
+
+        Args:
+            prompt: its tokens.
+            inputs: of ``model.generate``.
+            row: of the prompt in ``inputs``.
+        """
+        if not self.model.config.is_encoder_decoder:
+            return prompt
+        own = inputs.get("decoder_input_ids")
+        return [] if own is None else own[row].tolist()
 
 
 def plan(
@@ -247,8 +265,8 @@ def _check_lengths(plan: Plan) -> None:
     if plan.settings.given_max_new_tokens is None:
         _check_max_length(plan)
         return
-    thinks = plan.options.reasoning is not None
-    prompts = [plan.prompt_of_output(plan.encoded(i)) if thinks else () for i in range(len(plan.prompts))]
+    thinks, rows = plan.options.reasoning is not None, plan.inputs.rows
+    prompts = [plan.prompt_of_output(plan.encoded(i), rows, i) if thinks else () for i in range(len(plan.prompts))]
     check_budgets(plan.requests, plan.settings, prompts)
 
 
@@ -258,7 +276,8 @@ def _check_max_length(plan: Plan) -> None:
     if longest is None:
         return
     for indices in plan.batches():
-        start = 1 if plan.model.config.is_encoder_decoder else max(len(plan.encoded(i)) for i in indices)
+        prompt = max(len(plan.encoded(i)) for i in indices)
+        start = decoder_prompt_length(plan.model, plan.settings, plan.inputs.rows) or prompt
         if longest <= start:
             raise InvalidArgument(
                 f"max_length: expected more than the {start} tokens of the longest prompt, which it counts too, got "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -117,6 +117,35 @@ def in_step_with_others(model: Any) -> bool:
         and torch.distributed.get_world_size() > 1
         and (is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model))
     )
+
+
+def decoder_prompt_length(model: Any, settings: Any, inputs: Mapping[str, Any]) -> int:
+    """How many tokens precede the output in the decoder of an encoder-decoder; 0 for other models.
+
+    Args:
+        model: of transformers.
+        settings: of the call, with a method ``get``.
+        inputs: the arguments of ``model.generate`` that are for the model.
+    """
+    if not model.config.is_encoder_decoder:
+        return 0
+    of_decoder = {name: inputs[name] for name in ("decoder_input_ids", "input_ids") if name in inputs}
+    if not of_decoder:
+        return 1
+    rows, device = len(next(iter(of_decoder.values()))), next(iter(of_decoder.values())).device
+    start = settings.get("decoder_start_token_id")
+    start = settings.get("bos_token_id") if start is None else start
+    token = torch.tensor(0 if start is None else start, device=device)
+    main = main_input_name(model)
+    ids, _ = model._prepare_decoder_input_ids_for_generation(rows, main, of_decoder, token, device)
+    return int(ids.shape[1])
+
+
+def main_input_name(model: Any) -> str:
+    """What generate() gives a model first: of an encoder-decoder, its encoder; "input_ids" unless it takes no text."""
+    encoder = getattr(model, "encoder", None) if model.config.is_encoder_decoder else None
+    name = getattr(encoder, "main_input_name", None) or getattr(model, "main_input_name", "input_ids")
+    return str(name)
 
 
 def cache_in(outputs: Any) -> Any:
