@@ -124,6 +124,35 @@ def in_step_with_others(model: Any) -> bool:
     )
 
 
+def decoder_prompt_length(model: Any, settings: Any, inputs: Mapping[str, Any]) -> int:
+    """How many tokens precede the output in the decoder of an encoder-decoder; 0 for other models.
+
+    Args:
+        model: of transformers.
+        settings: of the call, with a method ``get``.
+        inputs: the arguments of ``model.generate`` that are for the model.
+    """
+    if not model.config.is_encoder_decoder:
+        return 0
+    of_decoder = {name: inputs[name] for name in ("decoder_input_ids", "input_ids") if name in inputs}
+    if not of_decoder:
+        return 1
+    rows, device = len(next(iter(of_decoder.values()))), next(iter(of_decoder.values())).device
+    start = settings.get("decoder_start_token_id")
+    start = settings.get("bos_token_id") if start is None else start
+    token = torch.tensor(0 if start is None else start, device=device)
+    main = main_input_name(model)
+    ids, _ = model._prepare_decoder_input_ids_for_generation(rows, main, of_decoder, token, device)
+    return int(ids.shape[1])
+
+
+def main_input_name(model: Any) -> str:
+    """What generate() gives a model first: of an encoder-decoder, its encoder; "input_ids" unless it takes no text."""
+    encoder = getattr(model, "encoder", None) if model.config.is_encoder_decoder else None
+    name = getattr(encoder, "main_input_name", None) or getattr(model, "main_input_name", "input_ids")
+    return str(name)
+
+
 def cache_name(model: Any) -> str:
     """The name under which a model's forward() takes its cache; a model with code of its own may have an old one."""
     for layer in layers(model):

@@ -99,6 +99,12 @@ class GuidedDecoder:
         self._logprobs: LogprobRecorder | None = None
         self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._serving = Lock()
+        self._prompt_length = 0
+
+    @property
+    def prompt_length(self) -> int:
+        """Columns of ``input_ids`` before the output of the last call: a decoder's own prompt in an encoder-decoder."""
+        return self._prompt_length
 
     @property
     def plain_reason(self) -> str:
@@ -206,6 +212,7 @@ class GuidedDecoder:
 
     def _generated(self, call: GenerateCall) -> Any:
         model, input_ids = call.model, call.input_ids
+        self._prompt_length = call.prompt_length
         self._logprobs = None
         self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._session.dead_ends.clear()
