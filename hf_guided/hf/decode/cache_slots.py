@@ -25,7 +25,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ...session.cuda_copies import to_device
 from ..compat import CACHE_NAME, cache_in
-from .cache_kinds import grows, takes_holes
+from .cache_kinds import grows, is_empty, takes_holes
 from .generate_call import GenerateCall
 from .static_forward import StaticForward
 from .whole_mask import whole_mask
@@ -72,7 +72,7 @@ class CacheSlots:
             and not self._model.config.is_encoder_decoder
             and not self._kwargs.get("mm_encoder_outputs")  # images that were encoded before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
-            and (cache is None or cache.get_seq_length() == 0)
+            and (cache is None or is_empty(cache))
         )
 
     def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
