@@ -16,7 +16,7 @@ from .backends.compiler import Compiler, CompilerStats
 from .backends.grammar_text import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each
-from .constraints.chat_families import family_of
+from .constraints.chat_families import family_of, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.tool_calls import ToolCalls
 from .constraints.values import Constraint
@@ -30,6 +30,7 @@ from .errors import (
     reading,
     shown,
 )
+from .generation.chat_prompts import answer_header
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder
@@ -600,7 +601,8 @@ class Guide:
             raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {shown(reasoning)}")
         own = with_own_markers(reasoning, self._templates)
         family = family_of(self._templates)
-        return self._gate_for(own, family is not None and (own.start, own.end) == family.thinking)
+        ends_prompts = family is not None and family.ends_prompts and (own.start, own.end) == family.thinking
+        return self._gate_for(own, ends_prompts)
 
     def answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
         """The gate before one answer: its end marker includes the header of an answer that is no tool call.
@@ -609,10 +611,18 @@ class Guide:
             gate: of all answers.
             constraint: of this answer; None is free.
         """
-        family = None if gate is None or isinstance(constraint, ToolCalls) else family_of(self._templates)
-        if gate is None or family is None or family.thinking is None or gate.reasoning.end != family.thinking[1]:
+        if gate is None or isinstance(constraint, ToolCalls) or not self.answer_header:
             return gate
-        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + family.answer))
+        _, end = thinking_markers(self._templates) or ("", "")
+        # After free thinking there may be a call; where a message begins, only the header tells which.
+        if gate.reasoning.end != end or (constraint is None and not gate.ends_prompts):
+            return gate
+        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + self.answer_header))
+
+    @cached_property
+    def answer_header(self) -> str:
+        """What the model writes before an answer's text, other than thinking; often empty."""
+        return answer_header(self._templates, {})
 
     @reading("Guide.read")
     def read(

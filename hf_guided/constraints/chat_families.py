@@ -1,8 +1,8 @@
-"""Model families, as their chat templates tell them apart: thinking, where an answer begins, calls, ids of calls.
+"""Model families, as their chat templates tell them apart: thinking, calls, ids of calls.
 
 This is the one table of them. What a template says itself is read from the template: whether it shows a call's
-arguments as an object or as text, and which ids it refuses (generation/chat_history.py), and which markers of thinking
-it has.
+arguments as an object or as text, and which ids it refuses (generation/chat_history.py), the header of an answer
+(generation/chat_prompts.py), and which markers of thinking it has.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ class ChatFamily:
     """What templates of one family have in common.
 
     Args:
-        calls: the notation of tool calls, a name of ``ToolCalls.format``.
+        calls: the notation of tool calls, a name of ``ToolCalls.format``; None if there is none for it.
         mark: a pattern that only templates of this family contain, or prompts that they write.
         thinking: the markers around thinking; None: those of ``_THINKING`` that the template contains.
-        answer: the header of an answer's text, where generation prompts do not write it.
+        ends_prompts: whether every prompt ends with the end of thinking, which begins the next message.
         call_ids: a pattern of all ids of calls that the family knows; None where any id will do.
     """
 
-    calls: str
+    calls: str | None
     mark: str
     thinking: tuple[str, str] | None = None
-    answer: str = ""
+    ends_prompts: bool = False
     call_ids: str | None = None
 
 
 _NINE = "[0-9A-Za-z]{9}"
-_HEADER = "<|channel|>final<|message|>"
 
 # The more particular families first. Templates hold line ends as they are or as escapes, and may join marks from parts.
 _FAMILIES = (
@@ -50,9 +49,15 @@ _FAMILIES = (
         "harmony",
         r"<\|channel\|>",
         thinking=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
-        answer=_HEADER,
+        ends_prompts=True,
     ),
-    ChatFamily("kimi_k3", r"<\|open\|>"),
+    ChatFamily("kimi_k3", r"<\|open\|>", thinking=("<|open|>think<|sep|>", "<|close|>think<|sep|>")),
+    # Solar Open, Muse, Hunyuan 3.
+    ChatFamily(None, r"<\|tool_call:begin\|>", thinking=("<|think|>", "<|end|><|begin|>assistant"), ends_prompts=True),
+    ChatFamily(
+        None, r"to=self<\|message\|>", thinking=(" to=self<|message|>", "<|eom|><|start|>assistant"), ends_prompts=True
+    ),
+    ChatFamily(None, r"hy_Assistant", thinking=("<think:opensource>", "</think:opensource>")),
     ChatFamily("kimi", r"<\|tool_calls_section_begin\|>", call_ids=r"functions\.[^:]+:[0-9]+"),
     ChatFamily("deepseek_v4_1", r"｜DSML｜ calls"),
     ChatFamily("deepseek_v4", r"｜DSML｜.*tool_calls>"),
@@ -69,7 +74,6 @@ _FAMILIES = (
     ChatFamily("qwen_3", r"<tool_call>"),
     ChatFamily("llama", r"<\|start_header_id\|>.*\"parameters\": |\"parameters\": .*<\|start_header_id\|>"),
 )
-_BY_CALLS = {family.calls: family for family in _FAMILIES}
 _THINKING = (
     ("<think>", "</think>"),
     ("<|channel>thought\n", "<channel|>"),
@@ -77,6 +81,8 @@ _THINKING = (
     ("<mm:think>", "</mm:think>"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
 )
 # Names of thinking in response templates.
 _THINKING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -168,9 +174,3 @@ def nine_alphanumerics(text: str) -> str:
 def accepts_id(family: ChatFamily | None, given: str) -> bool:
     """Whether an id has a form that the family knows."""
     return family is None or family.call_ids is None or re.fullmatch(family.call_ids, given) is not None
-
-
-def answer_header(calls: str) -> str:
-    """The header of an answer's text in a family, which generation prompts do not write; often empty."""
-    family = _BY_CALLS.get(calls)
-    return "" if family is None else family.answer

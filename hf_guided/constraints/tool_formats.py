@@ -15,7 +15,7 @@ from itertools import dropwhile
 from typing import Any
 
 from ..errors import InvalidConstraint
-from .chat_families import answer_header, family_of_text, template_source
+from .chat_families import family_of_text, template_source
 from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
@@ -25,7 +25,7 @@ Tag = dict[str, Any]
 AUTO = "auto"
 
 _CALL_END = "<|call|>"
-_HEADER = {"type": "const_string", "value": answer_header("harmony")}
+_HEADER = {"type": "const_string", "value": "<|channel|>final<|message|>"}
 _MESSAGE_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
 
 
@@ -53,7 +53,8 @@ def format_of(tokenizer: Any) -> str:
             f"ToolCalls: format='auto' reads the chat template, and {type(tokenizer).__name__} has none; say which "
             f"format: {', '.join(formats())}"
         )
-    if (family := family_of_text(template)) is None:
+    family = family_of_text(template)
+    if family is None or family.calls is None:
         raise InvalidConstraint(
             "ToolCalls: the tokenizer's chat template writes tool calls in none of the known formats; say which format "
             f"is meant: {', '.join(formats())}"

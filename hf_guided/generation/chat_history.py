@@ -101,7 +101,7 @@ def for_template(
 
 
 def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
-    """A chat in which each call has arguments of its own, each answer of a tool a text; and what these stand for."""
+    """A chat in which each call has arguments of its own, and each message a text; and what these stand for."""
     marks: dict[str, str] = {}
 
     def mark(what: str) -> str:
@@ -116,8 +116,9 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
                 {**call, "function": {**(one := _function(call)), "arguments": {_KEY: mark(_call_text(number, one))}}}
                 for call in message["tool_calls"]
             ]
-        if message.get("role") == "tool" and isinstance(message.get("content"), str):
-            message["content"] = mark(f"the tool's answer in message {number}")
+        if isinstance(text := message.get("content"), str) and text.strip():
+            what = "the tool's answer" if message.get("role") == "tool" else f"the {message.get('role')}'s text"
+            message["content"] = mark(f"{what} in message {number}")
         messages.append(message)
     return messages, marks
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..backends.compiler import CompilerStats
-from ..constraints.chat_families import family_of, thinking_markers
+from ..constraints.chat_families import thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, json_style
 from ..errors import CompileLimitExceeded, HFGuidedError, InvalidArgument, InvalidConstraint
@@ -82,8 +82,6 @@ class Guidance:
             )
         thinking = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
         self._gate = self.guide.gate(thinking)
-        family = family_of(served.templates)
-        self._header = b"" if family is None else family.answer.encode()
         self._metrics = metrics
         self.queue = CompileQueue(self._compiler.workers)
 
@@ -120,7 +118,7 @@ class Guidance:
         format = Format(
             self.guide.vocabulary,
             gate=self.guide.answer_gate(gate, call.constraint),
-            header=self._header,
+            header=self.guide.answer_header.encode(),
             stop=call.stop,
             stop_token_ids=frozenset(settings.stop_token_ids()),
         )

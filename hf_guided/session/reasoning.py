@@ -133,7 +133,7 @@ class ReasoningGate:
     """
 
     def __init__(self, vocabulary: Vocabulary, reasoning: Reasoning, ends_prompts: bool = False):
-        self.reasoning, self._ends_prompts = reasoning, ends_prompts
+        self.reasoning, self.ends_prompts = reasoning, ends_prompts
         self._start, self._end = reasoning.start.encode(), reasoning.end.encode()
         self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
         self._base = vocabulary
@@ -155,7 +155,7 @@ class ReasoningGate:
             return self
         gate = self._for_vocabulary.get(id(vocabulary))
         if gate is None:  # the gate keeps the vocabulary, so its id is not reused
-            gate = self._for_vocabulary[id(vocabulary)] = ReasoningGate(vocabulary, self.reasoning, self._ends_prompts)
+            gate = self._for_vocabulary[id(vocabulary)] = ReasoningGate(vocabulary, self.reasoning, self.ends_prompts)
         return gate
 
     @property
@@ -179,7 +179,7 @@ class ReasoningGate:
         longest = max(len(self._start), len(self._end)) + _TAIL
         text = self.vocabulary.decode_bytes(map(int, prompt[-longest:])).rstrip()
         for marker, opening in ((self._end, Opening.ALL), (self._start, Opening.START)):
-            if self._ends_prompts and opening is Opening.ALL:
+            if self.ends_prompts and opening is Opening.ALL:
                 continue
             if marker.strip() and text.endswith(marker.rstrip()):
                 return opening

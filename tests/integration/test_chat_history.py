@@ -111,9 +111,28 @@ def test_a_call_that_is_left_out_is_warned_of_once(tokenizer: Any, monkeypatch: 
     with pytest.warns(UserWarning, match="does not show the call of 'tool_0' in message 1") as heard:
         prompt_of(tokenizer, chat("a", content="I look."), monkeypatch)
     assert len(heard) == 1
-    tokenizer.chat_template = template(WRITERS["as an object"]).replace("{{ m.content }}", "")
+    tokenizer.chat_template = template(WRITERS["as an object"]).replace(
+        "m.content }}", "m.content if m.role != 'tool' }}"
+    )
     with pytest.warns(UserWarning, match="does not show the tool's answer in message 2") as heard:
         prompt_of(tokenizer, chat("a"), monkeypatch)
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("habit", "lost"),
+    [
+        ("m.content if not m.tool_calls", "the assistant's text in message 2"),
+        ("m.content if m.role != 'system' or loop.last", "the system's text in message 0"),
+    ],
+)
+def test_a_text_that_is_left_out_is_warned_of_once(
+    tokenizer: Any, habit: str, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer.chat_template = template(WRITERS["as an object"]).replace("m.content }}", habit + " }}")
+    messages = [{"role": "system", "content": "Be kind."}, *chat("a", content="I look.")]
+    with pytest.warns(UserWarning, match=f"does not show {lost}, so") as heard:
+        prompt_of(tokenizer, messages, monkeypatch)
     assert len(heard) == 1
 
 
@@ -196,3 +215,55 @@ def test_the_chat_is_not_changed(tokenizer: Any, monkeypatch: pytest.MonkeyPatch
     before = copy.deepcopy(messages)
     prompt_of(tokenizer, messages, monkeypatch)
     assert messages == before
+
+
+# -- where an answer begins --------------------------------------------------------------------------------------------
+
+ANSWERS = {
+    # What is written before an answer's text, and at the end of prompts; and what an answer without thinking follows.
+    "a header": ("<a><text>", "<a>", "<a><text>"),
+    "a name": (">>>all\n", ">>>", ">>>all\n"),
+    "a header after no thinking": ("<a><text>", "<a><think></think>", "<a><think></think><text>"),
+    "a header after thinking": ("<a><text>", "<a><think>", "<a><think></think><text>"),
+    "thinking that is closed": ("<a><think>\n\n</think>\n\n", "<a><think>\n", "<a><think>\n\n</think>\n\n"),
+    "thinking that is open in the chat": ("<a><think>", "<a>", "<a>"),
+    "thinking that the chat leaves out": ("<a>", "<a><think>", "<a><think></think>"),
+    "a space": ("<a> ", "<a>", "<a>"),
+    "no beginning of an answer": ("<a>", "", "Go.\n"),
+    "another beginning": ("<a>", "<b>", "<b>"),
+    "thoughts in words": ("<a>", "<a>Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]\n\n"),
+}
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("habit", ANSWERS)
+def test_an_answer_begins_as_those_of_the_chat(
+    tokenizer: Any, habit: str, always: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, end, expected = ANSWERS[habit]
+    marker = "[BEGIN FINAL RESPONSE]" if "reasoning" in end else "</think>" if "think" in before + end else ""
+    tokenizer.chat_template = (
+        f"{{# {marker} #}}{{% for m in messages %}}{{% if m.role == 'assistant' %}}{before}{{% else %}}<u>{{% endif %}}"
+        f"{{{{ m.content }}}}\n{{% endfor %}}{{% if add_generation_prompt{' or true' if always else ''} %}}{end}"
+        "{% endif %}"
+    ).replace("\n", "{{ '\\n' }}")
+    assert prompt_of(tokenizer, [{"role": "user", "content": "Go."}], monkeypatch).endswith(expected)
+
+
+def test_the_header_follows_the_thinking(tokenizer: Any) -> None:
+    tokenizer.chat_template = (
+        "{# <think></think> #}{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<text>{% endif %}"
+        "{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    model = models.llama(tokenizer)
+    [result] = hg.generate(
+        model,
+        tokenizer,
+        [{"role": "user", "content": "Go."}],
+        LETTERS,
+        do_sample=False,
+        max_new_tokens=60,
+        reasoning=hg.Reasoning(max_tokens=5),
+    )
+    written = tokenizer.decode(result.token_ids)
+    assert written.startswith("<think>") and f"</think><text>{result.text}" in written
