@@ -16,7 +16,7 @@ from .backends.compiler import Compiler, CompilerStats
 from .backends.grammar_text import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each
-from .constraints.chat_families import family_of, thinking_markers
+from .constraints.chat_families import answer_header, family_of, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.tool_calls import ToolCalls
 from .constraints.values import Constraint
@@ -30,7 +30,6 @@ from .errors import (
     reading,
     shown,
 )
-from .generation.chat_prompts import answer_header
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder

@@ -1,8 +1,8 @@
 """Model families, as their chat templates tell them apart: thinking, calls, ids of calls.
 
 This is the one table of them. What a template says itself is read from the template: whether it shows a call's
-arguments as an object or as text, and which ids it refuses (generation/chat_history.py), the header of an answer
-(generation/chat_prompts.py), and which markers of thinking it has.
+arguments as an object or as text, and which ids it refuses (generation/chat_history.py), the header of an answer, and
+which markers of thinking it has.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+_QUESTION, _MARK = {"role": "user", "content": "Go."}, "markOfAnswer"
 _ALPHANUMERIC = string.digits + string.ascii_letters
 
 
@@ -174,3 +175,59 @@ def nine_alphanumerics(text: str) -> str:
 def accepts_id(family: ChatFamily | None, given: str) -> bool:
     """Whether an id has a form that the family knows."""
     return family is None or family.call_ids is None or re.fullmatch(family.call_ids, given) is not None
+
+
+def answer_header(templates: Any, arguments: Mapping[str, Any]) -> str:
+    """What a model writes between the end of its prompt, or of its thinking, and the text of an answer; often empty.
+
+    It is measured: what the template writes between a prompt and an answer that follows it.
+
+    Args:
+        templates: the tokenizer, or a processor, with a chat template.
+        arguments: for ``apply_chat_template``.
+    """
+    if template_source(templates, arguments) is None:
+        return ""
+    start, end = markers = thinking_markers(templates) or ("", "")
+    prompt = _rendered(templates, [_QUESTION], {**arguments, "add_generation_prompt": True})
+    if prompt is None:
+        return ""
+    # A template may write an answer's thinking otherwise than its prompt does.
+    for text in (prompt, _without_thinking(prompt, markers)):
+        header = _before_next(templates, arguments, text, "assistant")
+        if header is not None:
+            break
+    # What a message of the user can follow is no beginning of an answer: the template writes none.
+    if header is None or _before_next(templates, arguments, text, "user") is not None:
+        return ""
+    header = header.rpartition(end)[2] if end else header
+    return header if header.strip() and not (start and start in header) else ""
+
+
+def _before_next(templates: Any, arguments: Mapping[str, Any], prompt: str, role: str) -> str | None:
+    """What is written between a prompt and the text of the next message; None if that message does not follow it."""
+    chat = [_QUESTION, {"role": role, "content": _MARK}]
+    text = _rendered(templates, chat, arguments)
+    if text is None:
+        return None
+    before, found, _ = text.removeprefix(prompt).partition(_MARK)
+    return before if found and text.startswith(prompt) else None
+
+
+def _without_thinking(prompt: str, markers: tuple[str, str]) -> str:
+    """A prompt without the markers of thinking that it ends with."""
+    text = prompt.rstrip()
+    for marker in reversed(markers):
+        text = text.removesuffix(marker.rstrip()).rstrip()
+    return text
+
+
+def _rendered(templates: Any, chat: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> str | None:
+    """The text of a chat without calls; None if the template refuses it."""
+    kept = {name: value for name, value in arguments.items() if name not in ("tokenize", "sanitize_control_tokens")}
+    for given in (kept, {**kept, "tools": []}):  # some templates go through tools without asking whether there are any
+        try:
+            return str(templates.apply_chat_template(chat, tokenize=False, **given))
+        except Exception:  # a template may raise anything
+            continue
+    return None

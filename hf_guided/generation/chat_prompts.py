@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..constraints.chat_families import template_source, thinking_markers
+from ..constraints.chat_families import answer_header, template_source, thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import InvalidArgument, PromptError, shown
@@ -40,7 +40,6 @@ _TOOLS_OF_TEXT = (
     '[{"role": "user", "content": text}], whose template shows them, describe=True to describe them in the prompt, or '
     "show_tools=False if the prompt names them already"
 )
-_QUESTION, _MARK = {"role": "user", "content": "Go."}, "markOfAnswer"
 _RENDERS_BY_TEMPLATE = ("transformers.tokenization_utils_base", "transformers.processing_utils")
 
 
@@ -181,53 +180,6 @@ def answer_start(templates: Any, chat: Chat, arguments: Mapping[str, Any], *, ca
     if not text.rstrip().endswith(start.rstrip()):
         return header
     return (f"\n{end}\n\n" if text.endswith("\n") else end) + header
-
-
-def answer_header(templates: Any, arguments: Mapping[str, Any]) -> str:
-    """What a model writes between the end of its prompt, or of its thinking, and the text of an answer; often empty.
-
-    It is measured: what the template writes between a prompt and an answer that follows it.
-
-    Args:
-        templates: the tokenizer, or a processor, with a chat template.
-        arguments: for ``apply_chat_template``.
-    """
-    if not has_template(templates, arguments):
-        return ""
-    start, end = markers = thinking_markers(templates) or ("", "")
-    try:
-        prompt = rendered(templates, [_QUESTION], arguments)
-    except PromptError:
-        return ""
-    # A template may write an answer's thinking otherwise than its prompt does.
-    for text in (prompt, _without_thinking(prompt, markers)):
-        header = _before_next(templates, arguments, text, "assistant")
-        if header is not None:
-            break
-    # What a message of the user can follow is no beginning of an answer: the template writes none.
-    if header is None or _before_next(templates, arguments, text, "user") is not None:
-        return ""
-    header = header.rpartition(end)[2] if end else header
-    return header if header.strip() and not (start and start in header) else ""
-
-
-def _before_next(templates: Any, arguments: Mapping[str, Any], prompt: str, role: str) -> str | None:
-    """What is written between a prompt and the text of the next message; None if that message does not follow it."""
-    chat = [_QUESTION, {"role": role, "content": _MARK}]
-    try:
-        text = rendered(templates, chat, {**arguments, "add_generation_prompt": False})
-    except PromptError:
-        return None
-    before, found, _ = text.removeprefix(prompt).partition(_MARK)
-    return before if found and text.startswith(prompt) else None
-
-
-def _without_thinking(prompt: str, markers: tuple[str, str]) -> str:
-    """A prompt without the markers of thinking that it ends with."""
-    text = prompt.rstrip()
-    for marker in reversed(markers):
-        text = text.removesuffix(marker.rstrip()).rstrip()
-    return text
 
 
 def unshown(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> str | None:
