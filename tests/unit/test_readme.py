@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -15,9 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 from _pytest.mark import ParameterSet
 
 import hf_guided as hg
+from tests import vocabularies
+from tests.integration import models
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -25,7 +29,13 @@ BLOCK = re.compile(
     r"(?P<head><!-- runnable -->\n```python\n)(?P<code>.*?)(?P<middle>```\n```text\n)(?P<shown>.*?)(?P<tail>```\n)",
     re.DOTALL,
 )
-
+# Shows a model of the Hub. The test loads a tiny random model in its place, so the page shows no output.
+HUB_BLOCK = re.compile(r"<!-- runnable with another model -->\n```python\n(?P<code>.*?)```\n(?!```text)", re.DOTALL)
+HUB_ID = re.compile(r'(?<=from_pretrained\(")[\w.-]+/[\w.-]+(?="\))')
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "guides").glob("*.md"))]
 COPIES = {"changelog.md"}  # copied by the documentation site into its folder
@@ -89,7 +99,84 @@ def test_every_runnable_block_prints_the_shown_output(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_every_python_block_is_runnable(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert text.count("```python\n") == text.count("<!-- runnable -->") == len(BLOCK.findall(text))
+    blocks, of_hub = len(BLOCK.findall(text)), len(HUB_BLOCK.findall(text))
+    assert text.count("```python\n") == text.count("<!-- runnable") == blocks + of_hub
+    assert of_hub == (page == "README.md")
+
+
+def test_the_example_with_a_model_of_the_hub_runs_with_a_tiny_local_one(tmp_path):
+    tokenizer = vocabularies.tiny_byte_level()
+    tokenizer.chat_template = CHATML
+    model = models.llama(tokenizer)
+    # The generation config of the model that the README names.
+    model.generation_config.update(do_sample=True, temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.1)
+    model.config.max_position_embeddings = 2048
+    for each in (model, tokenizer):
+        each.save_pretrained(tmp_path)
+    [block] = HUB_BLOCK.finditer(README.read_text(encoding="utf-8"))
+    code, replaced = HUB_ID.subn(tmp_path.as_posix(), block["code"])
+    assert replaced == code.count("from_pretrained(") == 2
+    names: dict[str, object] = {"__name__": "example"}
+    torch.manual_seed(0)
+    shown = printed(code, names)
+    answer = json.loads(names["result"].text)
+    assert set(answer) == {"name", "age"} and type(answer["name"]) is str
+    assert type(answer["age"]) is int and 0 <= answer["age"] <= 120
+    assert shown == f"Person(name={answer['name']!r}, age={answer['age']}) stop\n"
+
+
+def test_requirements_in_the_readme_are_those_of_pyproject():
+    text, project = README.read_text(encoding="utf-8"), (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    install = text.partition("## Install")[2].partition("## ")[0]
+    for wording, declared in {
+        r"You need Python ([\d.]+) or newer": r'requires-python = ">=([\d.]+)"',
+        r"and transformers ([\d.]+) or newer": r'\n    "transformers>=([\d.]+),<6"',
+        r"server needs Python [\d.]+ and transformers ([\d.]+\d)": r'"transformers\[serving\]>=([\d.]+),<6"',
+        r"server needs (Python [\d.]+) and": r"requirements.py; needs (Python [\d.]+)",
+        r"git clone (\S+)": r'Source = "(\S+)"',
+        r"pip install (\w[\w-]+) ": r'name = "([\w-]+)"',
+    }.items():
+        assert re.findall(wording, install) == re.findall(declared, project), wording
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    [tested] = re.findall(r"tested, on (Python [\d.]+)", install)
+    assert f"tested with ({tested}," in constraints
+    extras = project.partition("[project.optional-dependencies]")[2].partition("\n\n")[0]
+    of_users, _ = extras.split("\ntest = ")  # the others are for development
+    named = set(re.findall(r"`([a-z]+)`", install)) - {"make"}
+    assert named == set(re.findall(r"^(\w+) = \[", of_users, re.MULTILINE))
+
+
+def test_reasons_in_the_readme_are_values_of_its_table():
+    text = README.read_text(encoding="utf-8")
+    modes, schemas, budget, passes, step = re.findall(
+        r"^- (.*)$", text.partition("## Why not")[2].partition("## ")[0], re.MULTILINE
+    )
+    lines = [line.replace("*", "").strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    [libraries] = [cells for cells in lines if cells[0] == "measure (unit)"]
+    assert [name.split()[0] for name in libraries[1:4]] == ["hf-guided", "xgrammar.contrib.hf", "outlines"]
+    table = {cells[0]: cells[1:4] for cells in lines}
+    for reason, measure in {
+        modes: "generation modes in which the output is right (modes)",
+        schemas: "real JSON Schemas that compile (schemas)",
+        budget: "outputs complete and valid within a token budget (outputs)",
+    }.items():
+        ours, xgrammar, outlines = table[measure]
+        assert re.search(rf"outlines[^,]* {outlines}\b|\b{outlines} with outlines", reason), reason
+        assert re.search(rf"xgrammar {xgrammar}\b|xgrammar in {xgrammar}\b|\b{xgrammar} with xgrammar", reason), reason
+        assert re.search(rf"hf-guided {ours}\b|hf-guided in {ours}\b|\b{ours} with hf-guided", reason), reason
+    assert (
+        f"invalid instances of {table['JSON Schemas that let an invalid instance pass (schemas)'][2]} pass" in schemas
+    )
+    assert "every second one" in passes
+    for tasks in "the demo model's own tasks", "a record of 12 fields":
+        ours, xgrammar, outlines = map(float, table[f"forward passes, {tasks} (a token)"])
+        assert 0.4 < ours < 0.6 and xgrammar == outlines == 1
+    one_row, rows = (
+        [float(re.search(r"\(([\d.]+)x\)", cell)[1]) for cell in table[f"a step beside the forward pass, {size} (ms)"]]
+        for size in ("one row", "16 rows")
+    )
+    assert "seven times" in step and round(one_row[1]) == 7
+    assert "as long as hf-guided's for one row, but more for 16" in step and 0.9 < one_row[2] < 1.1 < rows[2]
 
 
 def test_guide_on_scoring_has_every_argument():
