@@ -21,5 +21,7 @@ def test_decoder_reads_the_limit_of_the_call(given: str, modes: dict[str, Any]) 
     start = inputs["input_ids"].shape[1]
     limit = {given: 40 + (start if given == "max_length" else 0), "do_sample": False, **modes}
     output = model.generate(**inputs, **limit, custom_generate=guide.decoder(schema))
-    assert torch.equal(output, model.generate(**inputs, **limit, custom_generate=guide.decoder(schema, max_new_tokens=40)))
+    assert torch.equal(
+        output, model.generate(**inputs, **limit, custom_generate=guide.decoder(schema, max_new_tokens=40))
+    )
     json.loads(tokenizer.decode(output[0, start:], skip_special_tokens=True))
