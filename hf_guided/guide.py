@@ -251,7 +251,8 @@ class Guide:
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
-        Returns at once: constraints compile in the background, and the first mask waits for them.
+        Returns at once: constraints compile in the background, and the first mask waits for them. It raises
+        VocabularySizeError if the logits have another width than this guide, except those of an assistant model.
 
         Args:
             constraint: one for all rows, or a list with one per prompt (None = free row). A list of strings is one

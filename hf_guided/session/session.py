@@ -26,6 +26,7 @@ from ..errors import (
     InvalidArgument,
     StopTokenError,
     TokenRejected,
+    VocabularySizeError,
     shown,
 )
 from ..trace.recorder import Recorder
@@ -108,10 +109,11 @@ class Session:
             scores: (rows, vocab) floating point, any device; never written.
 
         Returns:
-            A new tensor like ``scores``; ``scores`` itself if its width is not this vocabulary's.
+            A new tensor like ``scores``.
 
         Raises:
             BatchSizeError: the number of rows is not a multiple of the number of prompts.
+            VocabularySizeError: the scores have another width than this vocabulary's; the session is unchanged.
             BudgetTooSmall: at the first call, if ``max_new_tokens`` is too small from the start.
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
             EmptyIntersection: other processors have forbidden every token that the constraint allows, with
@@ -135,12 +137,7 @@ class Session:
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         if scores.shape[-1] != self.vocabulary.padded_size:
-            self._filler.warn_once(
-                f"scores with {scores.shape[-1]} columns pass through unmasked: the Guide was built for "
-                f"{self.vocabulary.padded_size}. Right for an assistant model with another tokenizer; "
-                "otherwise build the Guide with this model"
-            )
-            return scores
+            raise VocabularySizeError.of_logits(scores.shape[-1], self.vocabulary.padded_size)
         if not self._requests.ready:
             self._prepare()
         if self.late_alive.unread is not None:

@@ -59,7 +59,7 @@ def is_empty(cache: Any) -> bool:
     if not isinstance(cache, Cache):
         return False
     try:
-        return cache.get_seq_length() == 0
+        return bool(cache.get_seq_length() == 0)
     except ValueError:  # no layer counts tokens, for instance in Mamba
         return not cache.has_previous_state()
 
