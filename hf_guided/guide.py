@@ -251,7 +251,8 @@ class Guide:
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
-        Returns at once: constraints compile in the background, and the first mask waits for them.
+        Returns at once: constraints compile in the background, and the first mask waits for them. It raises
+        VocabularySizeError if the logits have another width than this guide, except those of an assistant model.
 
         Args:
             constraint: one for all rows, or a list with one per prompt (None = free row). A list of strings is one
@@ -332,7 +333,9 @@ class Guide:
             prefix: as for ``logits_processor``.
             stop_token_ids: as for ``logits_processor``.
             on_violation: as for ``logits_processor``.
-            max_new_tokens: as for ``logits_processor``.
+            max_new_tokens: a limit beside that of the generate() call, which the decoder reads: ``max_new_tokens``, or
+                what ``max_length`` leaves after the prompt, or the 20 tokens that generate() allows by default. Every
+                row closes its text before the smaller of the two; BudgetTooSmall as for ``logits_processor``.
             overlap: as for ``logits_processor``, but without a companion.
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
                 by itself, so that the device does not wait for the host, which follows one step later. True: wherever
@@ -362,7 +365,7 @@ class Guide:
             jump_forward, retokenize, draft, streamer, stop_strings, device_lane, seeds, num_top(logprobs)
         )
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
-        return self.decoder_of(self._session(constraint, prefix, options), loop, backend)
+        return self.decoder_of(self._session(constraint, prefix, options, budget=True), loop, backend)
 
     def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
         """The fast loop over a session; see ``decoder``.
@@ -403,8 +406,15 @@ class Guide:
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
         return self._session(constraint, prefix, options)
 
-    def _session(self, constraint: Any, prefix: str | Sequence[str | None] | None, options: SessionOptions) -> Session:
-        """A session for constraints in any form."""
+    def _session(
+        self,
+        constraint: Any,
+        prefix: str | Sequence[str | None] | None,
+        options: SessionOptions,
+        *,
+        budget: bool = False,
+    ) -> Session:
+        """A session for constraints in any form; ``budget``: also if only a call knows its limit."""
         given = coerce_batch(constraint)
         per_prompt = isinstance(given, list)
         constraints: list[Constraint | None] = list(given) if isinstance(given, list) else [given]
@@ -423,7 +433,7 @@ class Guide:
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        budget = options.max_new_tokens is not None
+        budget |= options.max_new_tokens is not None
         requests = self.requests(constraints, prefixes, options.backend, gate, budget=budget)
         return self.session_of(requests, options, per_prompt=per_prompt)
 

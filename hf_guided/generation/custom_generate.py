@@ -49,7 +49,7 @@ def generate(
         guide: a Guide to use instead.
         assistant_model: a smaller model with the same tokenizer, for ``draft``.
         **arguments: those of ``Guide.decoder`` (``draft``, ``reasoning``, ``streamer``, ``stop_strings`` ...), and
-            those of ``model.generate``. With ``max_new_tokens`` a row closes its text before this budget ends.
+            those of ``model.generate``, whose limit is also the budget within which every row closes its text.
 
     Returns:
         What ``model.generate`` returns.
@@ -77,6 +77,6 @@ def generate(
     if options.get("stop_token_ids") is None:
         options["stop_token_ids"] = settings.stop_token_ids()
     decoder = (guide_for(tokenizer, model) if guide is None else guide).decoder(
-        response_format if constraint is None else constraint, max_new_tokens=settings.given_max_new_tokens, **options
+        response_format if constraint is None else constraint, **options
     )
     return plain(model, inputs, custom_generate=decoder, **arguments)

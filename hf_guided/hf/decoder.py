@@ -195,6 +195,7 @@ class GuidedDecoder:
                 serve.
             InvalidArgument: a streamer for several rows; another number of seeds than of rows; seeds of
                 sampled beams; log probabilities of beams.
+            BudgetTooSmall: the shortest text takes more tokens than the call, or the decoder, allows.
             VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
         if not self._serving.acquire(blocking=False):
@@ -216,6 +217,7 @@ class GuidedDecoder:
         self._logprobs = None
         self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._session.dead_ends.clear()
+        self._session.limit_call(call.max_new_tokens)
         if in_step_with_others(model):
             # generate() does not tell a decoding method that it has to continue until all processes have ended.
             raise UnsupportedConstraint(

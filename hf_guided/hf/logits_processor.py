@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
 
+from ..errors import VocabularySizeError
 from ..session.session import Session
 from ..session.stats import SessionStats
 from ..trace.recorder import Recorder
@@ -46,8 +47,17 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         self._companion = MaskCompanion(session)
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.Tensor:
-        """Mask one step; see ``Session.mask`` for shapes, devices and errors."""
-        return self._session.mask(input_ids, scores)
+        """Mask one step; see ``Session.mask`` for shapes, devices and errors.
+
+        generate() also gives its processors to an assistant model. The scores of an assistant with another width are
+        returned unchanged: the main model verifies its tokens, with masks.
+        """
+        try:
+            return self._session.mask(input_ids, scores)
+        except VocabularySizeError:
+            if not _an_assistant_drafts():
+                raise
+            return scores
 
     # generate() looks at the signature before every call; one that is kept costs it a third.
     __call__.__signature__ = inspect.signature(__call__)  # type: ignore[attr-defined]
@@ -93,3 +103,16 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
     def stats(self) -> SessionStats:
         """Counters and times of this processor."""
         return self._session.stats
+
+
+def _an_assistant_drafts() -> bool:
+    """Whether a candidate generator of transformers has called this, directly or through its assistant."""
+    from transformers.generation.candidate_generator import CandidateGenerator  # imports scikit-learn, if it is there
+
+    # The processor is not told which model it serves, and an assistant's first step comes before the main model's.
+    frame = inspect.currentframe()
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), CandidateGenerator):
+            return True
+        frame = frame.f_back
+    return False

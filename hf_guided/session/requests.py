@@ -41,21 +41,12 @@ class Requests:
         requests: one for all rows, or one per prompt.
         per_prompt: whether there is one for each prompt; rows of one prompt (beams, return sequences) are consecutive.
         stop_token_ids: tokens that end a row.
-        max_new_tokens: every row closes its text within this many tokens; None sets no limit.
     """
 
-    def __init__(
-        self,
-        requests: Sequence[Request],
-        *,
-        per_prompt: bool,
-        stop_token_ids: Sequence[int],
-        max_new_tokens: int | None,
-    ):
+    def __init__(self, requests: Sequence[Request], *, per_prompt: bool, stop_token_ids: Sequence[int]):
         self._requests = tuple(requests)
         self._per_prompt = per_prompt
         self._stop_token_ids = stop_token_ids
-        self._max_new_tokens = max_new_tokens
         # Each with what it was made from.
         self._prototypes: dict[tuple[int, Opening], tuple[CompiledConstraint | None, Row]] | None = None
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
@@ -66,10 +57,11 @@ class Requests:
         """Whether ``prepare`` would not wait."""
         return all(request.compiled is None or request.compiled.done() for request in self._requests)
 
-    def prepare(self, warn: Callable[[str], None]) -> None:
+    def prepare(self, max_new_tokens: int | None, warn: Callable[[str], None]) -> None:
         """Wait for compilation, and let each prompt's row accept its prefix.
 
         Args:
+            max_new_tokens: every row closes its text within this many tokens; None sets no limit.
             warn: called with a message if a constraint's text may be cut, because no way to its end was found.
 
         Raises:
@@ -78,24 +70,29 @@ class Requests:
         """
         prototypes = {(i, Opening.ALL): self._prototype(i, Opening.ALL) for i in range(len(self._requests))}
         for _, row in prototypes.values():
-            if self._max_new_tokens is None:
+            if max_new_tokens is None:
                 break
+            check_budget(row, max_new_tokens)
             if row.matcher is not None and row.min_tokens_to_finish() is None and row.is_open:
                 warn(
                     f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so "
-                    f"its texts may be cut by max_new_tokens={self._max_new_tokens}; allow more tokens, or a "
+                    f"its texts may be cut by max_new_tokens={max_new_tokens}; allow more tokens, or a "
                     "constraint that ends"
                 )
         self._prototypes, self.ready = prototypes, True
 
     def new_rows(
-        self, num_rows: int, prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None
+        self,
+        num_rows: int,
+        prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None,
+        max_new_tokens: int | None,
     ) -> tuple[list[Row], int]:
         """Rows after their prefixes, and how many consecutive rows share a request; only after ``prepare``.
 
         Args:
             num_rows: how many.
             prompts: token ids of each row, which may have begun the thinking; None if they have not.
+            max_new_tokens: as for ``prepare``.
 
         Raises:
             BatchSizeError: the number of rows is not a multiple of the number of prompts.
@@ -112,6 +109,9 @@ class Requests:
         self._is_used = True
         group_size = max(num_rows // groups, 1)
         rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
+        if max_new_tokens is not None:
+            for row in {id(row): row for row in rows}.values():
+                check_budget(row, max_new_tokens)
         return [row.fork() for row in rows], group_size
 
     @property
@@ -145,8 +145,6 @@ class Requests:
         if compiled is not None and request.gate is not None:
             compiled = gate_constraint(compiled, request.gate, opening)
         row = row_after_prefix(compiled, request.prefix, self._stop_token_ids)
-        if self._max_new_tokens is not None:
-            check_budget(row, self._max_new_tokens)
         return source, row
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:

@@ -26,6 +26,7 @@ from ..errors import (
     InvalidArgument,
     StopTokenError,
     TokenRejected,
+    VocabularySizeError,
     shown,
 )
 from ..trace.recorder import Recorder
@@ -78,12 +79,10 @@ class Session:
         if given is not None and not given:
             raise StopTokenError("stop_token_ids: expected at least one, got none; pass generate()'s eos_token_id")
         self.stop_token_ids = vocabulary.stop_token_ids if given is None else vocabulary.stops_with_logits(given)
-        self._max_new_tokens = options.max_new_tokens
+        self._most_new_tokens = self._max_new_tokens = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
-        self._requests = Requests(
-            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=options.max_new_tokens
-        )
+        self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(vocabulary, self.stop_token_ids, on_device=on_device)
         self.late_alive = LateAlive()
@@ -110,10 +109,11 @@ class Session:
             scores: (rows, vocab) floating point, any device; never written.
 
         Returns:
-            A new tensor like ``scores``; ``scores`` itself if its width is not this vocabulary's.
+            A new tensor like ``scores``.
 
         Raises:
             BatchSizeError: the number of rows is not a multiple of the number of prompts.
+            VocabularySizeError: the scores have another width than this vocabulary's; the session is unchanged.
             BudgetTooSmall: at the first call, if ``max_new_tokens`` is too small from the start.
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
             EmptyIntersection: other processors have forbidden every token that the constraint allows, with
@@ -137,12 +137,7 @@ class Session:
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         if scores.shape[-1] != self.vocabulary.padded_size:
-            self._filler.warn_once(
-                f"scores with {scores.shape[-1]} columns pass through unmasked: the Guide was built for "
-                f"{self.vocabulary.padded_size}. Right for an assistant model with another tokenizer; "
-                "otherwise build the Guide with this model"
-            )
-            return scores
+            raise VocabularySizeError.of_logits(scores.shape[-1], self.vocabulary.padded_size)
         if not self._requests.ready:
             self._prepare()
         if self.late_alive.unread is not None:
@@ -230,7 +225,7 @@ class Session:
         self._settle()
         if not self._requests.ready:
             self._prepare()
-        return self._requests.new_rows(num_rows, prompts)[0]
+        return self._requests.new_rows(num_rows, prompts, self._max_new_tokens)[0]
 
     def logprob_recorder(
         self,
@@ -323,6 +318,15 @@ class Session:
     def max_new_tokens(self) -> int | None:
         """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._max_new_tokens
+
+    def limit_call(self, max_new_tokens: int | None) -> None:
+        """Set the limit of the next generate() call; the smaller one of it and of the session's own limit holds.
+
+        Args:
+            max_new_tokens: after which the call cuts its rows; None if it does not.
+        """
+        limits = [limit for limit in (self._most_new_tokens, max_new_tokens) if limit is not None]
+        self._max_new_tokens = min(limits, default=None)
 
     def record_dead_end(self, row: int, reason: EmptyIntersection | str) -> None:
         """Record a row that has to end, alone.
@@ -436,12 +440,12 @@ class Session:
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
         self.dead_ends.clear()
-        return self._requests.new_rows(num_rows, self._ids)
+        return self._requests.new_rows(num_rows, self._ids, self._max_new_tokens)
 
     def _prepare(self) -> None:
         """Wait for compilation."""
         start = time.perf_counter_ns()
-        self._requests.prepare(self._filler.warn_once)
+        self._requests.prepare(self._max_new_tokens, self._filler.warn_once)
         self.stats.wait_ns += time.perf_counter_ns() - start
         if self.recorder is not None:
             self.recorder.spent("compile", start)

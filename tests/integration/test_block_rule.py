@@ -52,6 +52,7 @@ from tests.pairs import once_each
 TOKENIZER = ByT5Tokenizer(extra_ids=0)
 SIZE = len(TOKENIZER)
 CONSTRAINTS = [None, hg.Regex('\\{"name": "[a-z]{3}", "city": "[a-z]{3}", "country": "[a-z]{3}"\\}')]
+SHORT_CONSTRAINTS = [None, hg.Regex('\\{"name": "[a-z]{3}", "city": "[a-z]{3}"\\}')]
 FORMS: dict[str, dict[str, Any]] = {
     "default": {},
     "without jump-forward": {"jump_forward": False},
@@ -260,14 +261,19 @@ CASES: dict[str, tuple[Callable[[], Any], int, bool | None]] = {
 }
 
 
+def limited(guide: hg.Guide, constraints: Any, max_new_tokens: int = 60) -> Any:
+    """A logits processor with the limit that a decoder reads from the call."""
+    return guide.logits_processor(constraints, max_new_tokens=max_new_tokens)
+
+
 def check(model: Any, inputs: dict[str, Any], plain: bool, forms: dict[str, dict[str, Any]]) -> None:
     guide = hg.Guide(TOKENIZER, model)
     rows = len(inputs["input_ids"])
-    constraints = CONSTRAINTS[-rows:]
-    # The free row ends only with the budget, so that the others meet a row that goes on.
-    more = {**inputs, "max_new_tokens": 34} if inputs["input_ids"].shape[1] < 20 else {**inputs, "max_new_tokens": 60}
+    # The free row ends only with the limit, so that the others meet a row that goes on.
+    limit, constraints = (34, SHORT_CONSTRAINTS) if inputs["input_ids"].shape[1] < 20 else (60, CONSTRAINTS)
+    more, constraints = {**inputs, "max_new_tokens": limit}, constraints[-rows:]
     # Each on a copy: with dynamic RoPE, a call changes the frequencies of the next one, in generate() too.
-    expected = copy.deepcopy(model).generate(**more, logits_processor=[guide.logits_processor(constraints)]).tolist()
+    expected = copy.deepcopy(model).generate(**more, logits_processor=[limited(guide, constraints, limit)]).tolist()
     for name, form in forms.items():
         decoder = guide.decoder(constraints, **form)
         assert copy.deepcopy(model).generate(**more, custom_generate=decoder).tolist() == expected, name
@@ -303,7 +309,9 @@ def test_token_types_are_those_that_generate_passes(length: int, rows: int) -> N
 def test_a_trial_costs_few_passes_once() -> None:
     model = overriding(Forwards)()
     guide = hg.Guide(TOKENIZER, model)
-    guide.compile(CONSTRAINTS[1])  # the first call would run the prompt while this compiles, and forced text after it
+    guide.compile(
+        CONSTRAINTS[1], budget=True
+    )  # the first call would run the prompt while this compiles, and forced text after it
     passes, forward = [], model.forward
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -363,7 +371,7 @@ def test_models_that_cannot_be_tried_run_as_generate_runs_them(why: str) -> None
         model.model.layers[0].compile(backend="eager")
     guide = hg.Guide(TOKENIZER, model)
     inputs = prompts(2, 6, max_new_tokens=60)
-    expected = model.generate(**inputs, logits_processor=[guide.logits_processor(CONSTRAINTS)]).tolist()
+    expected = model.generate(**inputs, logits_processor=[limited(guide, CONSTRAINTS)]).tolist()
     needed = len(passes)
     decoder = guide.decoder(CONSTRAINTS)
     assert model.generate(**inputs, custom_generate=decoder).tolist() == expected
@@ -377,9 +385,9 @@ class SomeCache(DynamicCache):
 def test_unknown_caches_take_transformers_own_loop() -> None:
     model = llama()
     guide = hg.Guide(TOKENIZER, model)
-    inputs = prompts(1, 6, max_new_tokens=30)
+    inputs = prompts(1, 6, max_new_tokens=60)
     decoder = guide.decoder(CONSTRAINTS[1])
-    expected = model.generate(**inputs, logits_processor=[guide.logits_processor(CONSTRAINTS[1])])
+    expected = model.generate(**inputs, logits_processor=[limited(guide, CONSTRAINTS[1])])
     assert model.generate(**inputs, **{CACHE_NAME: SomeCache()}, custom_generate=decoder).tolist() == expected.tolist()
     assert "SomeCache" in decoder.plain_reason
 
@@ -388,7 +396,7 @@ def test_seeds_draw_the_same_in_both_loops() -> None:
     guide = hg.Guide(TOKENIZER, fast := overriding(LlamaForCausalLM)())
     plain = overriding(OwnLoop)()
     plain.load_state_dict(fast.state_dict())
-    inputs = prompts(2, 6, max_new_tokens=40) | {"do_sample": True, "top_k": 0, "temperature": 1.3}
+    inputs = prompts(2, 6, max_new_tokens=60) | {"do_sample": True, "top_k": 0, "temperature": 1.3}
     rows = []
     for model in (fast, plain):
         decoder = guide.decoder(CONSTRAINTS, seeds=[5, -6], jump_forward=False)
@@ -404,7 +412,7 @@ def test_log_probabilities_are_the_same_in_both_loops() -> None:
     entries = []
     for model in (fast, plain):
         decoder = guide.decoder(CONSTRAINTS, seeds=[5, -6], jump_forward=False, logprobs=2)
-        output = model.generate(**prompts(2, 6, max_new_tokens=40) | {"do_sample": True}, custom_generate=decoder)
+        output = model.generate(**prompts(2, 6, max_new_tokens=60) | {"do_sample": True}, custom_generate=decoder)
         assert isinstance(output, torch.Tensor)
         entries.append(decoder.logprobs)
     for ours, theirs in zip(*entries, strict=True):
@@ -523,7 +531,7 @@ def test_a_verdict_is_not_used_for_a_changed_model(why: str) -> None:
     guide = hg.Guide(TOKENIZER, model)
     decoder = guide.decoder(CONSTRAINTS)
     inputs = prompts(2, 6, max_new_tokens=60)
-    expected = model.generate(**inputs, logits_processor=[guide.logits_processor(CONSTRAINTS)]).tolist()
+    expected = model.generate(**inputs, logits_processor=[limited(guide, CONSTRAINTS)]).tolist()
     assert model.generate(**inputs, custom_generate=decoder).tolist() == expected
     assert decoder.plain_reason
 
@@ -533,10 +541,10 @@ def test_dynamic_frequencies_that_an_earlier_call_changed() -> None:
     model = llama("dynamic")
     guide = hg.Guide(TOKENIZER, model)
     forced = hg.Regex('\\{"name": "x", "ci[a-z]*')
-    guide.compile(forced)
+    guide.compile(forced, budget=True)
     outputs = []
     for arguments in (
-        {"logits_processor": [guide.logits_processor(forced)]},
+        {"logits_processor": [limited(guide, forced, 18)]},
         {"custom_generate": guide.decoder(forced)},
     ):
         model.generate(**prompts(1, 30), max_new_tokens=60)
@@ -548,7 +556,7 @@ def test_a_rejected_draft_ends_no_row() -> None:
     """Where only the draft would come to a position at which other processors leave nothing."""
     model = overriding(LlamaForCausalLM)()
     guide = hg.Guide(TOKENIZER, model)
-    constraint = hg.Regex("[a-z](c[0-9]|d|e)[a-z]{30}")
+    constraint = hg.Regex("[a-z](c[0-9]|d|e)[a-z]{5,30}")
     ids = TOKENIZER("ac7 bc7 cc7 dc7 ec7 fc7 gc7 ", add_special_tokens=False, return_tensors="pt").input_ids
     digits = [3 + byte for byte in b"0123456789"]
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 10, "suppress_tokens": digits}

@@ -27,9 +27,14 @@ from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.drafts import Draft, DraftRequest
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts
+from tests.integration.test_decoder import CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
 
 RECORD = CONSTRAINTS[0]
+
+
+def limited(guide: hg.Guide, constraints: Any, max_new_tokens: int = MAX_NEW_TOKENS, **options: Any) -> Any:
+    """A logits processor with the limit that a decoder reads from the call."""
+    return guide.logits_processor(constraints, max_new_tokens=max_new_tokens, **options)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +56,17 @@ RECORD = CONSTRAINTS[0]
 @pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
     guide = family("llama")[1]
-    constraints = [hg.Regex("[a-z0-9 ]{30,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]
+    constraints = [hg.Regex("[a-z0-9 ]{9,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]
     ours: dict[str, Any] = {}
     plain = dict(arguments)
     if "stop_strings" in arguments:  # arguments of the decoder, beside those of generate()
         plain["tokenizer"] = guide.tokenizer
         arguments = dict(arguments)
         ours["stop_strings"] = arguments.pop("stop_strings")
-    expected = run("llama", rows, logits_processor=[guide.logits_processor(constraints)], **plain)
+    limit = (
+        plain.get("max_new_tokens", MAX_NEW_TOKENS) or plain["max_length"] - inputs("llama", rows)["input_ids"].shape[1]
+    )
+    expected = run("llama", rows, logits_processor=[limited(guide, constraints, limit)], **plain)
     for jump_forward in (False, True):  # nothing is forced in these
         decoder = guide.decoder(constraints, jump_forward=jump_forward, **ours)
         assert run("llama", rows, custom_generate=decoder, **arguments) == expected
@@ -77,16 +85,16 @@ def test_positions_go_on_where_the_prompts_end(rows: int, given: Callable[[torch
     guide = family("gpt2")[1]
     constraints = CONSTRAINTS[:rows]
     arguments = given(inputs("gpt2", rows)["attention_mask"])
-    plain = run("gpt2", rows, logits_processor=[guide.logits_processor(constraints)], **arguments)
+    plain = run("gpt2", rows, logits_processor=[limited(guide, constraints)], **arguments)
     assert run("gpt2", rows, custom_generate=guide.decoder(constraints, jump_forward=False), **arguments) == plain
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
 def test_a_dictionary_with_scores_and_all_the_rest(name: str) -> None:
     model, guide = family(name)
-    asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True, "max_new_tokens": 12}
+    asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True, "max_new_tokens": 40}
     plain = model.generate(
-        **inputs(name, 3), **asked, do_sample=False, logits_processor=[guide.logits_processor(CONSTRAINTS[:3])]
+        **inputs(name, 3), **asked, do_sample=False, logits_processor=[limited(guide, CONSTRAINTS[:3], 40)]
     )
     ours = model.generate(**inputs(name, 3), **asked, do_sample=False, custom_generate=guide.decoder(CONSTRAINTS[:3]))
     assert type(ours) is type(plain) and torch.equal(ours.sequences, plain.sequences)
@@ -111,7 +119,7 @@ def test_a_lone_stop_string_is_one_text() -> None:
     plain = run(
         "llama",
         3,
-        logits_processor=[guide.logits_processor(constraint)],
+        logits_processor=[limited(guide, constraint)],
         stop_strings="ea",
         tokenizer=guide.tokenizer,
     )
@@ -121,7 +129,7 @@ def test_a_lone_stop_string_is_one_text() -> None:
 def test_beams_are_transformers_own() -> None:
     guide = family("llama")[1]
     asked = {"num_beams": 3, "early_stopping": True}
-    plain = run("llama", 3, logits_processor=[guide.logits_processor(CONSTRAINTS[:3])], **asked)
+    plain = run("llama", 3, logits_processor=[limited(guide, CONSTRAINTS[:3])], **asked)
     assert run("llama", 3, custom_generate=guide.decoder(CONSTRAINTS[:3]), **asked) == plain
 
 
@@ -202,7 +210,7 @@ def test_a_criterion_may_answer_with_a_plain_bool() -> None:
 
     guide = family("llama")[1]
     asked = {"stopping_criteria": StoppingCriteriaList([Long()])}
-    plain = run("llama", 1, logits_processor=[guide.logits_processor(RECORD)], **asked)
+    plain = run("llama", 1, logits_processor=[limited(guide, RECORD)], **asked)
     assert run("llama", 1, custom_generate=guide.decoder(RECORD, jump_forward=False), **asked) == plain
 
 
@@ -291,7 +299,11 @@ def test_one_decoder_serves_many_calls() -> None:
     decoder = guide.decoder(CONSTRAINTS[:3])
     first = run("llama", 3, custom_generate=decoder)
     assert run("llama", 3, custom_generate=decoder) == first
-    assert run("llama", 3, custom_generate=decoder, max_new_tokens=5) == [row[:5] for row in first]
+    shorter = run("llama", 3, custom_generate=guide.decoder(CONSTRAINTS[:3]), max_new_tokens=28)
+    assert run("llama", 3, custom_generate=decoder, max_new_tokens=28) == shorter != first
+    with pytest.raises(hg.BudgetTooSmall, match="max_new_tokens=5 is too small"):
+        run("llama", 3, custom_generate=decoder, max_new_tokens=5)
+    assert run("llama", 3, custom_generate=decoder) == first
 
 
 def test_one_decoder_refuses_a_second_call_at_the_same_time() -> None:
@@ -384,9 +396,9 @@ def test_a_token_forced_from_outside(rows: int) -> None:
     guide = family("llama")[1]
     constraints = [hg.Regex("[a-c]{8,12}"), None, hg.Regex("[0-9]{9}")][:rows]
     behind = [TemperatureLogitsWarper(1.5), Forcing()]
-    plain = run("llama", rows, logits_processor=[guide.logits_processor(constraints), *behind])
+    plain = run("llama", rows, logits_processor=[limited(guide, constraints), *behind])
     assert run("llama", rows, logits_processor=behind, custom_generate=guide.decoder(constraints)) == plain
-    processor = guide.logits_processor(constraints, on_violation="raise")
+    processor = limited(guide, constraints, on_violation="raise")
     with pytest.raises(hg.TokenRejected) as raised:
         run("llama", rows, logits_processor=[processor, *behind])
     decoder = guide.decoder(constraints, on_violation="raise")

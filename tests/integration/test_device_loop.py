@@ -63,7 +63,10 @@ def on_device(guide: hg.Guide, constraints: Any, **arguments: Any) -> Any:
 
 
 def plain(name: str, rows: int, constraints: Any, budget: int | None = None, **arguments: Any) -> list[list[int]]:
-    processor = family(name)[1].logits_processor(constraints, backend="automaton", max_new_tokens=budget)
+    """The plain loop; ``budget``: of the processor, if it is smaller than the limit of the call."""
+    prompt_length = 1 if family(name)[0].config.is_encoder_decoder else inputs(name, rows)["input_ids"].shape[1]
+    limit = arguments.get("max_new_tokens", MAX_NEW_TOKENS) or arguments["max_length"] - prompt_length
+    processor = family(name)[1].logits_processor(constraints, backend="automaton", max_new_tokens=budget or limit)
     return run(name, rows, logits_processor=[processor], **arguments)
 
 
@@ -72,7 +75,7 @@ def plain(name: str, rows: int, constraints: Any, budget: int | None = None, **a
     once_each(
         FAMILIES,
         BATCHES,
-        [None, MAX_NEW_TOKENS],
+        [None, MAX_NEW_TOKENS - 8],
         cost=lambda cell: int(cell[1]),
         only_slow=lambda cell: cell[0] not in TAKE_HOLES and cell[1] == "8",
     ),
@@ -106,7 +109,6 @@ def test_it_counts_what_the_loop_on_the_host_counts(rows: int) -> None:
         {"repetition_penalty": 1.7},
         {"min_new_tokens": 6},
         {"suppress_tokens": [70, 71, 72]},
-        {"max_new_tokens": 1},
         {"max_new_tokens": 9},
         {"max_length": 20, "max_new_tokens": None},
         {"use_cache": False},
@@ -155,7 +157,7 @@ def test_criteria_get_the_tokens_of_all_rows_once_a_step_on_the_host() -> None:
 
     guide = family("llama")[1]
     constraints, seen = [CONSTRAINTS[2], SHORT, CONSTRAINTS[3]], []
-    processor = guide.logits_processor(constraints, backend="automaton")
+    processor = guide.logits_processor(constraints, backend="automaton", max_new_tokens=MAX_NEW_TOKENS)
     for seam in ({"logits_processor": [processor]}, {"custom_generate": on_device(guide, constraints)}):
         criterion = Counting()
         run("llama", 3, **seam, stopping_criteria=StoppingCriteriaList([criterion]), pad_token_id=7)
@@ -235,9 +237,10 @@ def test_nothing_younger_than_a_step_is_waited_for(watched: Watched, rows: int) 
 
 def test_the_greatest_length_is_known_ahead(watched: Watched) -> None:
     guide = family("llama")[1]
-    constraint = hg.Regex("[a-z]{60}")
-    found = run("llama", 1, custom_generate=on_device(guide, constraint), max_new_tokens=5)
-    assert found == plain("llama", 1, constraint, max_new_tokens=5)
+    constraint = hg.Regex("[a-z]{2,60}")
+    asked = {"max_new_tokens": 5, "min_new_tokens": 4}  # the fifth is the stop token
+    found = run("llama", 1, custom_generate=on_device(guide, constraint), **asked)
+    assert found == plain("llama", 1, constraint, **asked)
     assert [number for kind, number in watched.events if kind == "forward"] == [1, 2, 3, 4]
     assert watched.events[-1] == ("heard", 4)
 
@@ -287,7 +290,7 @@ def test_the_cache_knows_nothing_of_the_step_too_many(name: str, own: bool) -> N
     model, guide = family(name)
     found = []
     for seam in (
-        {"logits_processor": [guide.logits_processor(RECORD, backend="automaton")]},
+        {"logits_processor": [guide.logits_processor(RECORD, backend="automaton", max_new_tokens=60)]},
         {"custom_generate": (decoder := on_device(guide, RECORD))},
     ):
         given = dict(seam)
@@ -506,7 +509,9 @@ def test_rows_that_a_stop_token_brings_to_a_dead_end_are_ended_by_the_host() -> 
     stops = [guide.tokenizer.eos_token_id, guide.tokenizer.encode("b")[0]]
     constraints = [hg.Regex("[ac]{2}b{3}[0-9]"), hg.Regex("[0-9]{30}"), None]
     decoder = on_device(guide, constraints, stop_token_ids=stops)
-    processor = guide.logits_processor(constraints, backend="automaton", stop_token_ids=stops)
+    processor = guide.logits_processor(
+        constraints, backend="automaton", stop_token_ids=stops, max_new_tokens=MAX_NEW_TOKENS
+    )
     with pytest.warns(UserWarning, match="row 0 reached a dead end"):
         found = run("llama", 3, custom_generate=decoder, eos_token_id=stops)
     with pytest.warns(UserWarning, match="row 0 reached a dead end"):
@@ -735,7 +740,7 @@ def test_rows_that_have_ended_go_on_with_padding() -> None:
     constraints = [hg.Choice(["a", "b"]), SHORT, CONSTRAINTS[2]]
     runs: list[list[Any]] = []
     for seam in (
-        {"logits_processor": [guide.logits_processor(constraints, backend="automaton")]},
+        {"logits_processor": [guide.logits_processor(constraints, backend="automaton", max_new_tokens=MAX_NEW_TOKENS)]},
         {"custom_generate": on_device(guide, constraints)},
     ):
         fed: list[Any] = []
@@ -756,13 +761,16 @@ def test_one_decoder_serves_many_calls() -> None:
     decoder = on_device(guide, CONSTRAINTS[:3])
     first = run("llama", 3, custom_generate=decoder)
     assert run("llama", 3, custom_generate=decoder) == first
-    assert run("llama", 3, custom_generate=decoder, max_new_tokens=5) == [row[:5] for row in first]
+    assert run("llama", 3, custom_generate=decoder, max_new_tokens=28) == plain(
+        "llama", 3, CONSTRAINTS[:3], max_new_tokens=28
+    )
+    assert run("llama", 3, custom_generate=decoder) == first
 
 
 def test_a_prefix_has_been_taken() -> None:
     guide = family("llama")[1]
     begun = {"prefix": ['{"name": "', None, "id-1"]}
-    processor = guide.logits_processor(CONSTRAINTS[:3], backend="automaton", **begun)
+    processor = guide.logits_processor(CONSTRAINTS[:3], backend="automaton", max_new_tokens=MAX_NEW_TOKENS, **begun)
     decoder = on_device(guide, CONSTRAINTS[:3], **begun)
     assert run("llama", 3, custom_generate=decoder) == run("llama", 3, logits_processor=[processor])
     assert decoder.host_reason == ""

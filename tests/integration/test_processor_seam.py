@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers.generation.candidate_generator import AssistedCandidateGeneratorDifferentTokenizers
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
@@ -56,26 +57,122 @@ def token_ids(results: list[hg.GuidedResult]) -> list[list[int]]:
 # -- the processor ---------------------------------------------------------------------------------------------------
 
 
-def test_foreign_width_passes_with_one_warning() -> None:
-    processor = guide().logits_processor(WORD)
-    ids, foreign = ids_of("a"), scores(width=100)
-    with pytest.warns(UserWarning, match="100 columns pass through unmasked: the Guide was built for 2085") as warned:
-        assert processor(ids, foreign) is foreign
-        assert processor(ids, foreign) is foreign
-    assert len(warned) == 1
+@pytest.mark.parametrize("on_violation", ["close", "raise"])
+def test_scores_of_another_width_are_refused(on_violation: Any) -> None:
+    processor = guide().logits_processor(WORD, on_violation=on_violation)
+    for _ in range(2):
+        with pytest.raises(
+            hg.VocabularySizeError, match="100 columns, and the guide was built for 2085; build it with"
+        ):
+            processor(ids_of("a"), scores(width=100))
     assert processor.stats.calls == 0
 
 
-def test_foreign_width_in_between_disturbs_nothing() -> None:
-    """The assistant's token ids mean nothing here."""
+def test_refused_scores_in_between_disturb_nothing() -> None:
     processor = guide().logits_processor(hg.Choice(["yes"]))
     prompt = ids_of("a")
     processor(prompt, scores())
-    with pytest.warns(UserWarning, match="unmasked"):
+    with pytest.raises(hg.VocabularySizeError):
         processor(torch.tensor([[1, 2, 3, 4]]), scores(width=100))
     begun = torch.cat([prompt, ids_of("y")], dim=1)
     allowed = alive(processor(begun, scores())[0])
     assert allowed == {i for i, data in enumerate(guide().vocabulary.token_bytes) if data and b"es".startswith(data)}
+
+
+def resized(width: int) -> Any:
+    """The model of ``guide()``, whose embeddings got another width after the guide was made."""
+    own = copy.deepcopy(model())
+    own.resize_token_embeddings(width, mean_resizing=False)
+    return own
+
+
+@pytest.mark.parametrize("on_violation", ["close", "raise"])
+@pytest.mark.parametrize("width", [2000, 2085 + 64])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"do_sample": False},
+        {"do_sample": True},
+        {"num_beams": 3},
+        {"num_return_sequences": 2, "do_sample": True},
+        {"prompt_lookup_num_tokens": 3},
+        {"max_new_tokens": 1},
+    ],
+    ids="-".join,
+)
+def test_a_guide_from_before_a_resize_writes_no_token(mode: dict[str, Any], width: int, on_violation: Any) -> None:
+    """A guide of another model is the same case."""
+    rows = 1 if "prompt_lookup_num_tokens" in mode else 2
+    steps: list[int] = []
+    own = resized(width)
+    own.register_forward_hook(lambda *_: steps.append(1))
+    processor = guide().logits_processor(WORD, on_violation=on_violation)
+    asked = {"attention_mask": torch.ones(rows, 3, dtype=torch.long), "max_new_tokens": 9, **mode}
+    for more in ({}, {"stopping_criteria": [processor.companion]}):
+        steps.clear()
+        with pytest.raises(hg.VocabularySizeError, match=f"{width} columns.*built for 2085; build it with this model"):
+            own.generate(ids_of(*["abc"] * rows), **asked, **more, logits_processor=[processor])
+        assert len(steps) == 1
+
+
+def test_a_guide_from_before_a_resize_and_the_other_calls() -> None:
+    own = resized(2085 + 64)
+    given = {"attention_mask": torch.ones(1, 3, dtype=torch.long), "max_new_tokens": 9}
+    for device_lane in (False, True):
+        decoder = guide().decoder(WORD, jump_forward=False, device_lane=device_lane)
+        with pytest.raises(hg.VocabularySizeError):
+            own.generate(ids_of("abc"), **given, custom_generate=decoder)
+    with pytest.raises(hg.VocabularySizeError):
+        ask("abc", own=own)
+
+
+def test_the_cached_guide_follows_a_resize() -> None:
+    own = copy.deepcopy(model())
+    for width in (own.config.vocab_size, 2085 + 64, own.config.vocab_size):
+        own.resize_token_embeddings(width, mean_resizing=False)
+        (result,) = ask("abc", own=own, guide=None)
+        assert result.finish_reason == "stop" and re.fullmatch("[a-z]{2,5}", result.text)
+
+
+class OwnAssistant(AssistedCandidateGeneratorDifferentTokenizers):
+    """A caller's subclass, which calls the assistant by itself."""
+
+    def get_candidates(self, input_ids: Tensor, **kwargs: Any) -> tuple[Tensor, None]:
+        more = {"max_new_tokens": 2, "do_sample": False, "attention_mask": torch.ones_like(input_ids)}
+        found = self.assistant_model.generate(input_ids, **more, logits_processor=self.logits_processor)
+        return found.clamp(max=model().config.vocab_size - 1), None
+
+
+@pytest.mark.parametrize("subclass", [False, True], ids=["transformers' own", "a subclass"])
+def test_an_assistant_of_another_width_changes_nothing(subclass: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same tokenizer with other padding, as small and large models of one family have."""
+    if subclass:
+        monkeypatch.setattr("transformers.generation.utils.AssistedCandidateGeneratorDifferentTokenizers", OwnAssistant)
+    asked: dict[str, Any] = {"attention_mask": torch.ones(1, 3, dtype=torch.long), "max_new_tokens": 20}
+    asked["do_sample"] = False
+    expected = model().generate(ids_of("abc"), **asked, logits_processor=[guide().logits_processor(WORD)])
+    assistant = resized(2085 + 64)
+    drafts: list[int] = []
+    assistant.register_forward_hook(lambda *_: drafts.append(1))
+    processor = guide().logits_processor(WORD)
+    asked |= dict.fromkeys(("tokenizer", "assistant_tokenizer"), vocabularies.demo())
+    found = model().generate(ids_of("abc"), **asked, assistant_model=assistant, logits_processor=[processor])
+    assert drafts and torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("assistant_width", [2085, 2100])
+def test_a_guide_that_does_not_fit_the_main_model_is_refused(assistant_width: int) -> None:
+    tokenizers = {"tokenizer": vocabularies.demo(), "assistant_tokenizer": vocabularies.demo()}
+    asked = {"attention_mask": torch.ones(1, 3, dtype=torch.long), "max_new_tokens": 20, "do_sample": False}
+    assistant = resized(assistant_width)
+    with pytest.raises(hg.VocabularySizeError, match="2149 columns"):
+        resized(2149).generate(
+            ids_of("abc"),
+            **asked,
+            **tokenizers,
+            assistant_model=assistant,
+            logits_processor=[guide().logits_processor(WORD)],
+        )
 
 
 def test_assistant_with_the_same_width_and_other_tokens() -> None:

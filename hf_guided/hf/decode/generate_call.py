@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,16 @@ class GenerateCall:
     def prompt_length(self) -> int:
         """Columns of the prompts, padding included."""
         return int(self.input_ids.shape[1])
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """After how many tokens the call cuts its rows; None if it does not.
+
+        generate() has made a criterion of ``max_new_tokens``, of ``max_length`` or of its own default; the caller's
+        criteria may be stricter.
+        """
+        lengths = [criterion.max_length for criterion in self.criteria if isinstance(criterion, MaxLengthCriteria)]
+        return min(lengths) - self.prompt_length if lengths else None
 
     @property
     def pad_token_id(self) -> int:
