@@ -10,6 +10,9 @@ grammars, which have no RTN, a path is searched (budget_search.py).
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +24,7 @@ from ..automaton.nfa import language_dfa
 from ..automaton.pushdown import Configurations, Pushdown
 from ..automaton.rtn import Component, build_rtn
 from ..automaton.token_trie import token_trie
-from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, StructuralTag
+from ..constraints.values import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from ..regex import UnsupportedRegex, alt, parse_fullmatch, text
 from ..schema.normalize import Normalizer
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 # Accepts members in any order, which an RTN would have to count: it is restricted to the order of their declaration.
 _NARROWED = frozenset({"lm_format_enforcer"})
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
@@ -49,7 +53,8 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
         return _larger(compiled, BUDGET_BYTES)
     vocabulary = compiled.vocabulary
     marks = closing_marks(compiled.constraint.tag) if isinstance(compiled.constraint, StructuralTag) else ()
-    search = CompletionSearch(vocabulary, token_trie(vocabulary), marks)
+    literals = _literals(compiled.constraint.text) if isinstance(compiled.constraint, Grammar) else ()
+    search = CompletionSearch(vocabulary, token_trie(vocabulary), marks, literals)
     rtn = _budget_rtn(compiled)
     if rtn is not None:
         return replace(
@@ -67,6 +72,15 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
         keeps_budget=True,
         keeps_masks=False,
     )
+
+
+def _literals(grammar: str) -> list[str]:
+    """The quoted texts of a grammar; one that is not read exactly only helps a search less."""
+    literals = []
+    for quoted in _QUOTED.findall(grammar):
+        with suppress(ValueError):
+            literals.append(json.loads(quoted))
+    return literals
 
 
 def _larger(compiled: CompiledConstraint, nbytes: int) -> CompiledConstraint:

@@ -313,13 +313,13 @@ def test_search_does_not_depend_on_the_wall_clock(monkeypatch):
 
 
 def record_searches(monkeypatch) -> list[int]:
-    """Return a list that receives the steps of each search."""
+    """Return a list that receives the work that each search may do."""
     recorded: list[int] = []
     find = CompletionSearch.find
 
-    def recording_find(self, engine, steps):
-        recorded.append(steps)
-        return find(self, engine, steps)
+    def recording_find(self, engine, work):
+        recorded.append(work)
+        return find(self, engine, work)
 
     monkeypatch.setattr(CompletionSearch, "find", recording_find)
     return recorded
@@ -327,7 +327,7 @@ def record_searches(monkeypatch) -> list[int]:
 
 def test_failed_searches_become_rarer(monkeypatch):
     """The start has a short completion, but after a letter sixty more are needed, which ten steps do not find."""
-    monkeypatch.setattr(searched_module, "_STEPS", 10)
+    monkeypatch.setattr(searched_module, "LATER_SEARCH_WORK", 10_000)
     searched = record_searches(monkeypatch)
     compiled_ = with_budget(registry.create("llguidance", single_bytes()).compile(Grammar('start: "!" | /[a-z]{61,}/')))
     matcher = compiled_.matcher()
