@@ -32,7 +32,7 @@ from ..schema.to_nfa import NotRegular
 from ..schema.to_rtn import Positions
 from .base import CompiledConstraint
 from .budget_search import SearchBudgetEngine
-from .completion_search import CompletionSearch, leads_to_end
+from .completion_search import ASCII, CompletionSearch, leads_to_end
 from .layer import Layer
 from .tag_marks import closing_marks
 from .tag_rtn import TagRtn
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # Accepts members in any order, which an RTN would have to count: it is restricted to the order of their declaration.
 _NARROWED = frozenset({"lm_format_enforcer"})
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_LITERALS = 64  # that a search tries
 
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
@@ -53,7 +54,7 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
         return _larger(compiled, BUDGET_BYTES)
     vocabulary = compiled.vocabulary
     marks = closing_marks(compiled.constraint.tag) if isinstance(compiled.constraint, StructuralTag) else ()
-    literals = _literals(compiled.constraint.text) if isinstance(compiled.constraint, Grammar) else ()
+    literals = _literals(compiled.constraint.text) if isinstance(compiled.constraint, Grammar) else ASCII
     search = CompletionSearch(vocabulary, token_trie(vocabulary), marks, literals)
     rtn = _budget_rtn(compiled)
     if rtn is not None:
@@ -75,12 +76,12 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
 
 
 def _literals(grammar: str) -> list[str]:
-    """The quoted texts of a grammar; one that is not read exactly only helps a search less."""
-    literals = []
+    """The quoted texts of a grammar, and its characters; one that is not read exactly only helps a search less."""
+    literals: list[str] = []
     for quoted in _QUOTED.findall(grammar):
         with suppress(ValueError):
             literals.append(json.loads(quoted))
-    return literals
+    return [*literals[:_LITERALS], *(letter for letter in ASCII if letter in grammar or letter in "\n 0aA")]
 
 
 def _larger(compiled: CompiledConstraint, nbytes: int) -> CompiledConstraint:

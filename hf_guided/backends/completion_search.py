@@ -4,7 +4,7 @@ Two searches, one after the other:
 
 1. The cheapest continuation first: bytes that close something cost least, then separators, digits, letters. Of several
    paths, the search extends the one that deviates least from the cheapest continuation. It reads a mask at each step.
-2. The newest state first: from each state, single characters and literals of the grammar are tried, without a mask. A
+2. The newest state first: from each state, characters and literals of the grammar are tried, without a mask. A
    state that takes the same ones as an earlier state is probably that state again, and is extended after the others.
 
 Both count their work, never the time: they find the same path on every machine. They may miss a path, and their path
@@ -14,7 +14,7 @@ need not be the shortest; but the engine accepted every token of it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -40,11 +40,11 @@ _SAME_COST = 4  # of one cost
 _FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
 
 # Work, of about a microsecond: a mask takes longer the more tokens it allows.
-_MASK, _TOKENS = 1000, 16  # so much for a mask, and 1 more for so many tokens
+_MASK, _TOKENS = 500, 32  # so much for a mask, and 1 more for so many tokens
 _TRIED = 30  # a token given to an engine
-_LITERALS, _LONG = 64, 64  # literals that are tried, and bytes of one, at most
+_MOVES, _LONG = 160, 64  # literals and characters that are tried at one state, and bytes of one, at most
 
-_CHARACTERS = [b"\t", b"\n", b"\r", *(bytes([byte]) for byte in range(0x20, 0x7F)), "é".encode()]
+ASCII = ("\n", *map(chr, range(0x20, 0x7F)))
 
 
 class _Order(NamedTuple):
@@ -99,23 +99,22 @@ class CompletionSearch:
         vocabulary: the tokens.
         tokens: their trie.
         marks: texts that end something in this grammar, where the cost of the letters does not show it.
-        literals: texts that the grammar may demand.
+        literals: texts that the grammar may demand, and characters.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, tokens: TokenTrie, marks: Sequence[str] = (), literals: Sequence[str] = ()
+        self, vocabulary: Vocabulary, tokens: TokenTrie, marks: Sequence[str] = (), literals: Sequence[str] = ASCII
     ):
         self._vocabulary, self.tokens, self._size = vocabulary, tokens, tokens.size
         self._order = _order(tokens)
         self._marks: list[list[int]] = []
         with suppress(UnwritableConstraint):  # then no text of the grammar can be written, and that is said elsewhere
             self._marks = [vocabulary.encode_bytes(mark.encode()) for mark in marks]
-        self._moves: list[tuple[bytes, list[int]]] = []  # what the second search tries: bytes, and their tokens
-        chosen = [text.encode() for text in (*marks, *literals)]
-        chosen = [text for text in chosen if 1 < len(text) <= _LONG][:_LITERALS]
-        for data in dict.fromkeys([*chosen, *_CHARACTERS]):
-            with suppress(UnwritableConstraint):
-                self._moves.append((data, vocabulary.encode_bytes(data)))
+        self._moves: list[tuple[str, list[int]]] = []  # what the second search tries, and their tokens
+        for text in dict.fromkeys((*marks, *literals)):
+            if 0 < len(data := text.encode()) <= _LONG and len(self._moves) < _MOVES:
+                with suppress(UnwritableConstraint):
+                    self._moves.append((text, vocabulary.encode_bytes(data)))
 
     def allowed(self, engine: Engine) -> NDArray[np.int64]:
         """(tokens,) the text tokens that an engine allows, cheapest first."""
@@ -188,7 +187,7 @@ class CompletionSearch:
                 takes = [here.validate(tokens) == len(tokens) for _, tokens in self._moves]
                 repeated += bytes(takes) in seen
                 seen.add(bytes(takes))
-                for tokens in _unlike(move for move, taken in zip(self._moves, takes, strict=True) if taken):
+                for tokens in _unlike(self._moves, takes):
                     work.spend(_TRIED * len(tokens))
                     ahead = here.fork()
                     if all(map(ahead.accept, tokens)):
@@ -234,14 +233,14 @@ class CompletionSearch:
         return shorter if len(shorter) < len(path) and leads_to_end(engine, shorter) else path
 
 
-def _unlike(moves: Iterable[tuple[bytes, list[int]]]) -> Iterator[list[int]]:
-    """The tokens; of digits, small or capital letters that come one after the other in ASCII, those of the first."""
-    last = b""
-    for data, tokens in moves:
-        follows = len(data) == len(last) == 1 and data[0] == last[0] + 1
-        if not (follows and data.isalnum() and last.isalnum()):
+def _unlike(moves: Sequence[tuple[str, list[int]]], takes: Sequence[bool]) -> Iterator[list[int]]:
+    """The tokens that are taken; of digits, small or capital letters in a row, those of the first."""
+    last: int | None = None
+    for (text, tokens), taken in zip(moves, takes, strict=True):
+        kind = text.isdigit() + 2 * text.islower() + 4 * text.isupper() if taken and len(text) == 1 else 0
+        if taken and (kind == 0 or kind != last):
             yield tokens
-        last = data
+        last = kind
 
 
 def leads_to_end(engine: Engine, path: list[int]) -> bool:
