@@ -276,5 +276,13 @@ XGRAMMAR_MAX_NESTING = 100
 XGRAMMAR_MAX_OPTIONAL = 500
 """Optional properties of one object: xgrammar holds memory that grows with their square, 8 MB at this number."""
 
+SEARCH_WORK = 150_000
+"""Steps of each of the searches for a way to the end, before a request with a token budget, where an engine knows none.
+They are counted, so every machine finds the same. A step takes about a microsecond; more if an engine's masks are
+slow."""
+
+LATER_SEARCH_WORK = 30_000
+"""Steps of such a search inside a text, while a model waits."""
+
 LM_FORMAT_ENFORCER_MAX_CALLS = 3_000_000
 """lm-format-enforcer has no limit of its own. Its calls are counted, so every machine takes the same constraints."""

@@ -10,6 +10,9 @@ grammars, which have no RTN, a path is searched (budget_search.py).
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +24,7 @@ from ..automaton.nfa import language_dfa
 from ..automaton.pushdown import Configurations, Pushdown
 from ..automaton.rtn import Component, build_rtn
 from ..automaton.token_trie import token_trie
-from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, StructuralTag
+from ..constraints.values import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from ..regex import UnsupportedRegex, alt, parse_fullmatch, text
 from ..schema.normalize import Normalizer
@@ -29,7 +32,7 @@ from ..schema.to_nfa import NotRegular
 from ..schema.to_rtn import Positions
 from .base import CompiledConstraint
 from .budget_search import SearchBudgetEngine
-from .completion_search import CompletionSearch, leads_to_end
+from .completion_search import ASCII, CompletionSearch, leads_to_end
 from .layer import Layer
 from .tag_marks import closing_marks
 from .tag_rtn import TagRtn
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 # Accepts members in any order, which an RTN would have to count: it is restricted to the order of their declaration.
 _NARROWED = frozenset({"lm_format_enforcer"})
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_LITERALS = 64  # that a search tries
 
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
@@ -49,7 +54,8 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
         return _larger(compiled, BUDGET_BYTES)
     vocabulary = compiled.vocabulary
     marks = closing_marks(compiled.constraint.tag) if isinstance(compiled.constraint, StructuralTag) else ()
-    search = CompletionSearch(vocabulary, token_trie(vocabulary), marks)
+    literals = _literals(compiled.constraint.text) if isinstance(compiled.constraint, Grammar) else ASCII
+    search = CompletionSearch(vocabulary, token_trie(vocabulary), marks, literals)
     rtn = _budget_rtn(compiled)
     if rtn is not None:
         return replace(
@@ -67,6 +73,15 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
         keeps_budget=True,
         keeps_masks=False,
     )
+
+
+def _literals(grammar: str) -> list[str]:
+    """The quoted texts of a grammar, and its characters; one that is not read exactly only helps a search less."""
+    literals: list[str] = []
+    for quoted in _QUOTED.findall(grammar):
+        with suppress(ValueError):
+            literals.append(json.loads(quoted))
+    return [*literals[:_LITERALS], *(letter for letter in ASCII if letter in grammar or letter in "\n 0aA")]
 
 
 def _larger(compiled: CompiledConstraint, nbytes: int) -> CompiledConstraint:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..options import LATER_SEARCH_WORK, SEARCH_WORK
 from .base import Engine
 from .completion_search import CompletionSearch, leads_to_end
 from .layer import Layer
@@ -19,8 +20,6 @@ from .layer import Layer
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FIRST_STEPS = 300  # of the search at the start of a text
-_STEPS = 60  # of those later on
 _PATIENCE = 8  # tokens until the next search, where one found nothing; twice as many after each further one
 _MARGIN = 16  # tokens that one token is assumed to add to a path, at most
 _CANDIDATES = 64
@@ -120,7 +119,7 @@ class SearchBudgetEngine(Layer):
         position, failure = len(self.taken), self._failure
         if failure is not None and position < failure.position + failure.wait:
             return None  # a search takes long where it finds nothing
-        result = self._search.find(self.engine, _STEPS if self.taken else _FIRST_STEPS)
+        result = self._search.find(self.engine, LATER_SEARCH_WORK if self.taken else SEARCH_WORK)
         if result is None:
             self._completion, self._failure = (
                 None,

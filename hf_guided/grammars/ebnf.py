@@ -4,13 +4,18 @@ Two kinds of rules are written in another way, because xgrammar cannot bear them
 nothing, as ``x ::= x{0,3}``, lets it run out of stack: references to such a rule become the empty text. Where something
 that may be empty is repeated, as in ``(("a"?){0,300}){0,300}``, every number of empty repetitions is a position of its
 own, and one token takes minutes: so what is repeated is written without its empty text.
+
+xgrammar's masks are slow, up to 100 ms of 131,072 tokens, for ``(x){0,}`` and for a repeated choice, whose branches
+become rules of their own. So no repetition without an upper bound is written with a count, and a repeated choice
+becomes a rule that leads to itself after each branch: ``s ::= "" | a s | b s``. Small rules are replaced in it.
 """
 
 from __future__ import annotations
 
-from .rules import Choice, Expression, Leaf, Reference, Repeat, Rules, Sequence, may_be_empty, writing
+from .rules import Choice, Expression, Leaf, Reference, Repeat, Rules, Sequence, may_be_empty, small, writing
 
 _EMPTY = '""'
+_MAX_LEAVES = 16  # of a rule whose alternatives replace it in a repetition
 
 
 class EbnfWriter:
@@ -27,6 +32,7 @@ class EbnfWriter:
         self._may_be_empty = may_be_empty(rules, Leaf(_EMPTY))
         self._not_empty_names: dict[str, str] = {}
         self._lines: list[str] = []
+        self._small = small(rules, _MAX_LEAVES)
 
     def write(self, root: str) -> str:
         """The grammar, read from this rule."""
@@ -53,7 +59,29 @@ class EbnfWriter:
         body = self._not_empty(repeat.body)
         if body is None or repeat.high == 0:
             return _EMPTY
+        if repeat.high is None:
+            return self._endless(repeat.body, body, low)
+        if (low, repeat.high) == (0, 1):
+            return f"({body})?"
         return f"({body}){{{low},{'' if repeat.high is None else repeat.high}}}"
+
+    def _endless(self, expression: Expression, body: str, low: int) -> str:
+        """A body without its empty text, at least ``low`` times."""
+        branches = [text for branch in self._branches(expression) if (text := self._not_empty(branch)) is not None]
+        counted = f"({body}){{{low - 1}}} " if low > 2 else f"({body}) " * (low - 1)
+        if len(branches) == 1:
+            return f"({counted}({branches[0]}){'+' if low else '*'})"
+        name = f"s{len(self._lines)}"
+        again = " | ".join(f"{branch} {name}" for branch in branches)
+        self._rule(f"{_EMPTY} | {again}")
+        return f"({counted}({again}))" if low else name
+
+    def _branches(self, expression: Expression) -> list[Expression]:
+        if isinstance(expression, Reference) and expression.name in self._small:
+            return self._branches(self._rules[expression.name])
+        if isinstance(expression, Choice):
+            return [part for branch in expression.branches for part in self._branches(branch)]
+        return [expression]
 
     def _not_empty(self, expression: Expression) -> str | None:
         """An expression without the empty text; None if that was its only text."""

@@ -173,6 +173,31 @@ def may_be_empty(rules: Rules, empty: Leaf) -> Callable[[Expression], bool]:
     return lambda expression: derives(expression, known)
 
 
+def small(rules: Rules, most: int) -> set[str]:
+    """The rules that have at most this many leaves when references are replaced by what they refer to.
+
+    Args:
+        rules: all rules that are referred to.
+        most: number of leaves.
+    """
+    sizes: dict[str, int] = {}
+
+    def size(expression: Expression) -> int:
+        if isinstance(expression, Leaf):
+            return 1
+        if isinstance(expression, Reference):
+            return sizes.get(expression.name, most + 1)
+        if isinstance(expression, Repeat):
+            return size(expression.body)
+        return sum(map(size, expression.parts if isinstance(expression, Sequence) else expression.branches))
+
+    def is_small(expression: Expression, known: set[str]) -> bool:
+        sizes.update({name: size(rules[name]) for name in known - set(sizes)})
+        return size(expression) <= most
+
+    return _known_by_steps(rules, is_small)
+
+
 def _known_by_steps(rules: Rules, holds: Callable[[Expression, set[str]], bool]) -> set[str]:
     """The rules of which something holds that may follow from its holding of other rules."""
     users: dict[str, list[str]] = {}

@@ -7,11 +7,13 @@ import json
 import re
 import time
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -32,9 +34,11 @@ from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.json_style import JsonStyle
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.options import SEARCH_WORK
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.schema.to_rtn import Positions
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
 from tests.property.strategies import single_bytes, tiny
 
@@ -312,14 +316,80 @@ def test_search_does_not_depend_on_the_wall_clock(monkeypatch):
     assert compiled_.matcher().min_tokens_to_finish() is not None
 
 
+@pytest.mark.parametrize(
+    ("grammar", "begin", "pattern"),
+    [
+        ('root ::= ("- " [a-z ]+ "\\n")+', "- xy", r"(- [a-z ]+\n)+"),
+        ('root ::= "a" .* "zq"', "abc", r"a.*zq"),
+        ('root ::= [0-9]+ "=" [0-9]+', "12", r"[0-9]+=[0-9]+"),
+        ('start: (FIELD ("," FIELD)* "\\n")+\nFIELD: /[a-z0-9 ]+/', "x,y", r"([a-z0-9 ]+(,[a-z0-9 ]+)*\n)+"),
+        ('start: "SELECT " NAME " FROM " NAME ";"\nNAME: /[a-z_]+/', "SELECT x", r"SELECT [a-z_]+ FROM [a-z_]+;"),
+    ],
+)
+def test_end_after_characters_that_repeat_is_found(grammar, begin, pattern):
+    """The end is found at the start, and again after a text that is not on the way found first."""
+    compiled_ = Compiler(tiny()).compile(Grammar(grammar), budget=True)
+    assert compiled_.keeps_budget
+    for written in ("", begin):
+        matcher = compiled_.matcher()
+        tokens = compiled_.vocabulary.encode_bytes(written.encode())
+        assert all(map(matcher.accept_token, tokens))
+        for left in range(matcher.min_tokens_to_finish(), 1, -1):
+            tokens.append(allowed(matcher, left)[0])
+            assert matcher.accept_token(tokens[-1])
+        assert re.fullmatch(pattern, compiled_.vocabulary.decode_bytes(tokens).decode())
+
+
+class NeverEnds:
+    """An engine that allows tokens for ever; it and its forks count their masks together."""
+
+    def __init__(self, allows: Sequence[int]):
+        self.allows, self.masks = set(allows), [0]
+
+    def fork(self) -> NeverEnds:
+        return self
+
+    def accept(self, token_id: int) -> bool:
+        return token_id in self.allows
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        return len(list(itertools.takewhile(self.accept, token_ids)))
+
+    def fill(self, bitmask: torch.Tensor, row: int) -> None:
+        self.masks[0] += 1
+        bits = np.zeros(32 * bitmask.shape[1], np.bool_)
+        bits[list(self.allows)] = True
+        bitmask[row] = torch.from_numpy(np.packbits(bits, bitorder="little").view(np.int32))
+
+    def is_completed(self) -> bool:
+        return False
+
+    def jump_forward_bytes(self) -> bytes:
+        return b""
+
+
+def test_search_for_an_end_computes_fewer_masks_where_they_allow_more_tokens(tekken):
+    vocabulary = Vocabulary.from_tokenizer(tekken)
+    search = CompletionSearch(vocabulary, token_trie(vocabulary))
+    texts = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if data]
+    masks = []
+    for allows in (texts[:10], texts[:10], texts[:20_000], texts):
+        engine = NeverEnds(allows)
+        assert search.find(engine, SEARCH_WORK) is None
+        masks.append(engine.masks[0])
+    assert masks[0] == masks[1] <= SEARCH_WORK / 500
+    assert masks[0] > masks[2] > masks[3]
+    assert 10 < masks[3] <= 35
+
+
 def record_searches(monkeypatch) -> list[int]:
-    """Return a list that receives the steps of each search."""
+    """Return a list that receives the work that each search may do."""
     recorded: list[int] = []
     find = CompletionSearch.find
 
-    def recording_find(self, engine, steps):
-        recorded.append(steps)
-        return find(self, engine, steps)
+    def recording_find(self, engine, work):
+        recorded.append(work)
+        return find(self, engine, work)
 
     monkeypatch.setattr(CompletionSearch, "find", recording_find)
     return recorded
@@ -327,7 +397,7 @@ def record_searches(monkeypatch) -> list[int]:
 
 def test_failed_searches_become_rarer(monkeypatch):
     """The start has a short completion, but after a letter sixty more are needed, which ten steps do not find."""
-    monkeypatch.setattr(searched_module, "_STEPS", 10)
+    monkeypatch.setattr(searched_module, "LATER_SEARCH_WORK", 5000)
     searched = record_searches(monkeypatch)
     compiled_ = with_budget(registry.create("llguidance", single_bytes()).compile(Grammar('start: "!" | /[a-z]{61,}/')))
     matcher = compiled_.matcher()

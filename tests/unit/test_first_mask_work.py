@@ -29,7 +29,7 @@ BACKENDS = {name: registry.create(name, VOCABULARY) for name in ("automaton", "l
 
 
 class Work:
-    """Records all work meters, and the steps of all completion searches."""
+    """Records all work meters, and the work that all completion searches may do."""
 
     def __init__(self) -> None:
         self.meters: list[WorkMeter] = []
@@ -50,9 +50,9 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
         init_meter(meter, *limits)
         recorded.meters.append(meter)
 
-    def recording_find(search: CompletionSearch, engine, steps):
-        recorded.searches.append(steps)
-        return find(search, engine, steps)
+    def recording_find(search: CompletionSearch, engine, work):
+        recorded.searches.append(work)
+        return find(search, engine, work)
 
     monkeypatch.setattr(WorkMeter, "__init__", recording_init)
     monkeypatch.setattr(CompletionSearch, "find", recording_find)
