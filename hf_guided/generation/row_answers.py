@@ -61,7 +61,7 @@ class RowSettings:
 
     def __post_init__(self) -> None:
         if self.top_p is not None and (not self.temperature or not 0 < self.top_p <= 1):
-            raise InvalidArgument("top_p: expected a number up to 1, beside a temperature above 0")
+            raise InvalidArgument("top_p: expected a number up to 1, beside temperature above 0")
 
 
 Outcome = GuidedResult[Any] | Exception

@@ -121,7 +121,7 @@ def _validated(arguments: argparse.Namespace, scratch: Path) -> tuple[Job, Parts
         raise UsageError("--overwrite: one shard cannot know whether others have begun; delete the answers instead")
     constraint = constraint_of(arguments)
     if arguments.top_p is not None and (not arguments.temperature or arguments.top_p > 1):
-        raise UsageError("--top-p: expected a number up to 1, beside a --temperature above 0")
+        raise UsageError("--top-p: expected a number up to 1, beside --temperature above 0")
     source = place_of(arguments.input)
     parts = Parts(place_of(arguments.output), arguments.work_folder)
     parts.check_apart(source)
