@@ -74,7 +74,7 @@ def test_free_text_is_that_of_generate(pair: Any, face: Callable[..., str], sett
     expected = plain(model, tokenizer)
     torch.manual_seed(5)
     assert face(model, tokenizer) == expected
-    model.generation_config = GenerationConfig(**{"eos_token_id": 2, "pad_token_id": 0, "bos_token_id": 1})
+    model.generation_config = GenerationConfig(eos_token_id=2, pad_token_id=0, bos_token_id=1)
     assert (plain(model, tokenizer) == expected) == (settings is not HOT), "only the hot one differs from greedy"
 
 
