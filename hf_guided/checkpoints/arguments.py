@@ -121,13 +121,24 @@ def read_text(file: str) -> str:
         raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def positive(kind: type[int] | type[float]) -> Any:
-    """For ``argparse``: a finite number above 0."""
+def add_temperature(parser: argparse.ArgumentParser) -> None:
+    """Add ``--temperature``."""
+    parser.add_argument(
+        "--temperature",
+        type=positive(float, or_zero=True),
+        metavar="T",
+        help="of the samples; 0 is greedy. Without it, samples as the model's generation config says, else is greedy",
+    )
+
+
+def positive(kind: type[int] | type[float], *, or_zero: bool = False) -> Any:
+    """For ``argparse``: a finite number above 0, or 0 too."""
 
     def parse(text: str) -> int | float:
         value = kind(text)
-        if not 0 < value < math.inf:
-            raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+        if not (0 < value < math.inf or (or_zero and value == 0)):
+            expected = "a number of 0 or more" if or_zero else "a number above 0"
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text}")
         return value
 
     parse.__name__ = kind.__name__  # argparse names it: "invalid int value"

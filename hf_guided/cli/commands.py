@@ -20,6 +20,7 @@ from ..checkpoints.arguments import (
     add_chat_options,
     add_constraint,
     add_layout,
+    add_temperature,
     constraint_of,
     documents_in,
     positive,
@@ -106,7 +107,7 @@ def _add_generate(commands: Commands) -> None:
         "--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON"
     )
     generate.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
-    generate.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
+    add_temperature(generate)
     generate.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     generate.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     output = generate.add_mutually_exclusive_group()
@@ -203,13 +204,13 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _sampling(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The generation settings for ``--temperature`` and ``--seed``."""
-    if arguments.temperature is None:
-        return {"do_sample": False}
+    """The generation settings for ``--temperature``, after ``--seed``: the generation config may sample too."""
     from transformers import set_seed
 
+    from ..hf.generation_settings import sampling_at
+
     set_seed(arguments.seed)
-    return {"do_sample": True, "temperature": arguments.temperature}
+    return sampling_at(arguments.temperature)
 
 
 def _exit_code(result: GuidedResult) -> int:

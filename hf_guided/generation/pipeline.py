@@ -42,7 +42,6 @@ _PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefi
 _FOR_PROMPTS = ("response_format", "chat_template_kwargs", "show_tools", "describe")
 _FOR_LOOP = ("backend", "reasoning", "jump_forward")
 _COMPILED = "compiled"  # the constraints of a call, from ``__call__`` to ``_forward``
-_DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=True, temperature=0.7)
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
 
     With ``pipeline(..., processor=processor)`` chats may hold images, video and audio.
 
-    As in the text-generation pipeline, answers are sampled at temperature 0.7, unless the call or the model's
-    generation config sets something else; pass ``do_sample=False`` for greedy decoding. (``hg.generate`` is greedy
-    unless the call or the model's generation config sets ``do_sample``.)
+    As in ``hg.generate``, answers are sampled if the call or the model's generation config sets ``do_sample``, and else
+    greedy. (The text-generation pipeline samples at temperature 0.7.)
 
     An argument that is unknown to the pipeline, the generation settings and the model is an ``UnknownArgument``.
 
@@ -120,7 +118,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     A chat that ends with a message of the assistant is continued; that message is the beginning of the answer.
     """
 
-    _default_generation_config = _DEFAULTS
+    _default_generation_config = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS)
     _load_tokenizer = None  # a processor brings its own
 
     def __init__(self, *args: Any, tokenizer: Any = None, processor: Any = None, **kwargs: Any):
@@ -148,7 +146,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
             BatchSizeError: the number of constraints is not the number of prompts.
         """
-        self._check_arguments(kwargs)
+        self._check_arguments(kwargs).warn_of_ignored()
         if "response_format" in kwargs:
             given = coerce_batch(kwargs.pop("response_format"))
         elif "response_format" in self._preprocess_params:
@@ -166,12 +164,15 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             return super().__call__(_pair(text_inputs, given), **kwargs)
         return super().__call__(text_inputs, response_format=given, **kwargs)
 
-    def _check_arguments(self, arguments: dict[str, Any]) -> None:
+    def _check_arguments(self, arguments: dict[str, Any]) -> GenerationSettings:
+        """Check the arguments of a call, or of ``pipeline``; the settings of the call that they are for."""
         known = {*_FOR_PROMPTS, *_FOR_LOOP, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
         others = {name: value for name, value in arguments.items() if name not in known}
         check_arguments(self.model, others, known, PIPELINE)
         check("jump_forward", arguments.get("jump_forward", False), FLAG)
-        GenerationSettings(self.model, others).check_values()
+        settings = GenerationSettings(self.model, self._prepare_generate_kwargs(others))
+        settings.check_values()
+        return settings
 
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         # Taken out first: transformers passes every argument that it does not know to generate().

@@ -136,6 +136,7 @@ def plan(
     constraints, prefixes = _one_per_prompt(constraint, len(batch), options, model)
     settings = GenerationSettings(model, generate_kwargs)
     settings.check_values()
+    settings.warn_of_ignored()
     stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
     requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered

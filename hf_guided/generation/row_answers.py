@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..constraints.values import Constraint
 from ..errors import HFGuidedError, InvalidArgument, PromptError
 from ..guide import Guide
-from ..hf.generation_settings import GenerationSettings
+from ..hf.generation_settings import GenerationSettings, sampling_at
 from ..hf.seeds import row_seed
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.result import GuidedResult
@@ -42,7 +42,7 @@ class RowSettings:
     Args:
         batch_size: rows per ``generate`` call.
         max_new_tokens: of each answer.
-        temperature: of the samples; None is greedy.
+        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
         top_p: of the samples.
         seed: of the samples; each row draws with a seed of its own.
         backend: "auto", or the name of a grammar engine.
@@ -60,8 +60,8 @@ class RowSettings:
     chat_template_kwargs: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.top_p is not None and (self.temperature is None or not 0 < self.top_p <= 1):
-            raise InvalidArgument("top_p: expected a number up to 1, beside temperature; greedy answers need neither")
+        if self.top_p is not None and (not self.temperature or not 0 < self.top_p <= 1):
+            raise InvalidArgument("top_p: expected a number up to 1, beside temperature above 0")
 
 
 Outcome = GuidedResult[Any] | Exception
@@ -116,6 +116,10 @@ class RowAnswers:
         default: the constraint of most rows, which is compiled at once; None if each has its own.
         settings: how rows are answered.
 
+    Attributes:
+        spent: the statistics of each call of ``generate``.
+        samples: whether answers are sampled, so that they depend on the numbers of the rows.
+
     Raises:
         HFGuidedError: the default cannot be enforced, or not within this number of tokens.
     """
@@ -123,15 +127,14 @@ class RowAnswers:
     def __init__(self, model: Any, tokenizer: Any, default: Constraint | None, settings: RowSettings):
         self._model, self._tokenizer, self._settings = model, tokenizer, settings
         self._guide = Guide(tokenizer, model)
-        self.spent: list[SessionStats] = []  # one for each call of generate()
+        self.spent: list[SessionStats] = []
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if default is not None:
             requests = self._guide.requests([default], [None], settings.backend)
             check_compiled(requests)
             check_budgets(requests, GenerationSettings(model, {"max_new_tokens": settings.max_new_tokens}), [()])
-        self._sampling: dict[str, Any] = {"do_sample": False}
-        if settings.temperature is not None:
-            self._sampling = {"do_sample": True, "temperature": settings.temperature, "top_p": settings.top_p or 1.0}
+        self._sampling = sampling_at(settings.temperature, settings.top_p)
+        self.samples = bool(GenerationSettings(model, self._sampling).get("do_sample"))
 
     def answer(self, requests: Sequence[RowRequest], rows: Sequence[int]) -> list[Outcome]:
         """Answer one batch.

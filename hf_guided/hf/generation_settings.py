@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,33 @@ _CONFIG = Rule(
     lambda value: isinstance(value, GenerationConfig),
     "pass GenerationConfig(**settings), or the settings themselves as keyword arguments",
 )
+
+# Settings that only sampling reads, each with the values that leave greedy decoding as it is meant: 0 as temperature
+# asks for it, and the others filter nothing (50 is transformers' own top_k).
+_ONLY_FOR_SAMPLES: dict[str, tuple[float, ...]] = {
+    "temperature": (0,),
+    "top_k": (0, 50),
+    "top_p": (1,),
+    "min_p": (0,),
+    "top_h": (1,),
+    "typical_p": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+}
+
+
+def sampling_at(temperature: float | None, top_p: float | None = None) -> dict[str, Any]:
+    """The arguments of generate() for a caller that has a temperature and no ``do_sample``.
+
+    Args:
+        temperature: of the samples; 0 is greedy, and None leaves the choice to the model's generation config.
+        top_p: of the samples; None leaves it to the generation config.
+    """
+    if temperature is None:
+        return {}
+    if temperature == 0:
+        return {"do_sample": False}
+    return {"do_sample": True, "temperature": temperature, **({} if top_p is None else {"top_p": top_p})}
 
 
 class GenerationSettings:
@@ -50,6 +78,35 @@ class GenerationSettings:
         if self._config is not None:
             check("generation_config", self._config, _CONFIG)
         check_settings(self.get)
+
+    def warn_of_ignored(self) -> None:
+        """Warn of settings of this call that only sampling reads, where the call does not sample."""
+        if self.get("do_sample") or self._kwargs.get("custom_generate") is not None:  # such a loop reads what it likes
+            return
+        ignored = {name: value for name in _ONLY_FOR_SAMPLES if (value := self._ignored(name)) is not None}
+        if self.get("penalty_alpha"):  # contrastive search
+            ignored.pop("top_k", None)
+        if not ignored:
+            return
+        given = ", ".join(f"{name}={value}" for name, value in ignored.items())
+        warnings.warn(
+            f"{given}: ignored, because this call does not sample; pass do_sample=True to sample, or leave out "
+            f"{', '.join(ignored)}",
+            stacklevel=2,
+        )
+
+    def _ignored(self, name: str) -> Any:
+        """The value of a setting that only sampling reads; None if the call leaves it out, or it changes nothing."""
+        value = self._kwargs.get(name)
+        if value is None:
+            value = getattr(self._config, name, None)
+            if value == getattr(self._defaults, name, None):  # as in a copy of the model's generation config
+                return None
+        is_greedy = self._kwargs.get("do_sample") is False or getattr(self._config, "do_sample", None) is False
+        neutral = _ONLY_FOR_SAMPLES[name]
+        if value in neutral or (name == "temperature" and value == 1 and is_greedy):
+            return None
+        return value
 
     def kwargs_with(self, **values: Any) -> dict[str, Any]:
         """The arguments with these values; inside the generation config if there is one, as generate() requires."""

@@ -45,16 +45,22 @@ class AnswerColumns:
         row_column: str | None = None,
         chat: bool = False,
     ):
-        if settings.temperature is not None and row_column is None:
-            raise InvalidArgument(
-                "temperature: samples need row_column=, a column with the number of each row, so that a row is "
-                "answered in the same way when the job is run again"
-            )
         self._constraint = coerce(constraint)
         self._answers = RowAnswers(model, tokenizer, self._constraint, settings)
-        self._batch_size, self._samples = settings.batch_size, settings.temperature is not None
+        if self.samples and row_column is None:
+            raise InvalidArgument(
+                "temperature: samples need row_column=, a column with the number of each row, so that a row is "
+                "answered in the same way when the job is run again; temperature=0 is greedy, whatever the generation "
+                "config says"
+            )
+        self._batch_size = settings.batch_size
         self._prompt_column, self._constraint_column = prompt_column, constraint_column
         self._row_column, self._chat = row_column, chat
+
+    @property
+    def samples(self) -> bool:
+        """Whether answers are sampled, so that they depend on the numbers of the rows."""
+        return self._answers.samples
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """The columns of the answers.
@@ -86,7 +92,7 @@ class AnswerColumns:
         Returns:
             The columns ``ANSWER``: "value" is JSON; "error" says why a row has no answer, and is None where it has one.
         """
-        if numbers is None or not self._samples:
+        if numbers is None or not self.samples:
             numbers = range(len(prompts))
         own = [None] * len(prompts) if own is None else own
         lines: list[dict[str, Any]] = []

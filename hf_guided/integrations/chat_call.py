@@ -14,6 +14,7 @@ from ..generation.chat_prompts import TemplateOptions, prepared
 from ..generation.partial import Partial
 from ..generation.prompts import encoded
 from ..guide import Guide
+from ..hf.generation_settings import sampling_at
 from ..session.result import GuidedResult
 
 
@@ -26,7 +27,7 @@ class ChatSettings:
         tokenizer: its tokenizer.
         guide: of both.
         max_new_tokens: of each answer.
-        temperature: of the samples; None is greedy.
+        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
         tool_format: how the model writes its calls, see ``hg.ToolCalls``.
         describe: whether formats and tools are described in the chat, see ``hg.describe``.
         chat_template_kwargs: arguments of the chat template.
@@ -93,8 +94,7 @@ class ChatCall:
             "max_new_tokens": kwargs.pop("max_tokens", settings.max_new_tokens),
             "progress": False,
         }
-        temperature = kwargs.pop("temperature", settings.temperature)
-        self.arguments |= {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
+        self.arguments |= sampling_at(kwargs.pop("temperature", settings.temperature))
         self._stop = [stop] if isinstance(stop, str) else list(stop or ())
         if self._stop:
             self.arguments["stop_strings"] = self._stop

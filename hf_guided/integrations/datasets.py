@@ -103,9 +103,10 @@ class extract:  # noqa: N801 - called as a function
         prompts = [self._prompted(text) for text in batch[self._column]]
         if self._row_column is not None:
             indices = batch[self._row_column]
-        if indices is None and self._settings.temperature is not None:
+        if indices is None and self._answers.samples:
             raise InvalidArgument(
-                "temperature: samples need the numbers of rows; call map(..., with_indices=True), or pass row_column"
+                "temperature: samples need the numbers of rows; call map(..., with_indices=True), or pass row_column; "
+                "temperature=0 is greedy, whatever the generation config says"
             )
         answers = self._answers.answers(prompts, indices)
         cells = [

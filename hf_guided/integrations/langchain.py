@@ -47,7 +47,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         model: a transformers model that can generate.
         tokenizer: its tokenizer, with a chat template.
         max_tokens: of each answer.
-        temperature: of the samples; None is greedy.
+        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
         tool_format: how the model writes its calls, see ``hg.ToolCalls``.
         describe: whether the format of the answer, or the tools, are described in the chat, see ``hg.describe``.
         chat_template_kwargs: arguments of the chat template.

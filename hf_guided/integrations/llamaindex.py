@@ -48,7 +48,7 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
         model: a transformers model that can generate.
         tokenizer: its tokenizer. Without a chat template, only texts can be completed.
         max_new_tokens: of each answer.
-        temperature: of the samples; None is greedy.
+        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
         context_window: how many tokens a prompt and its answer may have; None is what the model's config says.
         tool_format: how the model writes its calls, see ``hg.ToolCalls``.
         describe: whether the format of the answer, or the tools, are described in the chat, see ``hg.describe``.

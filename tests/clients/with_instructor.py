@@ -22,7 +22,7 @@ for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA, instructor.Mode
     client = instructor.from_openai(
         openai.OpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0), mode=mode
     )
-    asked = {"model": "demo", "messages": CHAT, "max_retries": 0}
+    asked = {"model": "demo", "messages": CHAT, "max_retries": 0, "temperature": 0}
     if mode is instructor.Mode.JSON:  # any object: valid JSON, and no more, is promised
         try:
             client.chat.completions.create(response_model=Person, **asked)

@@ -25,7 +25,7 @@ def weather(unit: Literal["C", "F"], days: int) -> str:
     return "sunny"
 
 
-model = ChatOpenAI(model="demo", base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0)
+model = ChatOpenAI(model="demo", base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0, temperature=0)
 seen = {}
 for method in ("json_schema", "function_calling"):
     structured = model.with_structured_output(Person, method=method)

@@ -36,6 +36,7 @@ server = {
     "api_key": "none",
     "messages": CHAT,
     "num_retries": 0,
+    "temperature": 0,
 }
 seen = {}
 

@@ -20,7 +20,8 @@ class Person(BaseModel):
 
 provider = OpenAIProvider(base_url=f"{sys.argv[1]}/v1", api_key="none")
 seen = {}
-for model in (OpenAIChatModel("demo", provider=provider), OpenAIResponsesModel("demo", provider=provider)):
+for make in (OpenAIChatModel, OpenAIResponsesModel):
+    model = make("demo", provider=provider, settings={"temperature": 0})
     kind = type(model).__name__
     for output in (Person, ToolOutput(Person), NativeOutput(Person)):
         result = Agent(model, output_type=output, retries=0).run_sync(PROMPT)

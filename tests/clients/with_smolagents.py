@@ -28,7 +28,7 @@ def weather(days: int) -> str:
 
 
 FINAL = {"pre_messages": "Answer.", "post_messages": "Now."}
-model = OpenAIModel("demo", api_base=f"{sys.argv[1]}/v1", api_key="none", max_tokens=200)
+model = OpenAIModel("demo", api_base=f"{sys.argv[1]}/v1", api_key="none", max_tokens=200, temperature=0)
 seen = {}
 
 answer = model.generate(CHAT)

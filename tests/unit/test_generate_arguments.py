@@ -190,6 +190,7 @@ def test_pipeline_accepts_the_arguments_of_its_parent(model_and_tokenizer: tuple
         "add_special_tokens": False,
         "batch_size": 2,
         "clean_up_tokenization_spaces": False,
+        "do_sample": True,
         "handle_long_generation": None,
         "max_new_tokens": 40,
         "padding": False,

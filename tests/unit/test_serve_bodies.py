@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import GenerationConfig
 
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import JsonSchema, Regex
@@ -243,12 +244,13 @@ def test_another_model_is_not_found():
 
 
 GREEDY = Sampling()
+HOT = Sampling(temperature=1.0)  # as OpenAI and vLLM have it where a request says nothing
 
 
 @pytest.mark.parametrize(
     ("fields", "sampling"),
     [
-        ({}, GREEDY),
+        ({}, HOT),
         ({"temperature": 0}, GREEDY),
         ({"temperature": 1e-9, "top_p": 0.5}, replace(GREEDY, top_p=0.5)),
         ({"temperature": 0, "seed": 1}, replace(GREEDY, seed=1)),
@@ -263,11 +265,12 @@ GREEDY = Sampling()
         ({"best_of": 2}, replace(GREEDY, temperature=1.0)),
         (
             {"frequency_penalty": 1, "presence_penalty": -1},
-            replace(GREEDY, frequency_penalty=1.0, presence_penalty=-1.0),
+            replace(HOT, frequency_penalty=1.0, presence_penalty=-1.0),
         ),
-        ({"logit_bias": {"5": 100, "6": -0.5}}, replace(GREEDY, logit_bias={5: 100.0, 6: -0.5})),
+        ({"logit_bias": {"5": 100, "6": -0.5}}, replace(HOT, logit_bias={5: 100.0, 6: -0.5})),
         ({"generation_config": '{"do_sample": true, "temperature": 4.0}'}, replace(GREEDY, temperature=4.0)),
         ({"generation_config": {"do_sample": False, "top_k": 3}}, replace(GREEDY, top_k=3)),
+        ({"generation_config": {"do_sample": False}, "temperature": 2}, replace(GREEDY, temperature=2.0)),
         ({"generation_config": '{"temperature": 4.0}', "temperature": 2.0}, replace(GREEDY, temperature=2.0)),
     ],
 )
@@ -283,6 +286,9 @@ def test_the_models_own_settings_are_the_defaults():
     assert chat(defaults=own).sampling == sampling
     assert chat(defaults=own, top_k=0).sampling == replace(sampling, top_k=None)
     assert chat(defaults=own, temperature=0).sampling.temperature == 0
+    config.do_sample = None  # as in most files: it says nothing, and the other values hold
+    assert chat(defaults=Defaults.of(ServeOptions("demo"), config, 1000)).sampling == sampling
+    assert chat(defaults=Defaults.of(ServeOptions("demo"), GenerationConfig(), 1000)).sampling == HOT
     config.do_sample = False
     own = Defaults.of(ServeOptions("demo"), config, 1000)
     assert chat(defaults=own).sampling.temperature == 0

@@ -75,7 +75,7 @@ _SAMPLING: dict[str, Any] = {
     "stop": ["\n"],
     "stop_token_ids": [3],
     "stream": True,
-    "generation_config": '{"do_sample": true}',
+    "generation_config": '{"do_sample": false}',
 }
 _CONSTRAINTS: dict[str, Any] = {
     "structured_outputs": {"json": SCHEMA},

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints.arguments import add_chat_options, add_constraint, positive
+from ...checkpoints.arguments import add_chat_options, add_constraint, add_temperature, positive
 from ...checkpoints.load import add_model
 from ...options import DEFAULT_MAX_NEW_TOKENS
 
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=positive(int), default=8, metavar="N", help="rows at once (%(default)s)")
     parser.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
-    parser.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
+    add_temperature(parser)
     parser.add_argument("--top-p", type=positive(float), help="of the samples")
     parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")

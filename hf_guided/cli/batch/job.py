@@ -31,7 +31,7 @@ class Job:
         constraint: of every row without one of its own, as text; "null" is free.
         batch_size: rows per ``generate`` call.
         max_new_tokens: of each answer.
-        temperature: of the samples; None is greedy.
+        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
         top_p: of the samples.
         seed: of the samples.
         backend: "auto", or the name of a grammar engine.

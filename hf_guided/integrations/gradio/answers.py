@@ -17,6 +17,7 @@ from ...generation.async_api import agenerate
 from ...generation.chat_prompts import Prompt, TemplateOptions, prepared
 from ...generation.prompts import encoded
 from ...guide import Guide
+from ...hf.generation_settings import GenerationSettings, sampling_at
 from ...session.result import GuidedResult
 from ...session.result_html import result_html
 from .form import Form, UiLimits
@@ -62,6 +63,12 @@ class Answers:
         positions = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
         self._positions = positions if isinstance(positions, int) and positions > 0 else None
 
+    @property
+    def temperature(self) -> float:
+        """The temperature at the start: that of the model's generation config if it samples, else 0."""
+        settings = GenerationSettings(self._model, {})
+        return float(settings.get("temperature") or 1.0) if settings.get("do_sample") else 0.0
+
     async def stream(self, form: Form) -> AsyncGenerator[Shown, None]:
         """The states of the page. Closing the generator ends the generation at its next token.
 
@@ -106,13 +113,12 @@ class Answers:
                     f"{len(tokens)}; shorten it"
                 )
             most = min(most, self._positions - len(tokens))
-        sampling = {"do_sample": True, "temperature": float(form.temperature)} if form.temperature else {}
         arguments = {
             "guide": self._guide,
             "max_new_tokens": most,
             "trace": form.trace is True,
             "progress": False,
-            **(sampling or {"do_sample": False}),
+            **sampling_at(float(form.temperature)),
         }
         return _Ready(replace(prompt, tokens=tokens), constraint, arguments)
 

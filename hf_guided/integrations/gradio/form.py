@@ -13,6 +13,7 @@ from ...constraints.values import Choice, Constraint, JsonSchema, Regex
 from ...errors import InvalidArgument, InvalidConstraint, shown
 
 SCHEMA, PATTERN, CHOICE, TYPE, FREE = "JSON Schema", "Regex", "Choice", "Python type", "Free text"
+MOST_TEMPERATURE = 5
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,10 @@ class Form:
             raise InvalidArgument(
                 f"most tokens: expected 1 to {limits.max_new_tokens}, got {shown(number)}", name="max_new_tokens"
             )
-        if type(self.temperature) not in (int, float) or not 0 <= self.temperature <= 5:
+        if type(self.temperature) not in (int, float) or not 0 <= self.temperature <= MOST_TEMPERATURE:
             raise InvalidArgument(
-                f"temperature: expected a number from 0 to 5, got {shown(self.temperature)}", name="temperature"
+                f"temperature: expected a number from 0 to {MOST_TEMPERATURE}, got {shown(self.temperature)}",
+                name="temperature",
             )
 
     def constraint(self, types: Mapping[str, Constraint], limits: UiLimits) -> Constraint | None:

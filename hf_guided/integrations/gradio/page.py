@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from ...errors import InvalidArgument, shown
 from .answers import Answers, named, note
 from .examples import start
-from .form import CHOICE, FREE, PATTERN, SCHEMA, TYPE, Example, Form, UiLimits
+from .form import CHOICE, FREE, MOST_TEMPERATURE, PATTERN, SCHEMA, TYPE, Example, Form, UiLimits
 from .guard import LOOPBACK, Guard
 
 _DEFAULT_MAX_NEW_TOKENS = 256
@@ -198,7 +198,13 @@ def _blocks(answers: Answers, types: list[str], examples: list[Example], title: 
                         label="Most tokens",
                         elem_id="hf-guided-tokens",
                     )
-                    temperature = gr.Slider(0, 5, value=0, step=0.1, label="Temperature (0: the most likely token)")
+                    temperature = gr.Slider(
+                        0,
+                        MOST_TEMPERATURE,
+                        value=min(answers.temperature, MOST_TEMPERATURE),
+                        step=0.05,
+                        label="Temperature (0: the most likely token)",
+                    )
                     describe = gr.Checkbox(False, label="Describe the format in the prompt")
                     trace = gr.Checkbox(True, label="Record the trace")
                 if len(examples) > 1:

@@ -18,7 +18,8 @@ class Defaults:
         names: of the model, that a request may give.
         vocab_size: token ids are below it.
         sampling: what the fields are where a request samples and leaves them out.
-        samples: whether a request that gives no field of sampling is sampled.
+        samples: whether a request that gives no field of sampling is sampled; not if the generation config says
+            ``do_sample=False``.
         takes_images: whether messages may have images.
         template_variables: that the chat template reads, without those of transformers itself; None: not known.
         tool_format: how the model writes its tool calls (``ToolCalls``).
@@ -30,7 +31,7 @@ class Defaults:
     names: tuple[str, ...]
     vocab_size: int
     sampling: Sampling = Sampling(temperature=1.0)
-    samples: bool = False
+    samples: bool = True
     takes_images: bool = False
     template_variables: frozenset[str] | None = None
     tool_format: str = "auto"
@@ -64,7 +65,7 @@ class Defaults:
             vocab_size=vocab_size,
             # 0 says nothing: not a temperature, and all tokens as top_k.
             sampling=replace(cls.sampling, **{name: value for name, value in given.items() if value}),
-            samples=bool(getattr(generation_config, "do_sample", False)),
+            samples=getattr(generation_config, "do_sample", None) is not False,
             takes_images=takes_images,
             template_variables=template_variables,
             tool_format=options.tool_format,
