@@ -201,7 +201,7 @@ def outcome(model: Any, guide: hg.Guide, inputs: dict[str, Tensor], seam: str, f
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
         try:
-            tokens = model.generate(**inputs, max_new_tokens=8, do_sample=True, **arguments).tolist()
+            tokens = model.generate(**inputs, max_new_tokens=20, do_sample=True, **arguments).tolist()
         except EmptyIntersection as error:
             tokens = [str(error), error.row, forbids.calls]
     ended = dict((decoder if seam == "decoder" else processor).dead_ends)
