@@ -249,8 +249,8 @@ REMOVALS = [
     Removal(
         "encoder-decoder: hg.generate cuts off the decoder's prompt",
         "generation/run.py",
-        'start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]',
-        'start = self._inputs["input_ids"].shape[1]',
+        "self._call.seam.prompt_length or self._start",
+        'self._inputs["input_ids"].shape[1]',
         f"{SEAM}::test_model_that_encodes_and_decodes",
     ),
     Removal(
