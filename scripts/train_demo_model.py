@@ -3,19 +3,22 @@
     nice -n 5 python scripts/train_demo_model.py --minutes 40 --draft-minutes 20 --threads 2
 
 Writes the tokenizer, both models and `model_card.md` to --out (default: the package itself). The texts are made as
-training goes, so no example is seen twice. The learning rate follows the clock, not a step count: a slower or busier
+training goes, so no example is seen twice. The learning rate follows the processor time used, not a step count: a slower
 machine takes fewer steps and ends worse, and --resume then trains on. Two runs with one seed agree in data, not in the
-last bit. With --resume --minutes 0 --draft-minutes 0 it only measures, and writes the model card.
+last bit. Every ten core minutes the weights so far are saved. With --resume --minutes 0 --draft-minutes 0 it only
+measures, and writes the model card.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import multiprocessing
 import platform
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +26,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, repeat
 from pathlib import Path
+from typing import Any
 
 import llguidance.hf
 import llguidance.torch
@@ -43,12 +47,22 @@ from transformers import (
 
 from hf_guided import demo
 from hf_guided.demo import DRAFT_FOLDER, MODEL_FOLDER, TOKENIZER_FOLDER, Example, examples, iter_examples
+from hf_guided.demo.records import Record, iter_records, write
 
 VOCAB_SIZE = 2048
 CONTEXT = 512
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 IGNORE = -100
 POOL = 2048  # examples sorted by length at a time, so that a batch holds little padding
+LONGEST = 320  # tokens; the few longer texts are left out
+KINDS_SHARE = 0.3  # of the examples: the three kinds of record, whose keys are learned too
+LAYOUTS: tuple[tuple[float, dict[str, Any]], ...] = (
+    (0.76, {}),
+    (0.14, {"item": ",", "key": ":"}),
+    (0.06, {"indent": 2}),
+    (0.04, {"indent": 4}),
+)
+SAVE_EVERY = 10 * 60  # seconds of processor time
 
 
 @dataclass(frozen=True)
@@ -104,33 +118,55 @@ def train_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     )
 
 
+def answer_of(tokenizer: PreTrainedTokenizerFast, record: Record, rng: random.Random) -> tuple[list[int], list[int]]:
+    """Token ids of a record of any class, and its labels: no loss on keys, which nothing in the prompt tells."""
+    [layout] = rng.choices([layout for _, layout in LAYOUTS], [share for share, _ in LAYOUTS])
+    text = write(record.record, **layout)
+    encoded = tokenizer.backend_tokenizer.encode(text)
+    keys = bytearray(len(text))
+    for match in re.finditer(r'[{\n ,]"(\w+)":', text):
+        keys[match.start(1) : match.end(1)] = b"\1" * (match.end(1) - match.start(1))
+    labels = [IGNORE if keys[start] else one for one, (start, _) in zip(encoded.ids, encoded.offsets, strict=True)]
+    return encoded.ids, labels
+
+
 def batches(tokenizer: PreTrainedTokenizerFast, seed: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Make training batches without end.
 
     Returns:
-        (size, length) int64 token ids, and the same with IGNORE wherever no loss is taken: prompt and padding.
+        (size, length) int64 token ids, and the same with IGNORE wherever no loss is taken: prompt, padding and the
+        keys of classes that are not one of the three kinds.
     """
     rng = random.Random(seed)
-    stream = iter_examples(seed, "train")
-    encode = tokenizer.backend_tokenizer.encode_batch
+    kinds, classes = iter_examples(seed, "train"), iter_records(seed, "train")
+    encode = tokenizer.backend_tokenizer.encode
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     while True:
-        pool = list(islice(stream, POOL))
-        # Encoded apart, as they meet at run time: a token may not span the end of the prompt.
-        prompts = [e.ids for e in encode([example.prompt for example in pool])]
-        answers = [[*e.ids, eos] for e in encode([example.answer for example in pool])]
-        rows = sorted(zip(prompts, answers, strict=True), key=lambda row: len(row[0]) + len(row[1]))
+        rows = []
+        while len(rows) < POOL:
+            # Encoded apart, as they meet at run time: a token may not span the end of the prompt.
+            if rng.random() < KINDS_SHARE:
+                example = next(kinds)
+                prompt, answer = encode(example.prompt).ids, encode(example.answer).ids
+                wanted = answer
+            else:
+                record = next(classes)
+                prompt = encode(record.prompt).ids
+                answer, wanted = answer_of(tokenizer, record, rng)
+            if len(prompt) + len(answer) < LONGEST:
+                rows.append((prompt, [*answer, eos], [*wanted, eos]))
+        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
         starts = list(range(0, POOL, size))
         rng.shuffle(starts)
         for start in starts:
             part = rows[start : start + size]
-            length = max(len(prompt) + len(answer) for prompt, answer in part)
+            length = max(len(prompt) + len(answer) for prompt, answer, _ in part)
             ids = torch.full((len(part), length), pad)
             labels = torch.full((len(part), length), IGNORE)
-            for i, (prompt, answer) in enumerate(part):
+            for i, (prompt, answer, wanted) in enumerate(part):
                 # Padding stands on the right, where causal attention never looks back at it.
                 ids[i, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-                labels[i, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+                labels[i, len(prompt) : len(prompt) + len(answer)] = torch.tensor(wanted)
             yield ids, labels
 
 
@@ -168,12 +204,22 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels[:, 1:][wanted])
 
 
+def save(model: LlamaForCausalLM, folder: Path) -> None:
+    """Write a rounded copy of the weights; the model itself stays as it is."""
+    copy.deepcopy(model).half().save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)  # safetensors makes it readable by its owner alone
+
+
 def train(
-    model: LlamaForCausalLM, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seconds: float, seed: int
+    model: LlamaForCausalLM, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seconds: float, seed: int, folder: Path
 ) -> None:
-    """Train a model for a number of seconds, and add up in `model.config.training` what it has had so far."""
+    """Train a model for a number of seconds of processor time, and save it.
+
+    `model.config.training` adds up what it has had so far.
+    """
     before = model.config.training
-    ease = 0.5 if before["steps"] else 1.0  # a model that knows something is not shaken as hard
+    model.set_attn_implementation("eager")  # at these lengths the fused kernel takes half as long again, on a CPU
+    ease = 0.75 if before["steps"] else 1.0  # a model that knows something is not shaken as hard
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
     rest = [p for name, p in model.named_parameters() if p.ndim == 1 or "layers" not in name]
     optimizers = [
@@ -181,14 +227,20 @@ def train(
         torch.optim.AdamW(rest, lr=recipe.lr_rest, betas=(0.9, 0.98), weight_decay=0.0),
     ]
     peaks = [ease * optimizer.param_groups[0]["lr"] for optimizer in optimizers]
-    processor = time.process_time()
-    began = reported = time.monotonic()
+    began = reported = saved = time.process_time()
     seen, steps, recent = 0, 0, 0.0
     for ids, labels in batches(tokenizer, seed + before["steps"], recipe.batch):  # texts not seen yet
-        now = time.monotonic()
-        done = (now - began) / seconds if seconds else 1.0
+        now = time.process_time()
+        done = (now - began) / seconds
+        model.config.training = {
+            "steps": before["steps"] + steps,
+            "core_minutes": round(before["core_minutes"] + (now - began) / 60, 1),
+        }
         if done >= 1:
             break
+        if now - saved > SAVE_EVERY:
+            saved = now
+            save(model, folder)
         scale = min(1.0, done / 0.02) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
         for optimizer, peak in zip(optimizers, peaks, strict=True):
             optimizer.param_groups[0]["lr"] = peak * scale
@@ -207,10 +259,7 @@ def train(
                 f"{recipe.folder} {done:6.1%} step {steps} loss {recent:.4f} {seen / (now - began):.0f} tokens/s",
                 flush=True,
             )
-    model.config.training = {
-        "steps": before["steps"] + steps,
-        "core_minutes": round(before["core_minutes"] + (time.process_time() - processor) / 60, 1),
-    }
+    save(model, folder)
 
 
 class _Guide(LogitsProcessor):  # type: ignore[misc]  # transformers has no types
@@ -295,9 +344,7 @@ def train_and_measure(recipe: Recipe, args: argparse.Namespace) -> str:
     minutes = args.draft_minutes if recipe.folder == DRAFT_FOLDER else args.minutes
     weights = args.out / recipe.folder / "model.safetensors"
     if minutes:
-        train(model.train(), recipe, tokenizer, minutes * 60, args.seed)
-        model.half().save_pretrained(args.out / recipe.folder)
-        weights.chmod(0o644)  # safetensors makes it readable by its owner alone
+        train(model.train(), recipe, tokenizer, minutes * 60, args.seed, args.out / recipe.folder)
     # Measured from disk: the figures are those of the rounded weights people load.
     model = LlamaForCausalLM.from_pretrained(args.out / recipe.folder, dtype=torch.float32).eval()
     held_out = examples(args.records, args.seed, "held_out")
