@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from .backends.compiler import Compiler, CompilerStats
 from .backends.grammar_text import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each
+from .constraints.chat_families import family_of
 from .constraints.coerce import coerce, coerce_batch
+from .constraints.tool_calls import ToolCalls
 from .constraints.values import Constraint
 from .errors import (
     BatchSizeError,
@@ -37,7 +40,7 @@ from .schema.audit import Audit
 from .session.apply import ApplyOnDevice
 from .session.logprobs import num_top
 from .session.options import OnViolation, SessionOptions
-from .session.reasoning import Opening, Reasoning, ReasoningGate
+from .session.reasoning import Opening, Reasoning, ReasoningGate, with_own_markers
 from .session.requests import Request, prefix_bytes
 from .session.result import GuidedResult, RowReader
 from .session.row import Row
@@ -457,7 +460,8 @@ class Guide:
             if constraint is not None and constraint.key not in futures:
                 futures[constraint.key] = self._compiler.submit(constraint, backend, budget=budget)
             compiled = None if constraint is None else futures[constraint.key]
-            requests.append(Request(compiled, prefix_bytes(prefix), gate, constraint))
+            answer_gate = self.answer_gate(gate, constraint)
+            requests.append(Request(compiled, prefix_bytes(prefix), answer_gate, constraint))
         return requests
 
     def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
@@ -594,7 +598,21 @@ class Guide:
             return None
         if not isinstance(reasoning, Reasoning):
             raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {shown(reasoning)}")
-        return self._gate_for(reasoning)
+        own = with_own_markers(reasoning, self._templates)
+        family = family_of(self._templates)
+        return self._gate_for(own, family is not None and (own.start, own.end) == family.thinking)
+
+    def answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
+        """The gate before one answer: its end marker includes the header of an answer that is no tool call.
+
+        Args:
+            gate: of all answers.
+            constraint: of this answer; None is free.
+        """
+        family = None if gate is None or isinstance(constraint, ToolCalls) else family_of(self._templates)
+        if gate is None or family is None or family.thinking is None or gate.reasoning.end != family.thinking[1]:
+            return gate
+        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + family.answer))
 
     @reading("Guide.read")
     def read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +12,11 @@ from typing import Any, ClassVar
 
 from ..errors import InvalidConstraint, reading, shown
 from . import json_text
+from .chat_families import call_id
 from .incremental_utf8 import begun
 from .json_text import shorten
 from .tool_choice import read_choice
-from .tool_formats import AUTO, call_tag, format_of, with_schemas
+from .tool_formats import AUTO, call_tag, ends_turns, format_of, with_schemas
 from .tool_parser import BegunCall, ReadCall, begun_calls, closed_calls, ends_of, read_answer, settled
 from .values import Constraint, JsonSchema, StructuralTag, set_fields
 
@@ -26,10 +28,13 @@ class ToolCall:
     Args:
         name: of the tool.
         arguments: valid against its schema.
+        id: for the answer of the tool, ``{"role": "tool", "tool_call_id": id, ...}``: nine letters and digits, or as
+            the model's family writes it.
     """
 
     name: str
     arguments: dict[str, Any] = field(hash=False)
+    id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,14 @@ class ToolAnswer:
 
     @property
     def message(self) -> dict[str, Any]:
-        """The assistant's message, as `apply_chat_template` takes it."""
+        """The assistant's message for the next turn of the chat."""
         calls = [
-            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in self.calls
+            {
+                **({"id": call.id} if call.id else {}),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in self.calls
         ]
         return {"role": "assistant", "content": self.text, **({"tool_calls": calls} if calls else {})}
 
@@ -80,6 +90,8 @@ class ToolCalls(Constraint):
     choice: str
     parallel: bool
     allowed: tuple[str, ...]  # the names of the tools that may be called
+    stops: bool  # whether the model ends each call with a token that ends the output
+    num_earlier: int = field(compare=False)  # calls in the chat so far; only ids of calls depend on it
 
     @reading("ToolCalls", InvalidConstraint)
     def __init__(
@@ -103,6 +115,8 @@ class ToolCalls(Constraint):
             choice=mode,
             parallel=bool(parallel),
             allowed=allowed,
+            stops=False,
+            num_earlier=0,
         )
 
     @property
@@ -116,9 +130,32 @@ class ToolCalls(Constraint):
         Raises:
             InvalidConstraint: the template writes calls in none of the known formats.
         """
-        if self.format != AUTO:
+        format = format_of(tokenizer) if self.format == AUTO else self.format
+        stops = self.stops or ends_turns(format, tokenizer)
+        if (format, stops) == (self.format, self.stops):
             return self
-        return ToolCalls(self.tools, format_of(tokenizer), self._choice, self.parallel)
+        bound = ToolCalls(self.tools, format, self._choice, self.parallel)
+        set_fields(bound, stops=stops, num_earlier=self.num_earlier)
+        return bound
+
+    def after(self, chat: Sequence[Mapping[str, Any]]) -> ToolCalls:
+        """The same constraint for the next answer of a chat, whose calls have been numbered so far."""
+        count = sum(len(message.get("tool_calls") or ()) for message in chat)
+        if count == self.num_earlier:
+            return self
+        numbered = copy.copy(self)
+        set_fields(numbered, num_earlier=count)
+        return numbered
+
+    def call_id(self, number: int, name: str, unique: str) -> str:
+        """The id of an answer's call: as the model's family writes it, or nine letters and digits.
+
+        Args:
+            number: in the answer, from 0.
+            name: of the tool.
+            unique: a text that other calls of this number and name do not have.
+        """
+        return call_id(self.format, self.num_earlier + number, name, unique)
 
     @property
     def _choice(self) -> str | dict[str, Any]:
@@ -153,7 +190,7 @@ class ToolCalls(Constraint):
             raise InvalidConstraint(
                 "ToolCalls: format='auto' needs a tokenizer: compile it with a Guide, or use for_tokenizer(tokenizer)"
             )
-        return call_tag(self.format, list(self.parameters), self.choice, parallel=self.parallel)
+        return call_tag(self.format, list(self.parameters), self.choice, parallel=self.parallel, stops=self.stops)
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, Any]]:
@@ -168,7 +205,7 @@ class ToolCalls(Constraint):
             ValueError: not an answer in this format, or arguments that are not valid.
         """
         written, calls = read_answer(self._tag, text)
-        return ToolAnswer(written, tuple(map(self._settled, calls)))
+        return ToolAnswer(written, tuple(self._settled(call, number) for number, call in enumerate(calls)))
 
     def closed(self, text: str, known: int) -> tuple[str, tuple[ToolCall, ...]]:
         """The calls that are complete in the beginning of an answer, without the first ones, which are known.
@@ -177,7 +214,7 @@ class ToolCalls(Constraint):
             The text before the last of all that are complete, and the calls.
         """
         written, calls = closed_calls(self._tag, text)
-        return written, tuple(map(self._settled, calls[known:]))
+        return written, tuple(self._settled(call, number) for number, call in enumerate(calls[known:], known))
 
     def begun(self, text: str) -> list[BegunCall]:
         """The calls in the beginning of an answer whose arguments have begun; none where arguments are not JSON."""
@@ -188,8 +225,9 @@ class ToolCalls(Constraint):
         """The marks after which a call may be complete."""
         return frozenset(end or "}" for end in ends_of(self._tag))  # without a mark, a call ends with its arguments
 
-    def _settled(self, call: ReadCall) -> ToolCall:
-        return ToolCall(call.name, settled(call.arguments, self._validator_of(call.name)))
+    def _settled(self, call: ReadCall, number: int) -> ToolCall:
+        arguments = settled(call.arguments, self._validator_of(call.name))
+        return ToolCall(call.name, arguments, self.call_id(number, call.name, json.dumps(arguments)))
 
     def _validator_of(self, name: str) -> Any:
         if name not in self._validators:
@@ -205,7 +243,7 @@ class ToolCalls(Constraint):
         self.structural_tag()
 
     def _identity(self) -> Sequence[Any]:
-        return self.tools_json, self.format, self.choice, self.parallel, self.allowed
+        return self.tools_json, self.format, self.choice, self.parallel, self.allowed, self.stops
 
     def __repr__(self) -> str:
         names = [tool["function"]["name"] for tool in self.tools]

@@ -15,6 +15,7 @@ from itertools import dropwhile
 from typing import Any
 
 from ..errors import InvalidConstraint
+from .chat_families import answer_header, family_of_text, template_source
 from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
@@ -23,30 +24,9 @@ from .tool_mistral import MISTRAL, mistral_format, mistral_tag
 Tag = dict[str, Any]
 AUTO = "auto"
 
-# What only this family's template has in it, the more particular families first. Templates hold line ends as they are
-# or as escapes, and may put marks together from parts.
-_MARKS: tuple[tuple[str, str], ...] = (
-    ("mistral_v11", r"\[CALL_ID\]"),
-    ("mistral_v13", r"\[ARGS\]"),
-    ("mistral", r"\[TOOL_CALLS\]"),
-    ("harmony", r"<\|channel\|>.*to=functions\.|to=functions\..*<\|channel\|>"),
-    ("kimi_k3", r"<\|open\|>"),
-    ("kimi", r"<\|tool_calls_section_begin\|>"),
-    ("deepseek_v4_1", r"｜DSML｜ calls"),
-    ("deepseek_v4", r"｜DSML｜.*tool_calls>"),
-    ("deepseek_v3_2", r"｜DSML｜.*function_calls>"),
-    ("deepseek_r1", r"<｜tool▁calls▁begin｜>.*```json"),
-    ("deepseek_v3_1", r"<｜tool▁calls▁begin｜>"),
-    ("minimax_m3", r"\]<\]minimax\[>\["),
-    ("minimax", r"<minimax:tool_call>"),
-    ("cohere", r"<cofl:tool_call"),
-    ("glm_4_7", r"<arg_key>"),
-    ("mimo", r"<tool_call><function="),
-    ("qwen_3_coder", r"<function=.*<parameter="),
-    ("exaone", r"\[\|assistant\|\].*<tool_call>|<tool_call>.*\[\|assistant\|\]"),
-    ("qwen_3", r"<tool_call>"),
-    ("llama", r"<\|start_header_id\|>.*\"parameters\": |\"parameters\": .*<\|start_header_id\|>"),
-)
+_CALL_END = "<|call|>"
+_HEADER = {"type": "const_string", "value": answer_header("harmony")}
+_MESSAGE_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
 
 
 def formats() -> list[str]:
@@ -65,37 +45,23 @@ def format_of(tokenizer: Any) -> str:
     Raises:
         InvalidConstraint: it has neither, or a template that writes calls like none of them.
     """
-    try:
-        template = _template_of(tokenizer)
-    except (AttributeError, NotImplementedError, ValueError) as error:
+    template = template_source(tokenizer, {"tools": []})
+    if template is None:
         if (mistral := mistral_format(tokenizer)) is not None:
             return mistral
         raise InvalidConstraint(
-            f"ToolCalls: format='auto' reads the tokenizer's chat template, and it has none: {error}; "
-            f"say which format: {', '.join(formats())}"
-        ) from None
-    for name, mark in _MARKS:
-        if re.search(mark, template, re.DOTALL):
-            return name
-    raise InvalidConstraint(
-        "ToolCalls: the tokenizer's chat template writes tool calls in none of the known formats; say which format is "
-        f"meant: {', '.join(formats())}"
-    )
+            f"ToolCalls: format='auto' reads the chat template, and {type(tokenizer).__name__} has none; say which "
+            f"format: {', '.join(formats())}"
+        )
+    if (family := family_of_text(template)) is None:
+        raise InvalidConstraint(
+            "ToolCalls: the tokenizer's chat template writes tool calls in none of the known formats; say which format "
+            f"is meant: {', '.join(formats())}"
+        )
+    return family.calls
 
 
-def _template_of(tokenizer: Any) -> str:
-    """The chat template for tools; raises AttributeError, NotImplementedError or ValueError where there is none."""
-    if hasattr(tokenizer, "get_chat_template"):
-        return str(tokenizer.get_chat_template(tools=[{}]))
-    template = tokenizer.chat_template  # a processor's
-    if isinstance(template, Mapping):
-        template = template.get("tool_use", template.get("default"))
-    if not isinstance(template, str):
-        raise ValueError(f"{type(tokenizer).__name__} has none")
-    return template
-
-
-def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) -> Tag:
+def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool, stops: bool = False) -> Tag:
     """The calls of these tools as a structural tag, in which ``{"title": name}`` is the placeholder of a tool's schema.
 
     Args:
@@ -103,6 +69,8 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
         names: of the tools.
         choice: "auto", "required", "none" or a name.
         parallel: whether there may be more than one call.
+        stops: whether the marks at the end of a call and of an answer are tokens that end the output, see
+            ``ends_turns``; the tag then leaves them out, and has one call at most.
 
     Raises:
         InvalidConstraint: an unknown family, or one that cannot write this.
@@ -142,8 +110,8 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
     _spell_out(root)
     _keep_ends_out(root, ())
     if format == "harmony":
-        root = _harmony(root, choice, named)
-    if choice == "none":
+        root = _one_message(root, choice) if stops else _harmony(root, choice, named)
+    if choice == "none" and not stops:
         root = _no_calls(root)
     return {"type": "structural_tag", "format": root}
 
@@ -219,6 +187,32 @@ def _harmony(root: Tag, choice: str, named: bool) -> Tag:
         return root
     root = root["content"] if root["type"] == "optional" else root
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
+
+
+def ends_turns(format: str, tokenizer: Any) -> bool:
+    """Whether the mark at the end of a call is a token of this tokenizer, which ends the output (Harmony's <|call|>).
+
+    Args:
+        format: a family's name.
+        tokenizer: of transformers, or a processor.
+    """
+    if format != "harmony":
+        return False
+    added = getattr(getattr(tokenizer, "tokenizer", tokenizer), "added_tokens_decoder", {})
+    return any(token.content == _CALL_END and token.special for token in added.values())
+
+
+def _one_message(root: Tag, choice: str) -> Tag:
+    """Harmony's calls, each an answer of its own that its end token ends, and the text of an answer."""
+    root = root["content"] if root["type"] == "optional" else root
+    calls = [
+        {**tag, "content": {**tag["content"], "excludes": [*_MESSAGE_MARKS, "<|constrain|>", _CALL_END]}, "end": ""}
+        for tag in root["tags"]
+        if tag["end"] == _CALL_END and choice != "none"
+    ]
+    text = {"type": "sequence", "elements": [_HEADER, {"type": "any_text", "excludes": _MESSAGE_MARKS}]}
+    branches = [*calls, *([text] if choice in ("auto", "none") else [])]
+    return branches[0] if len(branches) == 1 else {"type": "or", "elements": branches}
 
 
 def _no_calls(root: Tag) -> Tag:

@@ -122,6 +122,7 @@ class ModelArguments(GenerationConfigArguments, total=False):
     custom_generate: Any
     trust_remote_code: bool | None
     # model inputs
+    cache: Any
     decoder_attention_mask: Any
     decoder_input_ids: Any
     decoder_inputs_embeds: Any

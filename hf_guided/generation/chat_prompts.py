@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..constraints.chat_families import family_of, template_source, thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import InvalidArgument, PromptError, shown
@@ -21,6 +22,7 @@ from .chat_content import (
     text_of,
     without,
 )
+from .chat_history import for_template, has_calls, marked
 from .description import describe, describe_choice
 from .template_variables import unread_variables
 
@@ -50,6 +52,7 @@ class TemplateOptions:
         documents: for templates that show documents.
         show_tools: whether the tools of ``ToolCalls`` are shown.
         describe: whether the format of the answer is described, see ``hg.describe``.
+        thinks: whether the answer begins after thinking.
 
     Raises:
         InvalidArgument: an argument that hg.generate sets itself, or documents given twice.
@@ -59,6 +62,7 @@ class TemplateOptions:
     documents: Sequence[Mapping[str, Any]] | None
     show_tools: bool
     describe: bool
+    thinks: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.kwargs, Mapping):
@@ -85,6 +89,8 @@ class Prompt:
         unseen: warnings about parts of the request that the model does not see.
         group: equal for prompts that a processor can read in one call, so that they may share a batch.
         tokens: the token ids of the prompt, if they are already known.
+        answer_start: what comes after the rendered chat, before the answer: the header of an answer, or the end of
+            thinking that the template has begun.
     """
 
     text: str | None
@@ -94,6 +100,7 @@ class Prompt:
     unseen: tuple[str, ...] = ()
     group: Hashable = None
     tokens: Sequence[int] | None = None
+    answer_start: str = ""
 
 
 def is_processor(templates: Any) -> bool:
@@ -145,10 +152,54 @@ def prepared(
         text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
         chat = _described(templates, chat, arguments, text) if text else chat
     ignored = bool(tools) and options.show_tools and not shown and not options.describe
-    unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *([] if unread is None else [unread])]
+    lost = unshown(templates, chat, arguments)
+    unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
     media = _media(templates, chat, arguments)
     _check_parts(templates, chat, arguments)
-    return Prompt(None, chat, arguments, media, tuple(unseen), _group(templates, chat, arguments, media))
+    start = ""
+    if constraint is not None and not continues and not options.thinks:
+        start = answer_start(templates, chat, arguments, calls=isinstance(constraint, ToolCalls))
+    group = _group(templates, chat, arguments, media)
+    return Prompt(None, chat, arguments, media, tuple(unseen), group, answer_start=start)
+
+
+def answer_start(templates: Any, chat: Chat, arguments: Mapping[str, Any], *, calls: bool) -> str:
+    """What comes between a rendered chat and an answer without thinking.
+
+    Args:
+        templates: the tokenizer, or a processor.
+        chat: its messages.
+        arguments: for ``apply_chat_template``.
+        calls: whether the answer may be tool calls, whose notation has the header.
+    """
+    family = family_of(templates)
+    if family is not None and family.answer:
+        return "" if calls else family.answer
+    markers = thinking_markers(templates)
+    if markers is None:
+        return ""
+    text, (start, end) = rendered(templates, chat, arguments), markers
+    if not text.rstrip().endswith(start.rstrip()):
+        return ""
+    return f"\n{end}\n\n" if text.endswith("\n") else end
+
+
+def unshown(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> str | None:
+    """A warning about earlier calls, or answers of tools, that the template leaves out; None if it shows all."""
+    if not has_calls(chat) or template_source(templates, arguments) is None:
+        return None
+    changed, marks = marked(chat)
+    try:
+        text = rendered(templates, changed, arguments)
+    except PromptError:  # it refuses the chat with other names, or with its own too
+        return None
+    lost = [what for mark, what in marks.items() if mark not in text]
+    if not lost:
+        return None
+    return (
+        f"the chat template does not show {' and '.join(lost)}, so the model does not know of it; write it into the "
+        "content of a message"
+    )
 
 
 def _check_processor(templates: Any, chat: Chat) -> None:
@@ -190,16 +241,26 @@ def rendered(templates: Any, chat: Chat, arguments: Mapping[str, Any] | None) ->
 
 
 def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
-    """``apply_chat_template`` of a chat, or of several.
+    """``apply_chat_template`` of a chat, with earlier tool calls in the form that the template takes; or of several.
 
     Raises:
         PromptError: for any error of the template.
     """
-    begins = not arguments.get("continue_final_message")
-    try:
-        return templates.apply_chat_template(chat, add_generation_prompt=begins, **arguments)
-    except Exception as error:  # a template may raise anything
-        raise PromptError(f"the chat template refuses this chat: {type(error).__name__}: {error}") from error
+    arguments.setdefault("add_generation_prompt", not arguments.get("continue_final_message"))
+    attempts = [(arguments, False)]
+    if has_calls(chat):
+        attempts.append((arguments, True))  # its ids may be those of another provider
+    if arguments.get("tools") is None:
+        # The template may go through its tools without asking whether there are any.
+        attempts += [({**arguments, "tools": []}, refused) for _, refused in attempts]
+    refusal: Exception | None = None
+    for given, refused in attempts:
+        try:
+            shown, taken = for_template(templates, chat, given, refused=refused)
+            return templates.apply_chat_template(shown, **taken)
+        except Exception as error:  # a template may raise anything
+            refusal = error if refusal is None or refused else refusal
+    raise PromptError(f"the chat template refuses this chat: {type(refusal).__name__}: {refusal}") from refusal
 
 
 def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:

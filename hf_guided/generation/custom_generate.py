@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import InvalidArgument, InvalidConstraint
 from ..guide import Guide
+from ..hf.compat import with_cache_argument
 from ..hf.generation_settings import GenerationSettings
 from .guide_cache import guide_for
 
@@ -58,7 +59,7 @@ def generate(
         InvalidArgument: there is no tokenizer, or two drafts.
         Other errors: as ``Guide.decoder``, and at the first mask as ``Session.mask``.
     """
-    plain = type(model).generate
+    plain, arguments = type(model).generate, with_cache_argument(model, arguments)
     if response_format is None and constraint is None:
         return plain(model, inputs, tokenizer=tokenizer, assistant_model=assistant_model, **arguments)
     if response_format is not None and constraint is not None:

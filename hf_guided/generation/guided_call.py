@@ -8,6 +8,7 @@ from typing import Any
 
 from ..backends.base import CompiledConstraint
 from ..guide import Guide
+from ..hf.compat import with_cache_argument
 from ..hf.decode.options import DecodeOptions
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
@@ -98,9 +99,9 @@ class GuidedCall:
         """What has been spent so far."""
         return self.seam.stats
 
-    def arguments(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
+    def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments for ``model.generate``, with the caller's own processors and criteria."""
-        given = dict(generate_kwargs)
+        given = with_cache_argument(model, generate_kwargs)
         processors = list(given.pop("logits_processor", None) or [])
         criteria = list(given.pop("stopping_criteria", None) or [])
         if isinstance(self.seam, GuidedDecoder):
@@ -112,7 +113,7 @@ class GuidedCall:
 
     def run(self, model: Any, **generate_kwargs: Any) -> Any:
         """What ``model.generate`` returns."""
-        return model.generate(**self.arguments(generate_kwargs))
+        return model.generate(**self.arguments(model, generate_kwargs))
 
     def ended(self, row: int, result: GuidedResult, *, beams: int = 1, copies: int = 1) -> GuidedResult:
         """The result of a row, with the reason if the call had to end it.

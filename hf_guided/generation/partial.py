@@ -160,7 +160,7 @@ class _CallValues:
 
     def snapshot(self) -> Callable[[], Any]:
         text, calls = self._text, self._calls
-        return lambda: ToolAnswer(text, tuple(ToolCall(call.name, copy.deepcopy(call.arguments)) for call in calls))
+        return lambda: ToolAnswer(text, tuple(replace(call, arguments=copy.deepcopy(call.arguments)) for call in calls))
 
 
 class _LastValue:

@@ -18,13 +18,15 @@ from transformers.utils.chat_template_utils import is_valid_message
 from ..constraints.argument_advice import PIPELINE
 from ..constraints.argument_checks import FLAG, check
 from ..constraints.coerce import coerce, coerce_batch
+from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import BatchSizeError, InvalidArgument, PromptError
 from ..guide import Futures
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.reasoning import Reasoning
-from .chat_prompts import Prompt, is_processor, prepared
+from .chat_history import has_calls
+from .chat_prompts import Prompt, is_processor, prepared, rendered
 from .guide_cache import guide_for
 from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings
 from .options import GenerateOptions
@@ -178,6 +180,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         for_prompts = {name: kwargs.pop(name) for name in _FOR_PROMPTS if name in kwargs}
         for_loop = {name: kwargs.pop(name) for name in _FOR_LOOP if name in kwargs}
         preprocess, forward, postprocess = super()._sanitize_parameters(**kwargs)
+        if "reasoning" in for_loop:
+            preprocess["thinks"] = for_loop["reasoning"] is not None
         return {**preprocess, **for_prompts}, {**forward, **for_loop, **compiled}, postprocess
 
     def preprocess(
@@ -190,6 +194,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         tools: Any = None,
         show_tools: bool = True,
         describe: bool = False,
+        thinks: bool = False,
         tokenizer_encode_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
@@ -200,9 +205,11 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         prefix = _continued_text(prompt_text, kwargs.get("continue_final_message"))
         given = {**(chat_template_kwargs or {}), **({} if tools is None else {"tools": tools})}
         chat = prompt_text.messages if isinstance(prompt_text, Chat) else prompt_text
-        [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe)
+        [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe, thinks=thinks)
         prompt = prepared(self._templates, chat, constraint, options, continues=prefix is not None)
         warn_of_unseen([prompt])
+        if isinstance(constraint, ToolCalls):
+            constraint = constraint.after(prompt.chat)
         if is_processor(self._templates):
             check_takes_media(self._templates, [prompt], self.model)
             if prefix is not None:  # so that the answer can be joined to it
@@ -213,6 +220,10 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         arguments.pop("continue_final_message", None)  # the text-generation pipeline decides it in the same way
         for_template = {name: arguments.pop(name, None) for name in ("tools", "documents")}
         ready = Chat(list(prompt.chat)) if prompt.text is None else prompt.text
+        if prompt.answer_start or has_calls(prompt.chat):  # transformers would render it as it is
+            ready = rendered(self._templates, prompt.chat, prompt.arguments) + prompt.answer_start
+            arguments, for_template = tokenizer_encode_kwargs or {}, {}
+            kwargs |= {"add_special_tokens": False, "prefix": ""}
         inputs = super().preprocess(ready, tokenizer_encode_kwargs=arguments, **for_template, **kwargs)
         inputs["prompt_text"] = prompt_text  # the original, for the outputs
         inputs["row"] = _Row(constraint, prefix, None)
@@ -279,11 +290,10 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         call = self._guided_call(batch, options, compiled, settings)
         if batch.copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
-        outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(generate_kwargs))
+        outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))
         if batch.copies > 1:
             outputs = regrouped(outputs, batch.copies)
-        input_ids = outputs["input_ids"]
-        start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS
+        input_ids, start = outputs["input_ids"], call.seam.prompt_length  # generate() begins an empty prompt with BOS
         prompts: list[list[int]] = [[]] * len(batch.rows) if input_ids is None else input_ids.tolist()
         results = [
             [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..constraints.argument_advice import GENERATE
 from ..constraints.coerce import coerce_batch
+from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import (
     BudgetTooSmall,
@@ -19,7 +20,7 @@ from ..errors import (
     VocabularySizeError,
 )
 from ..guide import Guide
-from ..hf.compat import check_generates, check_pair, logits_width
+from ..hf.compat import check_generates, check_pair, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -97,9 +98,27 @@ class Plan:
         keys = [constraint and constraint.key for constraint in self.constraints]
         return repr((prompts, keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
 
-    def prompt_of_output(self, prompt: list[int]) -> list[int]:
-        """The tokens of a prompt that precede its output: none for an encoder-decoder, whose decoder has its own."""
-        return [] if self.model.config.is_encoder_decoder else prompt
+    def start_of_output(self, inputs: Mapping[str, Any]) -> int:
+        """The column at which the outputs of one call begin.
+
+        Args:
+            inputs: of ``model.generate``.
+        """
+        given = {**self.generate_kwargs, **inputs}
+        return decoder_prompt_length(self.model, self.settings, given) or int(inputs["input_ids"].shape[1])
+
+    def prompt_of_output(self, prompt: list[int], inputs: Mapping[str, Any], row: int) -> list[int]:
+        """The tokens of a prompt that precede its output: the decoder's own in an encoder-decoder.
+
+        Args:
+            prompt: its tokens.
+            inputs: of ``model.generate``.
+            row: of the prompt in ``inputs``.
+        """
+        if not self.model.config.is_encoder_decoder:
+            return prompt
+        own = inputs.get("decoder_input_ids")
+        return [] if own is None else own[row].tolist()
 
 
 def plan(
@@ -121,6 +140,7 @@ def plan(
     requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
+    requests = [_numbered(request, prompt) for request, prompt in zip(requests, rendered, strict=True)]
     pad_token_id = settings.get("pad_token_id")
     if (
         pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size
@@ -192,6 +212,7 @@ def _rendered(
         batch,
         show_tools=options.show_tools,
         describe=options.describe,
+        thinks=options.reasoning is not None,
     )
     rendered = [
         prepared(tokenizer, prompt, request.constraint, template)
@@ -200,6 +221,13 @@ def _rendered(
     warn_of_unseen(rendered)
     check_takes_media(tokenizer, rendered, model)
     return rendered
+
+
+def _numbered(request: Request, prompt: Prompt) -> Request:
+    """The request with its calls numbered after those of the chat."""
+    if isinstance(request.constraint, ToolCalls):
+        return replace(request, constraint=request.constraint.after(prompt.chat))
+    return request
 
 
 def _generate_kwargs(settings: GenerationSettings, tokenizer: Any, pad_token_id: int) -> dict[str, Any]:
@@ -237,8 +265,8 @@ def _check_lengths(plan: Plan) -> None:
     if plan.settings.given_max_new_tokens is None:
         _check_max_length(plan)
         return
-    thinks = plan.options.reasoning is not None
-    prompts = [plan.prompt_of_output(plan.encoded(i)) if thinks else () for i in range(len(plan.prompts))]
+    thinks, rows = plan.options.reasoning is not None, plan.inputs.rows
+    prompts = [plan.prompt_of_output(plan.encoded(i), rows, i) if thinks else () for i in range(len(plan.prompts))]
     check_budgets(plan.requests, plan.settings, prompts)
 
 
@@ -248,7 +276,8 @@ def _check_max_length(plan: Plan) -> None:
     if longest is None:
         return
     for indices in plan.batches():
-        start = 1 if plan.model.config.is_encoder_decoder else max(len(plan.encoded(i)) for i in indices)
+        prompt = max(len(plan.encoded(i)) for i in indices)
+        start = decoder_prompt_length(plan.model, plan.settings, plan.inputs.rows) or prompt
         if longest <= start:
             raise InvalidArgument(
                 f"max_length: expected more than the {start} tokens of the longest prompt, which it counts too, got "

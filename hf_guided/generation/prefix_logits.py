@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedModel
-from ..hf.compat import input_device
+from ..hf.compat import input_device, with_cache_argument
 from ..hf.decode.block_rule import BlockRule
 from ..hf.decode.cache_slots import CacheSlots
 from ..hf.decode.generate_call import GenerateCall
@@ -53,7 +53,7 @@ class PrefixLogits:
         real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
         self._prompts = [[token_id for token_id, is_token in zip(*row, strict=True) if is_token] for row in real]
         self._pad_token_id = pad_token_id
-        self._generate_kwargs = generate_kwargs
+        self._generate_kwargs = with_cache_argument(model, generate_kwargs)
         self._slots: CacheSlots | None = None
         self._wide: CacheSlots | None = None  # of a lone prompt without holes; used for one answer
         self.before: list[list[int]] = []  # the tokens of each row before the output, padding included

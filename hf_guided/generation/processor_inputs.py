@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import PromptError
 from ..hf.compat import input_device
+from .chat_history import has_calls
 from .chat_prompts import Prompt, applied, rendered
 
 # Tensors that describe tokens; all others that a processor makes are images, video or audio.
@@ -39,14 +40,15 @@ def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str 
     settings = dict(arguments.pop("processor_kwargs", None) or {})
     refused = "sanitize_control_tokens" in arguments or "chat_template" not in _arguments_of(processor)
     chats = [[dict(message) for message in prompt.chat] for prompt in prompts]  # transformers writes into them
-    if any(prefixes):
+    starts = [prompt.answer_start + (prefix or "") for prompt, prefix in zip(prompts, prefixes, strict=True)]
+    if any(prefixes) or (not refused and (any(starts) or any(has_calls(prompt.chat) for prompt in prompts))):
         if refused:
             raise PromptError(
                 f"prefix: {type(processor).__name__} renders these chats itself and appends nothing to them; leave out "
                 "the prefix, or sanitize_control_tokens if it was passed"
             )
-        for chat, prompt, prefix in zip(chats, prompts, prefixes, strict=True):
-            chat[0]["rendered"] = rendered(processor, prompt.chat, prompt.arguments) + (prefix or "")
+        for chat, prompt, start in zip(chats, prompts, starts, strict=True):
+            chat[0]["rendered"] = rendered(processor, prompt.chat, prompt.arguments) + start
         kept = arguments.keys() & _arguments_of(processor) - {"tools", "documents"}
         arguments = {name: arguments[name] for name in kept} | {"chat_template": _AS_IT_IS}
     if len(prompts) > 1:

@@ -14,6 +14,7 @@ from transformers import Cache, GenerationConfig
 from transformers.utils import ModelOutput
 
 from ..errors import InvalidArgument, UnsupportedModel
+from ..hf.compat import main_input_name
 from ..vocabulary.tokens import Vocabulary
 from .chat_prompts import Prompt, is_processor
 from .processor_inputs import OF_TOKENS, processed, tokens_of
@@ -92,7 +93,10 @@ class PromptInputs:
         own = {name: _take(value, indices, len(self.prompts), name) for name, value in self.rows.items()}
         if not self._by_processor(self.prompts[indices[0]]):
             prompts = [self.tokens(i) for i in indices]
-            return prompts, {**padded(prompts, self.pad_token_id, self.model), **own}
+            made = padded(prompts, self.pad_token_id, self.model)
+            if "decoder_input_ids" in own and main_input_name(self.model) != "input_ids":
+                made = {}  # the prompt would be that of the decoder
+            return prompts, {**made, **own}
         repeated = [i for i in indices for _ in range(copies)]
         inputs = processed(
             self.templates, [self.prompts[i] for i in repeated], [self.prefixes[i] for i in repeated], self.model

@@ -124,6 +124,8 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     if prompt.tokens is None:
         arguments = prompt.arguments or {}
         ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+        if prompt.answer_start:
+            ids += tokenizer.encode(prompt.answer_start, add_special_tokens=False)
     else:
         ids = list(prompt.tokens)
     if not prefix:

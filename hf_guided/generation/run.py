@@ -105,8 +105,7 @@ class Batch:
         self._beams = plan.settings.get("num_beams") or 1
         if self._beams > 1:
             plan.inputs.check_repeated(self._inputs)
-        start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
-        self._start = start
+        self._start = plan.start_of_output(self._inputs)  # as expected; ``run`` measures it
         self._sequences: Tensor | None = None  # (rows, length), once it has run
         self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, once it has run
         self._generate_kwargs = dict(plan.generate_kwargs)
@@ -115,7 +114,7 @@ class Batch:
         loop = self._fast_loop(listener, attempt) if plan.route.fast else None
         if loop is None:
             self._listen(listener)
-        budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        budget = plan.settings.max_new_tokens(self._start) or DEFAULT_MAX_NEW_TOKENS
         options = plan.options.session(plan.stop_token_ids, budget)
         self._call = GuidedCall(plan.guide, [plan.requests[i] for i in indices], options, loop)
 
@@ -164,14 +163,14 @@ class Batch:
         began = time.perf_counter()
         output = self._call.run(self._plan.model, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
-        self._sequences = sequences
+        self._sequences, self._start = sequences, self._call.seam.prompt_length or self._start
         self._logprobs = self._recorded(output, sequences)
         return sequences[:, self._start :].tolist(), time.perf_counter() - began
 
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
         prompt = row // self.copies
-        token_ids = self._plan.prompt_of_output(self._prompts[prompt])
+        token_ids = self._plan.prompt_of_output(self._prompts[prompt], self._inputs, prompt)
         return self._call.reader(prompt, token_ids, self._plan.pad_token_id)
 
     def logprobs(self, row: int) -> list[TokenLogprob] | None:
@@ -275,5 +274,5 @@ def _reader(plan: Plan, index: int, stats: SessionStats, prompt: list[int]) -> R
         stop_token_ids=plan.stop_token_ids,
         pad_token_id=plan.pad_token_id,
         stats=stats,
-        prompt=plan.prompt_of_output(prompt),
+        prompt=prompt,
     )

@@ -18,8 +18,9 @@ def template_options(
     *,
     show_tools: bool,
     describe: bool,
+    thinks: bool = False,
 ) -> list[TemplateOptions]:
-    """The options of each prompt's template; arguments and errors are those of ``hg.generate``."""
+    """The options of each prompt's template; arguments and errors are those of ``hg.generate``, ``thinks`` apart."""
     _check_documents(documents)
     several = isinstance(chat_template_kwargs, (list, tuple))
     kwargs = one_each("chat_template_kwargs", chat_template_kwargs, len(prompts), several=several)
@@ -38,7 +39,7 @@ def template_options(
             '[{"role": "user", "content": text}] as a prompt, or leave them out'
         )
     return [
-        TemplateOptions(own or {}, shown, show_tools=show_tools, describe=describe)
+        TemplateOptions(own or {}, shown, show_tools=show_tools, describe=describe, thinks=thinks)
         for own, shown in zip(kwargs, lists, strict=True)
     ]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from ..constraints.chat_families import template_source
 from ..constraints.suggestions import did_you_mean
 
 # Variables that transformers passes to every template.
@@ -27,7 +28,7 @@ def unread_variables(templates: Any, arguments: Mapping[str, Any]) -> str | None
         The text; None if the template reads all of them, or cannot be parsed.
     """
     given = {name for name, value in arguments.items() if value is not None} - _of_the_method(templates)
-    source = _source(templates, arguments) if given else None
+    source = template_source(templates, arguments) if given else None
     read = None if source is None else _variables(source)
     if read is None or not (unread := sorted(given - read)):
         return None
@@ -48,23 +49,13 @@ def own_variables(templates: Any) -> frozenset[str] | None:
     Returns:
         None if there is no template, or it cannot be parsed.
     """
-    source = _source(templates, {})
+    source = template_source(templates, {})
     read = None if source is None else _variables(source)
     return None if read is None else _own(read, templates)
 
 
 def _own(read: frozenset[str], templates: Any) -> frozenset[str]:
     return read - _ALWAYS - _special_tokens(templates)
-
-
-def _source(templates: Any, arguments: Mapping[str, Any]) -> str | None:
-    """The template that transformers would use."""
-    chosen, own = arguments.get("chat_template"), getattr(templates, "chat_template", None)
-    if isinstance(own, Mapping):
-        default = "tool_use" if arguments.get("tools") is not None and "tool_use" in own else "default"
-        chosen = own.get(chosen or default, chosen)
-    chosen = own if chosen is None else chosen
-    return chosen if isinstance(chosen, str) else None
 
 
 @lru_cache(maxsize=16)

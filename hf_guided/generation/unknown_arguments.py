@@ -11,7 +11,7 @@ from transformers.utils import TransformersKwargs
 
 from ..constraints.argument_advice import Call, advice
 from ..errors import UnknownArgument
-from ..hf.compat import layers
+from ..hf.compat import RENAMED_CACHES, layers
 
 # generate() takes these without having them in its signature.
 _BESIDE = ("assistant_tokenizer", "debug_io", "mm_encoder_outputs", "tokenizer", "trust_remote_code")
@@ -71,7 +71,8 @@ def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
             }
         if model.config.is_encoder_decoder:
             known.add("decoder_input_ids")
-    return known.union(*map(_parameters, sources))
+    known = known.union(*map(_parameters, sources))
+    return known | RENAMED_CACHES if known & RENAMED_CACHES else known
 
 
 def _parameters(function: Any) -> set[str]:

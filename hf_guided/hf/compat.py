@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
-from ..errors import TokenizerError, UnsupportedModel, shown
+from ..errors import InvalidArgument, TokenizerError, UnsupportedModel, shown
 from ..vocabulary.processors import tokenizer_of
+
+# What transformers calls a cache in its own models and outputs: "cache" from 5.24 on, "past_key_values" before.
+CACHE_NAME: str = ALL_CACHE_NAMES[0]
+RENAMED_CACHES = frozenset({"cache", "past_key_values", "cache_params"})
 
 
 def check_pair(model: Any, tokenizer: Any) -> None:
@@ -119,9 +124,69 @@ def in_step_with_others(model: Any) -> bool:
     )
 
 
-def cache_in(outputs: Any) -> Any:
-    """The cache among a model's outputs, under any of its names; None if there is none."""
-    return next((outputs[name] for name in ALL_CACHE_NAMES if outputs.get(name) is not None), None)
+def decoder_prompt_length(model: Any, settings: Any, inputs: Mapping[str, Any]) -> int:
+    """How many tokens precede the output in the decoder of an encoder-decoder; 0 for other models.
+
+    Args:
+        model: of transformers.
+        settings: of the call, with a method ``get``.
+        inputs: the arguments of ``model.generate`` that are for the model.
+    """
+    if not model.config.is_encoder_decoder:
+        return 0
+    of_decoder = {name: inputs[name] for name in ("decoder_input_ids", "input_ids") if name in inputs}
+    if not of_decoder:
+        return 1
+    rows, device = len(next(iter(of_decoder.values()))), next(iter(of_decoder.values())).device
+    start = settings.get("decoder_start_token_id")
+    start = settings.get("bos_token_id") if start is None else start
+    token = torch.tensor(0 if start is None else start, device=device)
+    main = main_input_name(model)
+    ids, _ = model._prepare_decoder_input_ids_for_generation(rows, main, of_decoder, token, device)
+    return int(ids.shape[1])
+
+
+def main_input_name(model: Any) -> str:
+    """What generate() gives a model first: of an encoder-decoder, its encoder; "input_ids" unless it takes no text."""
+    encoder = getattr(model, "encoder", None) if model.config.is_encoder_decoder else None
+    name = getattr(encoder, "main_input_name", None) or getattr(model, "main_input_name", "input_ids")
+    return str(name)
+
+
+def cache_name(model: Any) -> str:
+    """The name under which a model's forward() takes its cache; a model with code of its own may have an old one."""
+    for layer in layers(model):
+        for forward in (layer.forward, *(vars(base).get("forward") for base in type(layer).__mro__)):
+            names = () if forward is None else inspect.signature(forward).parameters
+            if found := next((name for name in names if name in RENAMED_CACHES), None):
+                return found
+    return CACHE_NAME
+
+
+def cache_argument(model: Any) -> str:
+    """The name under which generate() takes a model's cache and hands it on, without a warning."""
+    name = cache_name(model)
+    return name if name in ALL_CACHE_NAMES else CACHE_NAME
+
+
+def with_cache_argument(model: Any, generate_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of generate() in which a cache under any of its names has the name that generate() takes.
+
+    Raises:
+        InvalidArgument: there are two.
+    """
+    names = [name for name in generate_kwargs if name in RENAMED_CACHES and generate_kwargs[name] is not None]
+    if len(names) > 1:
+        raise InvalidArgument(f"{', '.join(names)}: expected one of these, which mean the same; leave the others out")
+    others = {name: value for name, value in generate_kwargs.items() if name not in RENAMED_CACHES}
+    return others | {cache_argument(model): generate_kwargs[name] for name in names}
+
+
+def cache_in(values: Mapping[str, Any]) -> Any:
+    """The cache among a model's outputs or a call's arguments, under any of its names; None if there is none."""
+    # Asking an output for an old name would make transformers warn.
+    names = RENAMED_CACHES.union(ALL_CACHE_NAMES)
+    return next((value for name, value in values.items() if name in names and value is not None), None)
 
 
 def is_callers_own(cache: Any) -> bool:

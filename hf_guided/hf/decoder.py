@@ -32,7 +32,7 @@ from ..session.stats import SessionStats
 from ..session.tensor_parallel import Ranks
 from ..trace.recorder import Recorder
 from ..vocabulary.retokenize import Continuation
-from .compat import in_step_with_others, is_callers_own
+from .compat import CACHE_NAME, in_step_with_others, is_callers_own
 from .decode.block_rule import BlockRule
 from .decode.cache_slots import CacheSlots
 from .decode.draft_blocks import DraftBlocks
@@ -99,6 +99,12 @@ class GuidedDecoder:
         self._logprobs: LogprobRecorder | None = None
         self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._serving = Lock()
+        self._prompt_length = 0
+
+    @property
+    def prompt_length(self) -> int:
+        """Columns of ``input_ids`` before the output of the last call: a decoder's own prompt in an encoder-decoder."""
+        return self._prompt_length
 
     @property
     def plain_reason(self) -> str:
@@ -206,6 +212,7 @@ class GuidedDecoder:
 
     def _generated(self, call: GenerateCall) -> Any:
         model, input_ids = call.model, call.input_ids
+        self._prompt_length = call.prompt_length
         self._logprobs = None
         self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._session.dead_ends.clear()
@@ -412,4 +419,4 @@ def _output(call: GenerateCall, rows: Sequence[Sequence[int]], cache: Any) -> Te
     if not call.config.return_dict_in_generate:
         return sequences
     kind = GenerateEncoderDecoderOutput if call.model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
-    return kind(sequences=sequences, past_key_values=cache)
+    return kind(sequences=sequences, **{CACHE_NAME: cache})

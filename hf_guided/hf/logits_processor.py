@@ -80,6 +80,11 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         return self._session.dead_ends
 
     @property
+    def prompt_length(self) -> int:
+        """Columns of ``input_ids`` before the output of the last call: a decoder's own prompt in an encoder-decoder."""
+        return self._session.prompt_length
+
+    @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Tokens that end a row."""
         return self._session.stop_token_ids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -81,7 +80,10 @@ class ChatCall:
         kwargs.pop("stream", None)  # the method that is called decides; LangChain's invoke(stream=True) passes it on
         constraint = _constraint_of(kwargs, settings.tool_format)
         describe = kwargs.pop("describe", settings.describe)
-        options = TemplateOptions(settings.chat_template_kwargs, None, show_tools=True, describe=describe)
+        thinks = {**settings.generate_kwargs, **kwargs}.get("reasoning") is not None
+        options = TemplateOptions(
+            settings.chat_template_kwargs, None, show_tools=True, describe=describe, thinks=thinks
+        )
         ready = prepared(settings.tokenizer, prompt, constraint, options)
         tokens = encoded(settings.guide.vocabulary, ready, "")
         self.prompt_tokens = len(tokens)
@@ -116,11 +118,6 @@ class ChatCall:
         for mark in self._stop:
             text = text.partition(mark)[0]
         return text, ()
-
-
-def new_call_id() -> str:
-    """An id for a call of a tool, in the form of OpenAI's."""
-    return f"call_{uuid.uuid4().hex[:24]}"
 
 
 def _constraint_of(kwargs: dict[str, Any], tool_format: str) -> Constraint | None:

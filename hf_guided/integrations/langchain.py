@@ -37,7 +37,7 @@ from ..generation.partial import Partial
 from ..guide import Guide
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.result import GuidedResult
-from .chat_call import ChatCall, ChatSettings, new_call_id
+from .chat_call import ChatCall, ChatSettings
 
 
 class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not read by the type checker
@@ -224,7 +224,7 @@ class _Call(ChatCall):
         parts = self.parts(result)
         message = AIMessage(
             content=parts.text,
-            tool_calls=[tool_call(name=call.name, args=call.arguments, id=new_call_id()) for call in parts.calls],
+            tool_calls=[tool_call(name=call.name, args=call.arguments, id=call.id) for call in parts.calls],
             usage_metadata=self._usage(result),
             response_metadata=self._metadata(result),
         )
@@ -236,7 +236,7 @@ class _Call(ChatCall):
         if parts.new_text or parts.new_calls:
             first = len(parts.calls) - len(parts.new_calls)
             chunks = [
-                tool_call_chunk(name=call.name, args=json.dumps(call.arguments), id=new_call_id(), index=index)
+                tool_call_chunk(name=call.name, args=json.dumps(call.arguments), id=call.id, index=index)
                 for index, call in enumerate(parts.new_calls, first)
             ]
             yield ChatGenerationChunk(message=AIMessageChunk(content=parts.new_text, tool_call_chunks=chunks))

@@ -21,7 +21,7 @@ from ..errors import PromptError, shown
 from ..generation.model import value_of
 from ..generation.partial import Partial
 from ..session.result import GuidedResult
-from .chat_call import AnswerParts, ChatCall, new_call_id
+from .chat_call import AnswerParts, ChatCall
 
 
 class LlamaIndexCall(ChatCall):
@@ -33,7 +33,7 @@ class LlamaIndexCall(ChatCall):
         """The answer, or the part of it that is there."""
         parts = self.parts(answer)
         self._call_blocks += tuple(
-            ToolCallBlock(tool_call_id=new_call_id(), tool_name=call.name, tool_kwargs=call.arguments)
+            ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=call.arguments)
             for call in parts.new_calls
         )
         blocks = [*([TextBlock(text=parts.text)] if parts.text or not parts.calls else []), *self._call_blocks]

@@ -17,7 +17,7 @@ from transformers import BatchFeature
 
 from ..constraints.coerce import coerce
 from ..constraints.values import Constraint
-from ..generation.chat_prompts import RESERVED, TemplateOptions, is_processor, prepared
+from ..generation.chat_prompts import RESERVED, TemplateOptions, applied, is_processor, prepared
 from ..generation.guided_call import GuidedCall, check_budgets, check_compiled, check_settings
 from ..generation.processor_inputs import processed
 from ..generation.template_arguments import warn_of_unseen
@@ -126,7 +126,7 @@ class _Templates:
             inputs = processed(self._templates, [prompt], [None], self._model)
             self.media = {name: value for name, value in inputs.items() if name != "input_ids"}
             return BatchFeature({"input_ids": inputs["input_ids"]})
-        return self._templates.apply_chat_template(list(prompt.chat), **{**kwargs, **(prompt.arguments or {})})
+        return applied(self._templates, list(prompt.chat), **{**kwargs, **(prompt.arguments or {})})
 
 
 class _Generate:

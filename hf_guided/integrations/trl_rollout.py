@@ -126,7 +126,13 @@ class GuidedSampler:
             HFGuidedError: a constraint cannot be enforced, or a completion left it.
         """
         trainer, settings = self._trainer, self._settings
-        options = TemplateOptions(trainer.chat_template_kwargs, None, show_tools=True, describe=settings.describe)
+        options = TemplateOptions(
+            trainer.chat_template_kwargs,
+            None,
+            show_tools=True,
+            describe=settings.describe,
+            thinks=settings.reasoning is not None,
+        )
         ready = []
         for prompt, constraint in zip(as_prompts(list(prompts)), constraints, strict=True):
             written = prepared(trainer.processing_class, prompt, constraint, options)

@@ -23,7 +23,7 @@ from . import models
 from .admission import Admission
 from .answering import Answering
 from .auth import ApiKeys, is_local
-from .bodies import Defaults, read_chat, read_completion, read_response
+from .bodies import SWITCHES, Defaults, read_chat, read_completion, read_response
 from .engines.one_by_one import OneByOne
 from .engines.shared_batches import SharedBatches
 from .error_responses import Failures, RequestRefused, answer_error, log
@@ -69,7 +69,7 @@ def build_app(options: ServeOptions) -> FastAPI:
         pool=ThreadPool(options.limits.render_timeout_s),
         limits=options.limits,
         metrics=metrics,
-        template_variables={} if options.reasoning == "auto" else {"enable_thinking": options.reasoning == "on"},
+        template_variables={} if options.reasoning == "auto" else dict.fromkeys(SWITCHES, options.reasoning == "on"),
     )
     return app_of(options, backstage)
 

@@ -10,22 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..backends.compiler import CompilerStats
+from ..constraints.chat_families import family_of, thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, json_style
-from ..errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint
+from ..errors import CompileLimitExceeded, HFGuidedError, InvalidArgument, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..options import CompilerOptions
+from ..session.reasoning import Reasoning
 from ..session.requests import Request
 from .answers.reader import Format
-from .call import Call
+from .call import Call, Chat
 from .compile_queue import CompileQueue
 from .error_responses import RequestRefused, refusal
 from .metrics import Metrics
 from .models import ServedModel
 from .options import ServeOptions
-from .thinking import reasoning_of
 
 # Also on a machine with one core: a slow schema then delays the others, but does not block them. A compile may take
 # hundreds of megabytes, so there are no more workers than that.
@@ -55,6 +56,7 @@ class Guidance:
 
     Raises:
         InvalidConstraint: whitespace, indent or spelling of the options is unknown, or they do not go together.
+        InvalidArgument: ``reasoning="on"`` for a model whose markers of thinking are not known.
     """
 
     def __init__(self, served: ServedModel, options: ServeOptions, metrics: Metrics):
@@ -72,7 +74,16 @@ class Guidance:
         self._model = served.model
         self._strict_budget = options.strict_budget
         self._may_think = options.reasoning != "off"
-        self._gate = self.guide.gate(reasoning_of(served.tokenizer, options.max_thinking_tokens))
+        markers = thinking_markers(served.templates)
+        if markers is None and options.reasoning == "on":
+            raise InvalidArgument(
+                "reasoning: expected a model that thinks for 'on', got one whose chat template has no known markers of "
+                "thinking; use 'auto'"
+            )
+        thinking = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
+        self._gate = self.guide.gate(thinking)
+        family = family_of(served.templates)
+        self._header = b"" if family is None else family.answer.encode()
         self._metrics = metrics
         self.queue = CompileQueue(self._compiler.workers)
 
@@ -104,12 +115,16 @@ class Guidance:
         return guided
 
     async def _read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> Guided:
-        gate = self._gate if self._thinks(call) else None
+        gate = self._gate if self.thinks(call) else None
         settings = self._settings(call, min(max_new_tokens))
         format = Format(
-            self.guide.vocabulary, gate=gate, stop=call.stop, stop_token_ids=frozenset(settings.stop_token_ids())
+            self.guide.vocabulary,
+            gate=self.guide.answer_gate(gate, call.constraint),
+            header=self._header,
+            stop=call.stop,
+            stop_token_ids=frozenset(settings.stop_token_ids()),
         )
-        constraint = self._bound(call.constraint)
+        constraint = self._bound(call)
         if constraint is None:
             return Guided(Request(), format)
         [request] = await self._compiled(constraint, gate, client)
@@ -119,7 +134,12 @@ class Guidance:
             await asyncio.to_thread(check_budgets, [request], settings, [()])
         return Guided(request, replace(format, constraint=constraint, vocabulary=request.compiled.result().vocabulary))
 
-    def _thinks(self, call: Call) -> bool:
+    def thinks(self, call: Call) -> bool:
+        """Whether the answers to a request begin after thinking.
+
+        Raises:
+            RequestRefused: it asks for thinking, which the server has switched off.
+        """
         if call.kind == "completion" or call.think is False or self._gate is None:
             return False
         if call.think and not self._may_think:
@@ -128,12 +148,16 @@ class Guidance:
             )
         return self._may_think
 
-    def _bound(self, constraint: Constraint | None) -> Constraint | None:
-        """With the model's own notation of tool calls."""
+    def _bound(self, call: Call) -> Constraint | None:
+        """The constraint with the model's own notation of tool calls, numbered after those of the chat."""
+        constraint = call.constraint
         if constraint is None:
             return None
         try:
-            return constraint.for_tokenizer(self.guide.tokenizer)
+            bound = constraint.for_tokenizer(self.guide.tokenizer)
+            if isinstance(bound, ToolCalls) and isinstance(prompt := call.prompts[0], Chat):
+                return bound.after(prompt.messages)
+            return bound
         except InvalidConstraint:
             if isinstance(constraint, ToolCalls) and constraint.choice == "none":
                 return None  # it is not known what a call of this model looks like, so none can be forbidden

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..constraints.tool_calls import ToolCalls
 from .answers.answer import Answer, Delta
 from .answers.chat import ChatShape
 from .answers.completion import CompletionShape
@@ -173,9 +174,11 @@ class LiveRequest:
 
     def _rendered(self) -> list[Rendered]:
         backstage = self._backstage
+        thinks, calls = backstage.guidance.thinks(self.call), isinstance(self.call.constraint, ToolCalls)
         prompts = []
         for prompt in self.call.prompts:
-            prompts.append(render(backstage.served, prompt, backstage.template_variables))
+            rendered = render(backstage.served, prompt, backstage.template_variables, thinks=thinks, calls=calls)
+            prompts.append(rendered)
             self._check_length(len(prompts[-1].token_ids))
         return prompts
 

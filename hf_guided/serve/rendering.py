@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch.nn.functional as F
+
 from ..errors import PromptError
+from ..generation.chat_prompts import answer_start, applied, unshown
 from ..hf.compat import input_device
 from .call import Chat, Prompt
+from .error_responses import log
 from .models import ServedModel
 
 _OF_TOKENS = ("input_ids", "attention_mask")
+_reported: set[str] = set()  # the models whose templates left out a call; each is logged once
 _LONGEST = 200  # characters of a template's message, which may repeat a part of the request
 
 
@@ -29,7 +34,13 @@ class Rendered:
 
 
 def render(
-    served: ServedModel, prompt: Prompt, template_variables: Mapping[str, Any] | None = None, *, generates: bool = True
+    served: ServedModel,
+    prompt: Prompt,
+    template_variables: Mapping[str, Any] | None = None,
+    *,
+    generates: bool = True,
+    thinks: bool = True,
+    calls: bool = False,
 ) -> Rendered:
     """A prompt as token ids; takes time, and runs the model's own template.
 
@@ -38,12 +49,16 @@ def render(
         prompt: a chat, a text, or token ids.
         template_variables: for chats, where the request does not set them.
         generates: whether a chat ends with the beginning of an answer.
+        thinks: whether the model may think before its answer.
+        calls: whether the answer may be tool calls.
 
     Raises:
         PromptError: the template refuses the chat.
     """
     if isinstance(prompt, Chat):
-        return _rendered_chat(served, prompt, {**(template_variables or {}), **prompt.template_variables}, generates)
+        variables = {**(template_variables or {}), **prompt.template_variables}
+        rendered = _rendered_chat(served, prompt, variables, generates)
+        return rendered if thinks or not generates else _with_start(served, prompt, variables, rendered, calls)
     if isinstance(prompt, str):
         return Rendered(tuple(served.tokenizer(prompt)["input_ids"]))
     return Rendered(prompt)
@@ -52,9 +67,11 @@ def render(
 def _rendered_chat(served: ServedModel, chat: Chat, variables: Mapping[str, Any], generates: bool) -> Rendered:
     shown: dict[str, Any] = {} if chat.tools is None else {"tools": list(chat.tools)}
     tensors = {"return_tensors": "pt"} if served.takes_media else {}
+    messages = [dict(message) for message in chat.messages]
     try:
-        made = served.templates.apply_chat_template(
-            [dict(message) for message in chat.messages],
+        made = applied(
+            served.templates,
+            messages,
             add_generation_prompt=generates,
             tokenize=True,
             return_dict=True,
@@ -62,15 +79,34 @@ def _rendered_chat(served: ServedModel, chat: Chat, variables: Mapping[str, Any]
             **tensors,
             **variables,
         )
-    except Exception as error:  # a template may raise anything, and so may a processor that reads an image
-        raise PromptError(f"the chat template refuses these messages: {_reason(error)}") from error
+    except PromptError as error:
+        raise PromptError(f"the chat template refuses these messages: {_reason(error.__cause__)}") from error
+    if served.name not in _reported and (lost := unshown(served.templates, messages, {**shown, **variables})):
+        _reported.add(served.name)
+        log.warning("a request: %s", lost)
     if not served.takes_media:
         return Rendered(tuple(made["input_ids"]))
     inputs = {name: _on(value, served.model) for name, value in made.items() if name not in _OF_TOKENS}
     return Rendered(tuple(made["input_ids"][0].tolist()), inputs)
 
 
-def _reason(error: Exception) -> str:
+def _with_start(
+    served: ServedModel, chat: Chat, variables: Mapping[str, Any], rendered: Rendered, calls: bool
+) -> Rendered:
+    """With what comes between the chat and an answer without thinking."""
+    shown = {} if chat.tools is None else {"tools": list(chat.tools)}
+    start = answer_start(served.templates, chat.messages, {**shown, **variables}, calls=calls)
+    added = served.tokenizer.encode(start, add_special_tokens=False) if start else []
+    shape = (1, len(rendered.token_ids))
+    inputs = {
+        # One number for each token, such as its type: those of text are 0.
+        name: F.pad(value, (0, len(added))) if getattr(value, "shape", None) == shape else value
+        for name, value in rendered.model_inputs.items()
+    }
+    return Rendered((*rendered.token_ids, *added), inputs)
+
+
+def _reason(error: BaseException | None) -> str:
     """What a template says itself; of other errors the kind alone, for they may repeat a whole image."""
     from jinja2 import TemplateError
 

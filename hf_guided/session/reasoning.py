@@ -12,19 +12,21 @@ these, and no others, are text too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..constraints.chat_families import template_source, thinking_markers
 from ..constraints.incremental_utf8 import begun
 from ..errors import InvalidConstraint, UnwritableConstraint, reading, shown
 from ..vocabulary.retokenize import Continuation
 from ..vocabulary.tokens import Vocabulary
 
+_DEFAULT = ("<think>", "</think>")
 _TAIL = 32  # tokens of white space, at most, that a chat template may put after a marker
 
 
@@ -32,12 +34,14 @@ _TAIL = 32  # tokens of white space, at most, that a chat template may put after
 class Reasoning:
     """Free text before the answer, up to a marker; the constraint begins right after it.
 
+    The default markers stand for those of the model's own chat template, if it has others.
+
     Args:
         start: the marker that begins thinking. A prompt that ends with it (white space aside), as with some chat
             templates, has begun the thinking; otherwise the output begins with it. Empty: the output always begins
             with thinking.
         end: the marker that ends thinking, anywhere in the text. After a prompt that ends with it, there is no
-            thinking.
+            thinking. Once one of its special tokens is written, the rest of it follows.
         max_tokens: of thinking, markers not counted; after them the end marker is written. None: only the limit of the
             whole output.
 
@@ -45,8 +49,8 @@ class Reasoning:
         InvalidConstraint: no end marker, or a value of another type.
     """
 
-    start: str = "<think>"
-    end: str = "</think>"
+    start: str = _DEFAULT[0]
+    end: str = _DEFAULT[1]
     max_tokens: int | None = None
 
     @reading("Reasoning", InvalidConstraint)
@@ -64,6 +68,22 @@ class Reasoning:
             raise InvalidConstraint(
                 f"reasoning: max_tokens: expected an int of 0 or more, or None, got {shown(self.max_tokens)}"
             )
+
+
+def with_own_markers(reasoning: Reasoning, templates: Any) -> Reasoning:
+    """With the markers of a model's chat template in place of the defaults, or of a part of its markers.
+
+    Args:
+        reasoning: the caller's.
+        templates: the tokenizer, or a processor.
+    """
+    given, own = (reasoning.start, reasoning.end), thinking_markers(templates)
+    if own is None or given == own:
+        return reasoning
+    is_part = given[0] == own[0] and own[1].startswith(given[1])  # a template that begins a message after thinking
+    if is_part or (given == _DEFAULT and _DEFAULT[1] not in (template_source(templates, {}) or "")):
+        return replace(reasoning, start=own[0], end=own[1])
+    return reasoning
 
 
 class Opening(Enum):
@@ -104,14 +124,16 @@ class ReasoningGate:
     Args:
         vocabulary: the tokens.
         reasoning: the markers.
+        ends_prompts: whether every prompt ends with the end marker, which then says nothing about thinking: it begins
+            the next message.
 
     Raises:
         InvalidConstraint: a marker contains a stop token, after which nothing can follow.
         UnwritableConstraint: the vocabulary has no tokens for a marker.
     """
 
-    def __init__(self, vocabulary: Vocabulary, reasoning: Reasoning):
-        self.reasoning = reasoning
+    def __init__(self, vocabulary: Vocabulary, reasoning: Reasoning, ends_prompts: bool = False):
+        self.reasoning, self._ends_prompts = reasoning, ends_prompts
         self._start, self._end = reasoning.start.encode(), reasoning.end.encode()
         self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
         self._base = vocabulary
@@ -120,6 +142,9 @@ class ReasoningGate:
         self.vocabulary = vocabulary.with_text(self._special) if self._special else vocabulary
         self._continuation = Continuation(self.vocabulary)
         self._shorter = _borders(self._end)
+        # From here on the marker has to be finished: a special token of it is never text.
+        written = [self._end.find(name) + len(name) for name in self._special.values() if name in self._end]
+        self._committed = min(written, default=self.end_length)
         self.start_ids = tuple(self._written(self._start)) if self._start else ()
         self._first, self._needed = self._paths_to_end()
         self._free: dict[int, FreeTokens] = {}
@@ -130,7 +155,7 @@ class ReasoningGate:
             return self
         gate = self._for_vocabulary.get(id(vocabulary))
         if gate is None:  # the gate keeps the vocabulary, so its id is not reused
-            gate = self._for_vocabulary[id(vocabulary)] = ReasoningGate(vocabulary, self.reasoning)
+            gate = self._for_vocabulary[id(vocabulary)] = ReasoningGate(vocabulary, self.reasoning, self._ends_prompts)
         return gate
 
     @property
@@ -154,6 +179,8 @@ class ReasoningGate:
         longest = max(len(self._start), len(self._end)) + _TAIL
         text = self.vocabulary.decode_bytes(map(int, prompt[-longest:])).rstrip()
         for marker, opening in ((self._end, Opening.ALL), (self._start, Opening.START)):
+            if self._ends_prompts and opening is Opening.ALL:
+                continue
             if marker.strip() and text.endswith(marker.rstrip()):
                 return opening
         return Opening.NOTHING if self._start else Opening.START
@@ -203,6 +230,8 @@ class ReasoningGate:
         """The state of thinking after a token of the gate's vocabulary; None if the token is not allowed."""
         data = self.vocabulary.token_bytes[token_id] or b""
         for end, byte in enumerate(data, 1):
+            if matched >= self._committed and self._end[matched] != byte:
+                return None
             matched = self._after(matched, byte)
             if matched == self.end_length:
                 rest = data[end:]
@@ -229,6 +258,8 @@ class ReasoningGate:
         return matched + (self._end[matched] == byte)
 
     def _free_tokens(self, matched: int) -> FreeTokens:
+        if matched >= self._committed:
+            return self._rest_of_marker(matched)
         if all(first is not None for first in self._first[: self.end_length]):
             doubtful = self._may_end(matched)
         else:  # from some states the marker cannot be finished: any token may lead to one
@@ -240,19 +271,31 @@ class ReasoningGate:
         words.flags.writeable = False
         return FreeTokens(words, glued)
 
+    def _rest_of_marker(self, matched: int) -> FreeTokens:
+        """The allowed tokens in a marker that has to be finished."""
+        candidates = {*self.vocabulary.starting_with(self._end[matched : matched + 1]), *self._special}
+        rests = {token_id: to.rest for token_id in candidates if (to := self.move(matched, token_id)) is not None}
+        words = self.vocabulary.bitmask_of([token_id for token_id, rest in rests.items() if not rest])
+        words.flags.writeable = False
+        return FreeTokens(words, {token_id: rest for token_id, rest in rests.items() if rest})
+
     def _may_end(self, matched: int) -> list[int]:
-        """The tokens that may contain the end of the marker, given its bytes matched so far."""
+        """The tokens that may contain the end of the marker, or of its part that has to be finished.
+
+        Args:
+            matched: bytes of the marker that the text ends with, fewer than that part has.
+        """
         found = set(self._containing)
         while matched:
-            found.update(self.vocabulary.starting_with(self._end[matched:]))
+            found.update(self.vocabulary.starting_with(self._end[matched : self._committed]))
             matched = self._shorter[matched]
         return sorted(found)
 
     @cached_property
     def _containing(self) -> list[int]:
-        """The tokens that contain the whole end marker."""
+        """The tokens that contain the whole end marker, or its part that has to be finished."""
         texts, ids = self.vocabulary.in_order
-        return [token_id for data, token_id in zip(texts, ids, strict=True) if self._end in data]
+        return [token_id for data, token_id in zip(texts, ids, strict=True) if self._end[: self._committed] in data]
 
     def _paths_to_end(self) -> tuple[list[int | None], list[int]]:
         """For each number of matched bytes, the next token of the end marker and how many tokens the rest needs.

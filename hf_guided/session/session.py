@@ -211,6 +211,11 @@ class Session:
         """Whether ``begin`` would return without waiting for compilation."""
         return self._requests.compiled
 
+    @property
+    def prompt_length(self) -> int:
+        """Columns of ``input_ids`` before the output of the last call of ``mask``."""
+        return self._tracker.prompt_length
+
     def begin(self, num_rows: int, prompts: Sequence[Sequence[int]] | None = None) -> list[Row]:
         """Rows at the start of their constraints, after the prefixes.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 import hf_guided as hg
+from hf_guided.hf.compat import CACHE_NAME
 from hf_guided.hf.decode.input_preparation import is_common
 from hf_guided.hf.drafts.forced_text import ForcedText
 from hf_guided.session.row import Row
@@ -203,13 +204,13 @@ def test_the_last_token_of_all_is_never_run(name: str, rows: int, asked: dict[st
         )
         assert texts(name, rows, output.sequences) == [whole[:count]] * rows
         assert decoder.stats.forwards == 1 and decoder.stats.tokens == count * rows
-        assert output.past_key_values.get_seq_length() == output.sequences.shape[1] - 1  # as in the plain loop
+        assert output[CACHE_NAME].get_seq_length() == output.sequences.shape[1] - 1  # as in the plain loop
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])
 def test_a_cache_that_knows_no_windows(name: str) -> None:
     guide = family(name)[1]
-    found = run(name, 3, custom_generate=guide.decoder(CONSTRAINTS[:3]), past_key_values=DynamicCache())
+    found = run(name, 3, custom_generate=guide.decoder(CONSTRAINTS[:3]), **{CACHE_NAME: DynamicCache()})
     assert found == one_forward_a_token(name, 3, CONSTRAINTS[:3])
 
 

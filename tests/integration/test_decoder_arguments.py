@@ -22,6 +22,7 @@ from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
 from hf_guided.backends.matcher import Matcher
+from hf_guided.hf.compat import CACHE_NAME
 from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.drafts import Draft, DraftRequest
 from tests import vocabularies
@@ -101,7 +102,7 @@ def test_a_dictionary_alone_is_the_fast_loop_s(name: str) -> None:
     )
     assert decoder.stats.forced_tokens > 0
     assert texts(name, 1, output.sequences) == run(name, 1, custom_generate=guide.decoder(RECORD))
-    assert output.past_key_values.get_seq_length() > 0
+    assert output[CACHE_NAME].get_seq_length() > 0
 
 
 def test_a_lone_stop_string_is_one_text() -> None:

@@ -30,6 +30,7 @@ from transformers import (
 )
 
 import hf_guided as hg
+from hf_guided.hf.compat import CACHE_NAME
 from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.decode.scores import Scoring
 from hf_guided.hf.decode.sequence_state import SequenceState
@@ -291,7 +292,7 @@ def test_the_cache_knows_nothing_of_the_step_too_many(name: str, own: bool) -> N
     ):
         given = dict(seam)
         if own and name != "t5":
-            given["past_key_values"] = DynamicCache(config=model.config)
+            given[CACHE_NAME] = DynamicCache(config=model.config)
         output = model.generate(
             **inputs(name, 1), do_sample=False, max_new_tokens=60, return_dict_in_generate=True, **given
         )
@@ -299,18 +300,18 @@ def test_the_cache_knows_nothing_of_the_step_too_many(name: str, own: bool) -> N
     theirs, ours = found
     assert decoder.host_reason == "" and decoder.stats.tokens < 60
     assert torch.equal(ours.sequences, theirs.sequences)
-    assert ours.past_key_values.get_seq_length() == theirs.past_key_values.get_seq_length()
-    for one, other in zip(layers(ours.past_key_values), layers(theirs.past_key_values), strict=True):
+    assert ours[CACHE_NAME].get_seq_length() == theirs[CACHE_NAME].get_seq_length()
+    for one, other in zip(layers(ours[CACHE_NAME]), layers(theirs[CACHE_NAME]), strict=True):
         # The fast loops leave out masks that say nothing, which changes the order of sums.
         assert all(torch.allclose(a, b, atol=1e-9) and a.shape == b.shape for a, b in zip(one, other, strict=True))
-    assert not any(getattr(layer, "record_past", False) for layer in getattr(ours.past_key_values, "layers", []))
+    assert not any(getattr(layer, "record_past", False) for layer in getattr(ours[CACHE_NAME], "layers", []))
 
 
 def test_a_cache_of_the_caller_s_that_is_not_asked_for_is_still_the_caller_s() -> None:
     model, guide = family("mistral")
     caches = [DynamicCache(config=model.config), DynamicCache(config=model.config)]
-    found = run("mistral", 1, custom_generate=on_device(guide, RECORD), past_key_values=caches[0])
-    assert found == plain("mistral", 1, RECORD, past_key_values=caches[1])
+    found = run("mistral", 1, custom_generate=on_device(guide, RECORD), **{CACHE_NAME: caches[0]})
+    assert found == plain("mistral", 1, RECORD, **{CACHE_NAME: caches[1]})
     assert caches[0].get_seq_length() == caches[1].get_seq_length()
     assert [keys.shape for keys, _ in layers(caches[0])] == [keys.shape for keys, _ in layers(caches[1])]
 
@@ -771,7 +772,7 @@ def test_a_static_cache_of_the_caller_s_keeps_the_call_on_the_host() -> None:
     model, guide = family("llama")
     cache = StaticCache(config=model.config, max_cache_len=64)
     decoder = on_device(guide, RECORD)
-    found = run("llama", 1, custom_generate=decoder, past_key_values=cache)
+    found = run("llama", 1, custom_generate=decoder, **{CACHE_NAME: cache})
     assert found == plain("llama", 1, RECORD)
     assert "removed from it" in decoder.host_reason
 

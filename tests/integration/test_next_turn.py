@@ -24,6 +24,7 @@ from transformers import (
 )
 
 import hf_guided as hg
+from hf_guided.hf.compat import CACHE_NAME
 from tests.pairs import once_each
 
 TOKENIZER = ByT5Tokenizer(extra_ids=0)
@@ -101,7 +102,7 @@ def test_a_second_turn_runs_only_its_new_tokens(name: str, form: str, rows: int)
     output = network.generate(**first, **options, custom_generate=guide.decoder(FIRST[:rows], **FORMS[form]))
     reference = network.generate(**first, **options, logits_processor=[guide.logits_processor(FIRST[:rows])])
     assert output.sequences.tolist() == reference.sequences.tolist()
-    cache = output.past_key_values
+    cache = output[CACHE_NAME]
     assert cache.get_seq_length() == output.sequences.shape[1] - 1
 
     second = with_next(first, output.sequences, rows)
@@ -112,7 +113,7 @@ def test_a_second_turn_runs_only_its_new_tokens(name: str, form: str, rows: int)
         lambda _, __, inputs: columns.append(inputs["input_ids"].shape[1]), with_kwargs=True
     )
     decoder = guide.decoder(SECOND[:rows], **FORMS[form])
-    again = network.generate(**second, **options, past_key_values=cache, custom_generate=decoder).sequences
+    again = network.generate(**second, **options, **{CACHE_NAME: cache}, custom_generate=decoder).sequences
     assert again.tolist() == expected.tolist()
     assert columns[0] == second["input_ids"].shape[1] - (output.sequences.shape[1] - 1)
 
@@ -122,10 +123,10 @@ def test_the_caller_s_own_cache_too() -> None:
     guide = hg.Guide(TOKENIZER, network)
     first, cache = first_turn(4), DynamicCache(config=network.config)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60}
-    sequences = network.generate(**first, **options, past_key_values=cache, custom_generate=guide.decoder(FIRST))
+    sequences = network.generate(**first, **options, **{CACHE_NAME: cache}, custom_generate=guide.decoder(FIRST))
     second = with_next(first, sequences, 4)
     expected = network.generate(**second, **options, logits_processor=[guide.logits_processor(SECOND)])
-    again = network.generate(**second, **options, past_key_values=cache, custom_generate=guide.decoder(SECOND))
+    again = network.generate(**second, **options, **{CACHE_NAME: cache}, custom_generate=guide.decoder(SECOND))
     assert again.tolist() == expected.tolist()
 
 
@@ -136,12 +137,12 @@ def test_a_static_cache_of_the_caller(form: str) -> None:
     first, cache = first_turn(4), StaticCache(network.config, max_cache_len=200)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60}
     decoder = guide.decoder(FIRST, **FORMS[form])
-    sequences = network.generate(**first, **options, past_key_values=cache, custom_generate=decoder)
+    sequences = network.generate(**first, **options, **{CACHE_NAME: cache}, custom_generate=decoder)
     assert cache.get_seq_length() == sequences.shape[1] - 1
     second = with_next(first, sequences, 4)
     expected = network.generate(**second, **options, logits_processor=[guide.logits_processor(SECOND)])
     decoder = guide.decoder(SECOND, **FORMS[form])
-    again = network.generate(**second, **options, past_key_values=cache, custom_generate=decoder)
+    again = network.generate(**second, **options, **{CACHE_NAME: cache}, custom_generate=decoder)
     assert again.tolist() == expected.tolist()
 
 
@@ -161,8 +162,8 @@ def test_rows_may_end_with_different_stop_tokens() -> None:
         processor = guide.logits_processor(SECOND, stop_token_ids=stops)
         expected = network.generate(**second, **options, logits_processor=[processor])
         decoder = guide.decoder(SECOND, stop_token_ids=stops)
-        cache = output.past_key_values
-        again = network.generate(**second, **options, past_key_values=cache, custom_generate=decoder)
+        cache = output[CACHE_NAME]
+        again = network.generate(**second, **options, **{CACHE_NAME: cache}, custom_generate=decoder)
         assert again.tolist() == expected.tolist()
 
 
@@ -177,7 +178,7 @@ def test_a_returned_state_is_that_of_generate() -> None:
     theirs = network.generate(**first, **options, logits_processor=[guide.logits_processor(FIRST)])
     assert ours.sequences.tolist() == theirs.sequences.tolist()
     states = [
-        [(layer.conv_states, layer.recurrent_states) for layer in one.past_key_values.layers] for one in (ours, theirs)
+        [(layer.conv_states, layer.recurrent_states) for layer in one[CACHE_NAME].layers] for one in (ours, theirs)
     ]
     torch.testing.assert_close(*states)
 
@@ -195,11 +196,11 @@ def test_a_cache_after_embedded_prompts() -> None:
     ours = network.generate(**embedded, **options, custom_generate=guide.decoder(FIRST))
     theirs = network.generate(**embedded, **options, logits_processor=[guide.logits_processor(FIRST)])
     assert ours.sequences.tolist() == theirs.sequences.tolist()
-    assert ours.past_key_values.get_seq_length() == theirs.past_key_values.get_seq_length()
+    assert ours[CACHE_NAME].get_seq_length() == theirs[CACHE_NAME].get_seq_length()
     prompt = first["input_ids"].shape[1]
     for row, ids in enumerate(ours.sequences.tolist()):
         end = prompt + (ids.index(STOP) + 1 if STOP in ids else len(ids) - 1)
         start = prompt - int(first["attention_mask"][row].sum())
-        for mine, other in zip(ours.past_key_values.layers, theirs.past_key_values.layers, strict=True):
+        for mine, other in zip(ours[CACHE_NAME].layers, theirs[CACHE_NAME].layers, strict=True):
             assert torch.allclose(mine.keys[row, :, start:end], other.keys[row, :, start:end])
             assert torch.allclose(mine.values[row, :, start:end], other.values[row, :, start:end])

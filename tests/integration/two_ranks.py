@@ -27,6 +27,7 @@ import hf_guided as hg
 from hf_guided import demo
 from hf_guided.backends.adapter import Adapter
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.hf.compat import CACHE_NAME
 
 SCHEMA = {  # whose texts are short: none comes near the limit, where ways to the end depend on how long was searched
     "type": "object",
@@ -114,7 +115,7 @@ def outcomes(model: Any, tokenizer: Any, rank: int, everything: bool) -> dict[st
         "input_ids": torch.cat([first.sequences, new["input_ids"]], dim=1),
         "attention_mask": torch.cat([mask * ~ended_before, new["attention_mask"]], dim=1),
     }
-    for name, cache in (("continued", {"past_key_values": first.past_key_values}), ("anew", {})):
+    for name, cache in (("continued", {CACHE_NAME: first[CACHE_NAME]}), ("anew", {})):
         decoder = guide.decoder(CONSTRAINTS[:2])
         found[f"next turn, {name}"] = model.generate(**second, **greedy, **cache, custom_generate=decoder).tolist()
 

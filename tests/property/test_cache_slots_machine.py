@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from hf_guided.hf.compat import CACHE_NAME
 from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.decode.generate_call import GenerateCall
 from tests.effort import repeats
@@ -148,7 +149,7 @@ class Slots(RuleBasedStateMachine):
         self.slots.close_holes(max(new))
         for row, number in enumerate(new):
             first = self.slots.padding[row]
-            for layer, expected in zip(self.slots.cache.layers, self.alone(row).past_key_values.layers, strict=True):
+            for layer, expected in zip(self.slots.cache.layers, self.alone(row)[CACHE_NAME].layers, strict=True):
                 taken = slice(first, first + self.prompt_lengths[row] + number)
                 torch.testing.assert_close(layer.keys[row, :, taken], expected.keys[0])
                 torch.testing.assert_close(layer.values[row, :, taken], expected.values[0])

@@ -80,6 +80,18 @@ class Oracle:
         position = text.find(self.end)
         return None if position < 0 else text[position + len(self.end) :]
 
+    def keeps_marker(self, text: bytes, data: bytes) -> bool:
+        """Whether text goes on with the end marker, if it has written a special token of it."""
+        committed = min((self.end.find(name) + len(name) for name in SPECIAL.values() if name in self.end), default=99)
+        for byte in (data[i : i + 1] for i in range(len(data))):
+            matched = max(n for n in range(len(self.end) + 1) if text.endswith(self.end[:n]))
+            if self.end in text:
+                return True
+            if matched >= committed and self.end[matched : matched + 1] != byte:
+                return False
+            text += byte
+        return True
+
     def allows(self, tokens: Sequence[int], token_id: int) -> bool:
         before = self.answer(tokens)
         if token_id in vocabulary().stop_token_ids:
@@ -91,6 +103,8 @@ class Oracle:
             return token_id not in SPECIAL and any(option.startswith(before + data) for option in self.options)
         text = b"".join(self.data(token) or b"" for token in tokens)[len(self.start) :] + data
         after = self.answer([*tokens, token_id])
+        if not self.keeps_marker(text[: -len(data)], data):
+            return False
         if token_id in SPECIAL:  # the whole token has to be part of the marker
             if after is not None:
                 return after == b"" and len(self.end) >= len(data)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformers import DynamicCache, GenerationMixin
-from transformers.generation.utils import ALL_CACHE_NAMES
 
+from ..compat import cache_in
 from .block_trial import trial_reason
 from .cache_kinds import cache_reason, counts_slots, grows, takes_holes
 from .foreign_code import foreign_code_reason, has_foreign_modules
@@ -49,7 +49,7 @@ class BlockRule:
             return cls(blocks=False)
         if is_common(model) and not has_foreign_modules(model):
             return cls(blocks=True)
-        cache = kwargs.get("past_key_values")
+        cache = cache_in(kwargs)
         holes = takes_holes(model, cache, kwargs.get("position_ids"))
         wide = len(call.input_ids) == 1 and type(cache) is DynamicCache and grows(cache)
         if model.config.is_encoder_decoder or not (holes or wide):
@@ -68,7 +68,7 @@ def _known_reason(call: GenerateCall) -> str:
     model = call.model
     return (
         _own_loop_reason(model)
-        or _cache_reason(call.model_kwargs)
+        or cache_reason(cache_in(call.model_kwargs))
         or _length_reason(call)
         or _checkpointing_reason(model)
         or foreign_code_reason(model)
@@ -82,11 +82,6 @@ def _own_loop_reason(model: Any) -> str:
 def _checkpointing_reason(model: Any) -> str:
     checkpointing = model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
     return "gradient checkpointing computes activations again, and keeps no cache" if checkpointing else ""
-
-
-def _cache_reason(model_kwargs: dict[str, Any]) -> str:
-    caches = [model_kwargs.get(name) for name in ALL_CACHE_NAMES]
-    return next((kind for cache in caches if (kind := cache_reason(cache))), "")
 
 
 def _length_reason(call: GenerateCall) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from ...session.tensor_parallel import Ranks
-from ..compat import is_compiled, is_offloaded
+from ..compat import cache_argument, is_compiled, is_offloaded
 from .cache_slots import CacheSlots
 from .generate_call import GenerateCall
 from .input_preparation import preparation
@@ -128,7 +128,7 @@ def _slots(call: GenerateCall, input_ids: Tensor) -> CacheSlots:
     kwargs: dict[str, Any] = {
         "attention_mask": torch.ones_like(input_ids),
         "position_ids": torch.arange(3, device=input_ids.device).expand(len(input_ids), 3),
-        "past_key_values": DynamicCache(config=model.config.get_text_config(decoder=True)),
+        cache_argument(model): DynamicCache(config=model.config.get_text_config(decoder=True)),
         "use_cache": True,
     }
     if "logits_to_keep" in call.model_kwargs:

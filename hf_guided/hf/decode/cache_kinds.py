@@ -54,6 +54,16 @@ def grows(cache: Any) -> bool:
     )
 
 
+def is_empty(cache: Any) -> bool:
+    """Whether a cache holds no tokens; False for a model's own kind of state, which does not tell."""
+    if not isinstance(cache, Cache):
+        return False
+    try:
+        return cache.get_seq_length() == 0
+    except ValueError:  # no layer counts tokens, for instance in Mamba
+        return not cache.has_previous_state()
+
+
 def cache_reason(cache: Any) -> str:
     """What is unusual about a cache, so that it may not keep every token as it is; empty for the usual kinds."""
     if isinstance(cache, EncoderDecoderCache):

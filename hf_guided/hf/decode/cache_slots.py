@@ -24,8 +24,8 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ...session.cuda_copies import to_device
-from ..compat import cache_in
-from .cache_kinds import grows, takes_holes
+from ..compat import CACHE_NAME, cache_in
+from .cache_kinds import grows, is_empty, takes_holes
 from .generate_call import GenerateCall
 from .static_forward import StaticForward
 from .whole_mask import whole_mask
@@ -65,14 +65,14 @@ class CacheSlots:
     @property
     def prompt_can_grow(self) -> bool:
         """Whether ``prefill`` may append tokens to the prompts: only tokens describe them, and none is cached."""
-        cache = self._kwargs.get("past_key_values")
+        cache = cache_in(self._kwargs)
         tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
         return (
             (self._blocks or self._model._is_stateful)  # a state is made for texts of any length
             and not self._model.config.is_encoder_decoder
             and not self._kwargs.get("mm_encoder_outputs")  # images that were encoded before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
-            and (cache is None or cache.get_seq_length() == 0)
+            and (cache is None or is_empty(cache))
         )
 
     def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
@@ -249,7 +249,7 @@ class CacheSlots:
         cache = copy.copy(self.cache)
         cache.layers = [copy.copy(layer) for layer in cache.layers]
         cache.batch_select_indices(index)
-        twin._outputs = CausalLMOutputWithPast(past_key_values=cache)
+        twin._outputs = CausalLMOutputWithPast(**{CACHE_NAME: cache})
         twin._ids = self._ids[index]
         twin._mask = None if self._mask is None else self._mask[index]
         if self.holes:

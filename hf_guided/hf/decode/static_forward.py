@@ -9,6 +9,8 @@ from torch import Tensor
 from transformers import StaticCache
 from transformers.cache_utils import StaticLayer
 
+from ..compat import cache_in
+
 
 class StaticForward:
     """Runs the model on one more token of every row; the device counts cache length and positions.
@@ -51,6 +53,6 @@ def _whole_mask(kwargs: dict[str, Any]) -> Tensor | None:
     mask = kwargs.get("attention_mask")
     if mask is None:
         return None
-    whole: Tensor = mask.new_ones(len(mask), kwargs["past_key_values"].layers[0].max_cache_len)
+    whole: Tensor = mask.new_ones(len(mask), cache_in(kwargs).layers[0].max_cache_len)
     whole[:, : mask.shape[1]] = mask
     return whole

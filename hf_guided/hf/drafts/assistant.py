@@ -23,6 +23,7 @@ from ...session.apply import apply_bitmask
 from ...session.row import Row, RowState
 from ...session.tensor_parallel import Ranks
 from ...vocabulary.bitmask import allocate_bitmask
+from ..compat import cache_name
 from .base import Draft, DraftRequest, Warp
 from .full_attention import other_layers
 
@@ -205,6 +206,7 @@ class _Decoder:
                 "pass a model that does, such as Llama or Qwen2"
             )
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in arguments else {}
+        self._cache_name = cache_name(model)
         self.most_tokens: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
     def __call__(self, token_ids: Tensor, mask: Tensor, position_ids: Tensor, cache: Any) -> Tensor:
@@ -220,9 +222,9 @@ class _Decoder:
             input_ids=token_ids,
             attention_mask=mask,
             position_ids=position_ids,
-            past_key_values=cache,
             use_cache=True,
             return_dict=True,
+            **{self._cache_name: cache},
             **self._last_only,
         )
         return out.logits[:, -1]  # type: ignore[no-any-return]

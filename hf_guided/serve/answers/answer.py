@@ -32,6 +32,7 @@ class Call:
     """A tool call so far."""
 
     name: str
+    id: str
     arguments: str = ""
 
 
@@ -51,7 +52,7 @@ class Content:
             elif isinstance(part, Thinking):
                 self.thinking += part.text
             elif isinstance(part, CallBegins):
-                self.calls.append(Call(part.name))
+                self.calls.append(Call(part.name, part.id))
             elif isinstance(part, CallArguments):
                 self.calls[part.number].arguments += part.text
 

@@ -7,6 +7,7 @@ other notations (elements) their types are known when the call is complete, so t
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 
 from ...constraints.incremental_utf8 import utf8_decoder
@@ -23,6 +24,7 @@ class CallReader:
 
     def __init__(self, constraint: ToolCalls):
         self._constraint = constraint
+        self._unique = uuid.uuid4().hex  # ids of calls differ between answers
         self._decoder = utf8_decoder()
         self._text = ""
         self._given = 0  # characters of plain text that have been passed on, before any call
@@ -77,8 +79,7 @@ class CallReader:
     def _new_calls(self) -> Iterator[Part]:
         for call in self._constraint.begun(self._text)[self._num_calls :]:
             if call.end is None:
-                yield CallBegins(self._num_calls, call.name)
-                self._num_calls += 1
+                yield self._begins(call.name)
                 self._open = _JsonEnd()
                 arguments = self._text[call.start :]
                 yield from self._arguments(arguments[: self._open.take(arguments)])
@@ -88,9 +89,12 @@ class CallReader:
             yield from self._whole(complete.name, json.dumps(complete.arguments))
 
     def _whole(self, name: str, arguments: str) -> Iterator[Part]:
-        yield CallBegins(self._num_calls, name)
-        self._num_calls += 1
+        yield self._begins(name)
         yield from self._arguments(arguments)
+
+    def _begins(self, name: str) -> CallBegins:
+        number, self._num_calls = self._num_calls, self._num_calls + 1
+        return CallBegins(number, name, self._constraint.call_id(number, name, self._unique))
 
     def _arguments(self, text: str) -> Iterator[Part]:
         if text:

@@ -9,7 +9,7 @@ from ..error_responses import RequestRefused
 from .answer import Answer, Delta
 from .logprobs import ShownToken, chat_logprobs
 from .parts import CallArguments, CallBegins, Part, Text, Thinking
-from .shape import CallIds, Reply, usage
+from .shape import Reply, usage
 from .sse import DONE, event
 
 
@@ -22,7 +22,6 @@ class ChatShape:
 
     def __init__(self, reply: Reply):
         self._reply = reply
-        self._call_ids = CallIds()
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
         """See ``Shape``."""
@@ -51,7 +50,7 @@ class ChatShape:
 
     def add(self, answer: Answer, delta: Delta) -> Iterator[str]:
         """See ``Shape``."""
-        deltas = [self._delta(answer.index, part) for part in delta.parts]
+        deltas = [self._delta(part) for part in delta.parts]
         if not deltas and delta.logprobs:
             deltas = [{"content": ""}]
         for number, made in enumerate(deltas, 1):
@@ -81,22 +80,22 @@ class ChatShape:
             message["content"] = content.text or None
             message["tool_calls"] = [
                 {
-                    "id": self._call_ids[answer.index, number],
+                    "id": call.id,
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments},
                 }
-                for number, call in enumerate(content.calls)
+                for call in content.calls
             ]
         return message
 
-    def _delta(self, index: int, part: Part) -> dict[str, Any]:
+    def _delta(self, part: Part) -> dict[str, Any]:
         if isinstance(part, Text):
             return {"content": part.text}
         if isinstance(part, Thinking):
             return {"reasoning_content": part.text}
         call: dict[str, Any] = {"index": part.number}
         if isinstance(part, CallBegins):
-            call |= {"id": self._call_ids[index, part.number], "type": "function"}
+            call |= {"id": part.id, "type": "function"}
             call["function"] = {"name": part.name, "arguments": ""}
         elif isinstance(part, CallArguments):
             call["function"] = {"arguments": part.text}

@@ -23,10 +23,12 @@ class CallBegins(NamedTuple):
     Args:
         number: 0 for the first call of an answer.
         name: of the tool.
+        id: of the call, for the answer of the tool.
     """
 
     number: int
     name: str
+    id: str
 
 
 class CallArguments(NamedTuple):

@@ -27,6 +27,7 @@ class Format:
         vocabulary: of the tokenizer, in which all that the constraint writes is text.
         constraint: of the answer, bound to the tokenizer; None is free.
         gate: of the thinking before it, if the model thinks.
+        header: what a free answer may begin with that is no part of its text.
         stop: texts that end the answer.
         stop_token_ids: tokens that end it, and are no part of its text.
     """
@@ -34,6 +35,7 @@ class Format:
     vocabulary: Vocabulary
     constraint: Constraint | None = None
     gate: ReasoningGate | None = None
+    header: bytes = b""
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
 
@@ -51,7 +53,9 @@ class AnswerReader:
         self.vocabulary = format.vocabulary if gate is None else gate.vocabulary
         self._stop_token_ids = format.stop_token_ids
         self._stops = StopStrings(format.stop)
-        self._thinking = None if gate is None else _Thinking(gate, prompt, free=format.constraint is None)
+        self._thinking = (
+            None if gate is None else _Thinking(gate, prompt, free=format.constraint is None, header=format.header)
+        )
         self._thought = _Text()
         self._answer = CallReader(format.constraint) if isinstance(format.constraint, ToolCalls) else _Text()
         self.num_bytes = 0  # of all tokens so far
@@ -114,10 +118,11 @@ class _Thinking:
         gate: the markers.
         prompt: token ids, which may have begun the thinking.
         free: whether the output may begin with the answer; a guided one begins with the start marker.
+        header: what the answer may then begin with that is no part of its text.
     """
 
-    def __init__(self, gate: ReasoningGate, prompt: Sequence[int], *, free: bool):
-        self._gate = gate
+    def __init__(self, gate: ReasoningGate, prompt: Sequence[int], *, free: bool, header: bytes):
+        self._gate, self._header = gate, header
         self._held = b""  # may be the beginning of the start marker
         opening = gate.opening(prompt)
         may_begin = free and opening is Opening.NOTHING
@@ -133,10 +138,12 @@ class _Thinking:
         if self._splitter is None:
             data = self._held + data
             start = self._gate.reasoning.start.encode()
-            if len(data) < len(start) and start.startswith(data):
+            if any(len(data) < len(mark) and mark.startswith(data) for mark in (start, self._header)):
                 self._held = data
                 return b"", b""
             opening = Opening.NOTHING if data.startswith(start) else Opening.ALL
+            if opening is Opening.ALL and self._header:
+                data = data.removeprefix(self._header)
             self._splitter = self._gate.splitter(opening)
         return self._splitter.take(data)
 

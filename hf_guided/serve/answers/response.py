@@ -52,7 +52,7 @@ class ResponseShape:
         if content.text or not content.calls:
             self._items.append(Message(new_id("msg_"), content.text, self._shown(answer.logprobs)))
         for call in content.calls:
-            self._items.append(FunctionCall(new_id("fc_"), call.arguments, call.name))
+            self._items.append(FunctionCall(new_id("fc_"), call.arguments, call.name, call.id))
         return self._finished(answer)
 
     def begin(self) -> Iterator[str]:
@@ -97,7 +97,7 @@ class ResponseShape:
                 yield from self._begin_item(Message(new_id("msg_")))
             yield from self._grow(part.text, logprobs=self._shown(logprobs) or [])
         elif isinstance(part, CallBegins):
-            yield from self._begin_item(FunctionCall(new_id("fc_"), name=part.name))
+            yield from self._begin_item(FunctionCall(new_id("fc_"), name=part.name, call_id=part.id))
         elif isinstance(part, CallArguments):
             yield from self._grow(part.text)
 

@@ -88,12 +88,14 @@ class FunctionCall(Item):
     """A call of a function.
 
     Args:
-        id: of the item; the id of the call is made from it.
+        id: of the item.
         text: its arguments so far.
         name: of the function.
+        call_id: of the call.
     """
 
     name: str = ""
+    call_id: str = ""
     events: ClassVar[str] = "response.function_call_arguments"
 
     def as_dict(self, status: str) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class FunctionCall(Item):
         return {
             "id": self.id,
             "type": "function_call",
-            "call_id": self.id.replace("fc_", "call_"),
+            "call_id": self.call_id,
             "name": self.name,
             "arguments": self.text,
             "status": status,

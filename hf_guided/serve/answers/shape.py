@@ -76,14 +76,6 @@ def usage(reply: Reply, answers: Sequence[Answer]) -> dict[str, Any]:
     }
 
 
-class CallIds(dict[tuple[int, int], str]):
-    """The ids of tool calls, by the index of the answer and the number of the call."""
-
-    def __missing__(self, key: tuple[int, int]) -> str:
-        made = self[key] = new_id("call_")
-        return made
-
-
 def new_id(prefix: str) -> str:
     """An id that no other has."""
     return prefix + uuid.uuid4().hex

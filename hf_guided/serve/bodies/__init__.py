@@ -15,6 +15,7 @@ from .chat import read_chat as read_chat
 from .completion import read_completion as read_completion
 from .defaults import Defaults as Defaults
 from .response import read_response as read_response
+from .thinking import SWITCHES as SWITCHES
 from .tokens import Detokenize as Detokenize
 from .tokens import Tokenize as Tokenize
 from .tokens import read_detokenize as read_detokenize

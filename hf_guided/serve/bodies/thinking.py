@@ -18,7 +18,7 @@ from .refusals import refused
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _NO_EFFORT = ("none", "minimal")
-_SWITCHES = ("enable_thinking", "thinking")  # names that templates have for it
+SWITCHES = ("enable_thinking", "thinking")  # names that templates have for it
 _PATH = "chat_template_kwargs"
 
 
@@ -50,10 +50,10 @@ def read_thinking(
     for name in given:
         if name in reserved_names():
             raise refused(f"{_PATH}.{name}", "it is set by the server; leave it out", "unsupported_field")
-        if known is not None and name not in known and name not in _SWITCHES:
+        if known is not None and name not in known and name not in SWITCHES:
             near = did_you_mean(name, known) if len(name) <= 64 else ""
             raise refused(_PATH, f"the model's chat template does not read {shown(name)}{near}", "unknown_field")
-    switches = {name: given[name] for name in _SWITCHES if name in given}
+    switches = {name: given[name] for name in SWITCHES if name in given}
     for name, value in switches.items():
         if not isinstance(value, bool):
             raise refused(f"{_PATH}.{name}", f"expected true or false, got {shown(value)}")
@@ -66,5 +66,5 @@ def read_thinking(
         raise refused(next(iter(said)), f"expected {' and '.join(said)} to agree on whether the model thinks")
     think = next(iter(said.values()), None)
     if think is not None:
-        variables.setdefault("enable_thinking", think)
+        variables = {**dict.fromkeys(SWITCHES, think), **variables}
     return {name: value for name, value in variables.items() if name in given or name in (known or ())}, think

@@ -1,0 +1,176 @@
+"""Model families, as their chat templates tell them apart: thinking, where an answer begins, calls, ids of calls.
+
+This is the one table of them. What a template says itself is read from the template: whether it shows a call's
+arguments as an object or as text, and which ids it refuses (generation/chat_history.py), and which markers of thinking
+it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+_ALPHANUMERIC = string.digits + string.ascii_letters
+
+
+@dataclass(frozen=True)
+class ChatFamily:
+    """What templates of one family have in common.
+
+    Args:
+        calls: the notation of tool calls, a name of ``ToolCalls.format``.
+        mark: a pattern that only templates of this family contain, or prompts that they write.
+        thinking: the markers around thinking; None: those of ``_THINKING`` that the template contains.
+        answer: the header of an answer's text, where generation prompts do not write it.
+        call_ids: a pattern of all ids of calls that the family knows; None where any id will do.
+    """
+
+    calls: str
+    mark: str
+    thinking: tuple[str, str] | None = None
+    answer: str = ""
+    call_ids: str | None = None
+
+
+_NINE = "[0-9A-Za-z]{9}"
+_HEADER = "<|channel|>final<|message|>"
+
+# The more particular families first. Templates hold line ends as they are or as escapes, and may join marks from parts.
+_FAMILIES = (
+    ChatFamily("mistral_v11", r"\[CALL_ID\]", call_ids=_NINE),
+    ChatFamily("mistral_v13", r"\[ARGS\]", call_ids=_NINE),
+    ChatFamily("mistral", r"\[TOOL_CALLS\]", call_ids=_NINE),
+    # After its analysis a model begins a new message: a call, or the answer with its header.
+    ChatFamily(
+        "harmony",
+        r"<\|channel\|>",
+        thinking=("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
+        answer=_HEADER,
+    ),
+    ChatFamily("kimi_k3", r"<\|open\|>"),
+    ChatFamily("kimi", r"<\|tool_calls_section_begin\|>", call_ids=r"functions\.[^:]+:[0-9]+"),
+    ChatFamily("deepseek_v4_1", r"｜DSML｜ calls"),
+    ChatFamily("deepseek_v4", r"｜DSML｜.*tool_calls>"),
+    ChatFamily("deepseek_v3_2", r"｜DSML｜.*function_calls>"),
+    ChatFamily("deepseek_r1", r"<｜tool▁calls▁begin｜>.*```json"),
+    ChatFamily("deepseek_v3_1", r"<｜tool▁calls▁begin｜>"),
+    ChatFamily("minimax_m3", r"\]<\]minimax\[>\["),
+    ChatFamily("minimax", r"<minimax:tool_call>"),
+    ChatFamily("cohere", r"<cofl:tool_call"),
+    ChatFamily("glm_4_7", r"<arg_key>"),
+    ChatFamily("mimo", r"<tool_call><function="),
+    ChatFamily("qwen_3_coder", r"<function=.*<parameter="),
+    ChatFamily("exaone", r"\[\|assistant\|\].*<tool_call>|<tool_call>.*\[\|assistant\|\]"),
+    ChatFamily("qwen_3", r"<tool_call>"),
+    ChatFamily("llama", r"<\|start_header_id\|>.*\"parameters\": |\"parameters\": .*<\|start_header_id\|>"),
+)
+_BY_CALLS = {family.calls: family for family in _FAMILIES}
+_THINKING = (
+    ("<think>", "</think>"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("[THINK]", "[/THINK]"),
+    ("<mm:think>", "</mm:think>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+# Names of thinking in response templates.
+_THINKING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+
+
+@lru_cache(maxsize=64)
+def family_of_text(template: str) -> ChatFamily | None:
+    """The family of a chat template's source, or of a prompt that the template writes; None if it is unknown."""
+    return next((family for family in _FAMILIES if re.search(family.mark, template, re.DOTALL)), None)
+
+
+def family_of(templates: Any) -> ChatFamily | None:
+    """The family of a tokenizer or a processor; None if it has no chat template, or one of an unknown family."""
+    source = template_source(templates, {"tools": []})
+    return None if source is None else family_of_text(source)
+
+
+def template_source(templates: Any, arguments: Mapping[str, Any]) -> str | None:
+    """The chat template that transformers would use.
+
+    Args:
+        templates: the tokenizer, or a processor.
+        arguments: of ``apply_chat_template``.
+
+    Returns:
+        Its source; None if there is none.
+    """
+    chosen, own = arguments.get("chat_template"), getattr(templates, "chat_template", None)
+    if own is None and chosen is None and hasattr(templates, "get_chat_template"):
+        try:
+            own = templates.get_chat_template(tools=arguments.get("tools"))
+        except (AttributeError, NotImplementedError, ValueError):
+            return None
+    if isinstance(own, Mapping):
+        default = "tool_use" if arguments.get("tools") is not None and "tool_use" in own else "default"
+        chosen = own.get(chosen or default, chosen)
+    chosen = own if chosen is None else chosen
+    return chosen if isinstance(chosen, str) else None
+
+
+def thinking_markers(templates: Any) -> tuple[str, str] | None:
+    """The markers between which a model thinks; None if its templates know of no thinking.
+
+    A response template describes a family, of which some models do not think: their chat templates do not contain its
+    marker.
+
+    Args:
+        templates: the tokenizer, or a processor.
+    """
+    source = template_source(templates, {})
+    if source is None:
+        return None
+    family = family_of_text(source)
+    if family is not None and family.thinking is not None:
+        return family.thinking
+    tokenizer = getattr(templates, "tokenizer", templates)
+    fields = (getattr(tokenizer, "response_template", None) or {}).get("fields", {})
+    declared = [fields[name] for name in _THINKING_FIELDS if name in fields]
+    for start, end in [*((field.get("open"), field.get("close")) for field in declared), *_THINKING]:
+        if isinstance(start, str) and isinstance(end, str) and end in source:
+            return start, end
+    return None
+
+
+def call_id(calls: str, number: int, name: str, unique: str) -> str:
+    """The id of a tool call.
+
+    Args:
+        calls: the notation of the calls.
+        number: how many calls the conversation has before this one.
+        name: of the tool.
+        unique: a text that other calls of this number and name do not have.
+    """
+    if calls == "kimi":
+        return f"functions.{name}:{number}"
+    return nine_alphanumerics(f"{number} {name} {unique}")
+
+
+def nine_alphanumerics(text: str) -> str:
+    """An id of nine characters, the same for the same text: the only form that all templates take."""
+    rest = int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "big")
+    characters = []
+    for _ in range(9):
+        rest, index = divmod(rest, len(_ALPHANUMERIC))
+        characters.append(_ALPHANUMERIC[index])
+    return "".join(characters)
+
+
+def accepts_id(family: ChatFamily | None, given: str) -> bool:
+    """Whether an id has a form that the family knows."""
+    return family is None or family.call_ids is None or re.fullmatch(family.call_ids, given) is not None
+
+
+def answer_header(calls: str) -> str:
+    """The header of an answer's text in a family, which generation prompts do not write; often empty."""
+    family = _BY_CALLS.get(calls)
+    return "" if family is None else family.answer

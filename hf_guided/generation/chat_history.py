@@ -1,0 +1,267 @@
+"""Earlier tool calls of a chat, as its template takes them: their arguments, their ids, and whether they are shown.
+
+Templates differ in three ways that their source does not tell in a form that could be parsed, so small chats are
+rendered to find out, once for each template:
+
+- The arguments of a call are an object for some templates, JSON text for others. The wrong one raises, is written as
+  JSON in JSON, or as Python's repr.
+- Some show calls only in a message whose content is None. transformers drops keys with None from messages, so a line
+  before the template puts them back.
+- Some refuse ids that are not nine letters and digits. Where the chat is refused, its ids are replaced, each by one of
+  this form, in calls and answers alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+
+from ..constraints.chat_families import (
+    ChatFamily,
+    accepts_id,
+    family_of_text,
+    nine_alphanumerics,
+    template_source,
+)
+from .chat_content import Chat
+
+_NAME, _KEY, _VALUE = "look_up", "probe", "value 7"
+_ARGUMENTS = {_KEY: _VALUE}
+_ID = "a1B2c3D4e"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "Looks up.",
+        "parameters": {
+            "type": "object",
+            "properties": {_KEY: {"type": "string", "description": "What."}},
+            "required": [_KEY],
+        },
+    },
+}
+_AS_JSON = re.compile(rf'\{{\s*"{_KEY}"\s*:\s*"{_VALUE}"\s*\}}')
+_MAX_FORMS = 64  # templates whose form is remembered
+_NONE_CONTENT = (
+    "{%- set restored = namespace(messages=[]) %}{%- for message in messages %}"
+    "{%- set restored.messages = restored.messages + [message if 'content' in message else "
+    "dict(message, content=none)] %}{%- endfor %}{%- set messages = restored.messages %}"
+)
+
+
+class CallForm(NamedTuple):
+    """How a template takes earlier calls.
+
+    Args:
+        as_text: whether arguments are JSON text; None if no rendering told, and they stay as they are.
+        without_content: whether calls are shown only where the content of their message is None.
+    """
+
+    as_text: bool | None = None
+    without_content: bool = False
+
+
+_forms: OrderedDict[Any, CallForm] = OrderedDict()
+_forms_lock = Lock()
+
+
+def has_calls(chat: Chat) -> bool:
+    """Whether a chat has tool calls, or answers of tools; False for a list of chats."""
+    return any(
+        isinstance(message, Mapping) and (message.get("tool_calls") or message.get("role") == "tool")
+        for message in chat
+    )
+
+
+def for_template(
+    templates: Any, chat: Chat, arguments: Mapping[str, Any], *, refused: bool = False
+) -> tuple[Chat, Mapping[str, Any]]:
+    """A chat and the arguments of its template, such that the template shows earlier calls as it means to.
+
+    Args:
+        templates: the tokenizer, or a processor.
+        chat: not changed.
+        arguments: for ``apply_chat_template``.
+        refused: whether the template has refused the chat with its own ids.
+    """
+    if not has_calls(chat):
+        return chat, arguments
+    source = template_source(templates, arguments)
+    family = None if source is None else family_of_text(source)
+    form = _form_of(templates, source, arguments)
+    messages = [_message(message, form) for message in _with_ids(chat, family, replace_all=refused)]
+    if form.without_content and source is not None:
+        arguments = {**arguments, "chat_template": _NONE_CONTENT + source}
+    return messages, arguments
+
+
+def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
+    """A chat in which each call has arguments of its own, each answer of a tool a text; and what these stand for."""
+    marks: dict[str, str] = {}
+
+    def mark(what: str) -> str:
+        marks[found := f"markOf{len(marks)}End"] = what
+        return found
+
+    messages = []
+    for number, message in enumerate(chat):
+        message = dict(message)
+        if message.get("tool_calls"):
+            message["tool_calls"] = [
+                {**call, "function": {**(one := _function(call)), "arguments": {_KEY: mark(_call_text(number, one))}}}
+                for call in message["tool_calls"]
+            ]
+        if message.get("role") == "tool" and isinstance(message.get("content"), str):
+            message["content"] = mark(f"the tool's answer in message {number}")
+        messages.append(message)
+    return messages, marks
+
+
+def _call_text(number: int, function: Mapping[str, Any]) -> str:
+    return f"the call of {function.get('name')!r} in message {number}"
+
+
+def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = call.get("function", call)
+    return function if isinstance(function, Mapping) else {}
+
+
+def _message(message: Mapping[str, Any], form: CallForm) -> Mapping[str, Any]:
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    changed = {**message, "tool_calls": [_call(call, form) for call in calls]}
+    if form.without_content and not changed.get("content"):
+        changed.pop("content", None)
+    elif changed.get("content") is None and not form.without_content:
+        changed["content"] = ""  # many templates add it to other text
+    return changed
+
+
+def _call(call: Mapping[str, Any], form: CallForm) -> Mapping[str, Any]:
+    function = _function(call)
+    arguments = function.get("arguments")
+    if form.as_text and isinstance(arguments, Mapping):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    elif form.as_text is False and isinstance(arguments, str):
+        try:
+            read = json.loads(arguments) if arguments.strip() else {}
+        except ValueError:
+            return call
+        arguments = read if isinstance(read, dict) else arguments
+    else:
+        return call
+    if "function" not in call:
+        return {**call, "arguments": arguments}
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _with_ids(chat: Chat, family: ChatFamily | None, *, replace_all: bool) -> Iterator[Mapping[str, Any]]:
+    """The messages with an id in each call and answer, in a form that the template knows."""
+    made: dict[str, str] = {}
+    taken = {str(call.get("id")) for message in chat for call in message.get("tool_calls") or ()}
+
+    def known(given: Any, number: int, name: str) -> str:
+        key = str(given)
+        if replace_all:
+            return key if re.fullmatch("[0-9A-Za-z]{9}", key) else nine_alphanumerics(key)
+        if accepts_id(family, key):
+            return key
+        if key not in made:
+            own = nine_alphanumerics(key)
+            if family is not None and family.calls == "kimi":
+                own = f"functions.{name}:{number}"
+                while own in taken:  # by a call that has an id of this family
+                    number += 1
+                    own = f"functions.{name}:{number}"
+                taken.add(own)
+            made[key] = own
+        return made[key]
+
+    number = 0
+    waiting: list[str] = []  # ids of calls that no answer has named yet
+    for message in chat:
+        if calls := message.get("tool_calls"):
+            with_ids, waiting = [], []
+            for call in calls:
+                name, given = str(_function(call).get("name")), call.get("id")
+                own = _new_id(family, number, name) if given is None else known(given, number, name)
+                with_ids.append({**call, "id": own})
+                waiting.append(own)
+                number += 1
+            message = {**message, "tool_calls": with_ids}
+        elif message.get("role") == "tool":
+            answered: str | None
+            given = message.get("tool_call_id")
+            if given is not None:
+                answered = known(given, number, str(message.get("name")))
+            else:  # templates that name no ids have their answers in order
+                answered = waiting[0] if waiting else None
+            if answered is not None:
+                waiting = [other for other in waiting if other != answered]
+                message = {**message, "tool_call_id": answered}
+        yield message
+
+
+def _new_id(family: ChatFamily | None, number: int, name: str) -> str:
+    if family is not None and family.calls == "kimi":
+        return f"functions.{name}:{number}"
+    return nine_alphanumerics(f"call {number} of {name}")
+
+
+def _form_of(templates: Any, source: str | None, arguments: Mapping[str, Any]) -> CallForm:
+    if source is None:  # written by code, such as mistral-common's, which takes both
+        return CallForm()
+    key = (source, type(templates))
+    with _forms_lock:
+        if key in _forms:
+            _forms.move_to_end(key)
+            return _forms[key]
+    others = inspect.signature(templates.apply_chat_template).parameters.keys() - {"chat_template"}
+    variables = {name: value for name, value in arguments.items() if name not in others | {"processor_kwargs"}}
+    form = _probed(templates, source, variables)
+    with _forms_lock:
+        _forms[key] = form
+        while len(_forms) > _MAX_FORMS:
+            _forms.popitem(last=False)
+    return form
+
+
+def _probed(templates: Any, source: str, arguments: Mapping[str, Any]) -> CallForm:
+    """The first form in which a probe's arguments stand in its prompt, as JSON exactly once."""
+    shown: CallForm | None = None  # a form in which they stand there otherwise, as elements
+    for without_content in (False, True):
+        for tools in ([_TOOL], None):
+            for as_text in (False, True):
+                form = CallForm(as_text, without_content)
+                written = _written_probe(templates, source, {**arguments, "tools": tools}, form)
+                if len(_AS_JSON.findall(written)) == 1:
+                    return form
+                # Neither JSON in JSON nor Python's repr.
+                if shown is None and not as_text and _VALUE in written and f"'{_KEY}': '{_VALUE}'" not in written:
+                    shown = form
+        if shown is not None:
+            return shown
+    return CallForm()
+
+
+def _written_probe(templates: Any, source: str, arguments: Mapping[str, Any], form: CallForm) -> str:
+    """The prompt after a call and its answer; empty if the template refuses them."""
+    call = {"id": _ID, "type": "function", "function": {"name": _NAME, "arguments": _ARGUMENTS}}
+    chat: Sequence[Mapping[str, Any]] = [
+        {"role": "user", "content": "Look up."},
+        _message({"role": "assistant", "content": "", "tool_calls": [call]}, form),
+        {"role": "tool", "tool_call_id": _ID, "name": _NAME, "content": "found"},
+    ]
+    given = {name: value for name, value in arguments.items() if value is not None}  # tools
+    if form.without_content:
+        given["chat_template"] = _NONE_CONTENT + source
+    try:
+        return str(templates.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **given))
+    except Exception:  # a template may raise anything; a probe that raises tells nothing
+        return ""
