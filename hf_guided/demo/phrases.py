@@ -21,6 +21,11 @@ class Topic:
     say: tuple[str, ...] = ()
 
 
+def labelled(noun: str) -> tuple[str, ...]:
+    """Phrases that say of any word what it is."""
+    return (f"The {noun} is {{v}}", f"{noun}: {{v}}", f"{noun} {{v}}", f"has the {noun} {{v}}", f"with {noun} {{v}}")
+
+
 NAME = Topic(
     "name name name full_name person customer client guest contact employee patient sender author owner user buyer "
     "member student applicant candidate tenant driver traveler passenger subscriber customer_name client_name "
@@ -171,7 +176,7 @@ AGE = Topic(
         "a {v} year old",
     ),
     do=("turned {v}", "turned {v} last week", "is aged {v}", "has turned {v}", "just turned {v}"),
-    tag=("{v}", "aged {v}", "age {v}", "{v} years old", "{v} years", "age: {v}", "a {v}-year-old", "{v} y/o"),
+    tag=("{v}", "aged {v}", "age {v}", "{v} years old", "age: {v}", "a {v}-year-old", "{v} y/o"),
     say=(
         "Age: {v}",
         "Age {v}",
@@ -269,11 +274,12 @@ JOB = Topic(
         "Role: {v}",
     ),
 )
+JOB_RANKS = "senior head data project software sales chief junior night school".split()
 COMPANY = Topic(
     "company company employer firm organization organisation company_name business vendor supplier workplace brand "
     "manufacturer seller shop store works_at customer_company",
     "Company Employer Firm Organization Vendor Supplier Shop",
-    be=("with {v}", "at {v}", "employed at {v}", "employed by {v}"),
+    be=("at {v}", "employed at {v}", "employed by {v}"),
     do=(
         "works for {v}",
         "works at {v}",
@@ -283,7 +289,7 @@ COMPANY = Topic(
         "runs {v}",
         "bought it from {v}",
     ),
-    tag=("of {v}", "at {v}", "from {v}", "{v}", "working for {v}", "company {v}", "with {v}"),
+    tag=("of {v}", "at {v}", "from {v}", "working for {v}", "company {v}"),
     say=(
         "The company is {v}",
         "The employer is {v}",
@@ -308,14 +314,14 @@ DATES: dict[str, Topic] = {
         say=("The date of birth is {v}", "Date of birth: {v}", "Her birthday is {v}", "Birthday: {v}"),
     ),
     "event": Topic(
-        "date date day event_date meeting_date appointment when on scheduled_for appointment_date visit_date wedding_date "
+        "date date day event_date meeting_date appointment when on scheduled_for appointment_date visit_date "
+        "wedding_date "
         "visit meeting",
         "Date Day When Event_date Meeting",
         do=(
             "comes on {v}",
             "has an appointment on {v}",
             "will visit us on {v}",
-            "gets married on {v}",
             "visits on {v}",
         ),
         tag=("on {v}", "{v}", "dated {v}", "date {v}"),
@@ -408,8 +414,9 @@ DATES: dict[str, Topic] = {
         ),
     ),
     "delivery": Topic(
-        "delivery delivery_date ship_date shipped_on shipping_date delivered_on shipped delivered pickup_date delivery_day "
-        "ship_by arrives_on",
+        "delivery delivery_date ship_date shipped_on shipping_date delivered_on shipped delivered pickup_date "
+        "delivery_day "
+        "ship_by",
         "Delivery Delivery_date Shipped Ship_date Pickup",
         do=("gets the parcel on {v}", "wants it delivered on {v}", "picks it up on {v}", "expects delivery on {v}"),
         tag=("delivery {v}", "to be delivered on {v}", "shipped on {v}", "delivery on {v}", "delivered {v}"),
@@ -425,7 +432,8 @@ DATES: dict[str, Topic] = {
         ),
     ),
     "order": Topic(
-        "order_date ordered_on purchased bought_on invoice_date issued created signed ordered purchase_date date_ordered "
+        "order_date ordered_on purchased bought_on invoice_date issued created signed ordered purchase_date "
+        "date_ordered "
         "joined joined_on signup_date registered issue_date created_on signed_on member_since hired_on",
         "Order_date Ordered Purchased Issued Created Signed Invoice_date Joined",
         do=(
@@ -818,6 +826,18 @@ YES_NO_WORDS = (
     "consent consents bike car computer phone_support backup alarm badge key locker photo uniform".split()
 )
 
+WITH = ("has {}", "with {}", "wants {}", "needs {}", "{} included", "with a {}", "The {} is included", "has a {}")
+WITHOUT = (
+    "has no {}",
+    "without {}",
+    "no {}",
+    "wants no {}",
+    "needs no {}",
+    "does not need a {}",
+    "without a {}",
+    "There is no {}",
+)
+
 CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     # field names; options ("|" between those of several words); phrases
     (
@@ -859,7 +879,8 @@ CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "status status state order_status ticket_status stage",
-        "open|closed|pending|shipped|cancelled|done|new|active|blocked|waiting|draft|approved|rejected|in progress|delivered|resolved",
+        "open|closed|pending|shipped|cancelled|done|new|active|blocked|waiting|draft|approved|rejected|"
+        "in progress|delivered|resolved",
         (
             "The status is {v}",
             "Status: {v}",
@@ -893,7 +914,8 @@ CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "department department team unit division section dept",
-        "sales|marketing|support|finance|engineering|legal|logistics|research|design|security|operations|hr|it|human resources|accounting|production",
+        "sales|marketing|support|finance|engineering|legal|logistics|research|design|security|operations|hr|it|"
+        "human resources|accounting|production",
         (
             "works in {v}",
             "in {v}",
@@ -974,7 +996,8 @@ CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "language language native_language spoken_language preferred_language",
-        "English|German|French|Spanish|Italian|Dutch|Polish|Turkish|Arabic|Chinese|Japanese|Portuguese|Danish|Greek|Swedish",
+        "English|German|French|Spanish|Italian|Dutch|Polish|Turkish|Arabic|Chinese|Japanese|Portuguese|Danish|"
+        "Greek|Swedish",
         (
             "speaks {v}",
             "The language is {v}",
@@ -1030,7 +1053,8 @@ CHOICES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "category category type kind topic subject issue_type genre",
-        "billing|shipping|technical|account|complaint|question|sport|music|food|travel|health|books|electronics|toys|clothing|furniture|software|hardware|bug|feature|education|politics|science",
+        "billing|shipping|technical|account|complaint|question|sport|music|food|travel|health|books|electronics|"
+        "toys|clothing|furniture|software|hardware|bug|feature|education|politics|science",
         (
             "It is about {v}",
             "Category: {v}",
@@ -1105,7 +1129,8 @@ COUNTS = (
     "nights people rooms seats tickets chairs tables bottles boxes pages days weeks months hours copies licenses items "
     "units pieces adults children guests beds cars books lamps windows doors cups plates shirts shoes bikes laptops "
     "phones printers apples eggs cakes pizzas employees students orders floors parcels bags suitcases stamps cards "
-    "lessons users passengers persons dogs cats trees plants tons kilos litres bricks tiles minutes points goals".split()
+    "lessons users passengers persons dogs cats trees plants tons kilos litres bricks tiles "
+    "minutes points goals".split()
 )
 COUNT_PHRASES = (
     "{v} {noun}",
@@ -1294,11 +1319,12 @@ TIME = Topic(
     ),
 )
 CODE = Topic(
-    "number number id order_number order_id code reference ref invoice_number customer_id ticket_id booking_code sku serial "
+    "number number id order_number order_id code reference ref invoice_number customer_id ticket_id "
+    "booking_code sku serial "
     "tracking_number booking_number case_number customer_number invoice ticket member_id flight flight_number article",
     "Number Order_number Reference Ref Code ID Order No.",
     do=("has the number {v}", "asks about {v}", "wrote about order {v}", "has the code {v}"),
-    tag=("number {v}", "order {v}", "ref. {v}", "{v}", "no. {v}", "reference {v}", "invoice {v}", "ticket {v}"),
+    tag=("number {v}", "order {v}", "ref. {v}", "no. {v}", "reference {v}", "invoice {v}", "ticket {v}"),
     say=(
         "The number is {v}",
         "The order number is {v}",
@@ -1327,7 +1353,7 @@ PRODUCT = Topic(
         "is looking for {a}",
         "sold {a}",
     ),
-    tag=("{a}", "product: {v}", "item: {v}", "{v}"),
+    tag=("{a}", "product: {v}", "item: {v}"),
     say=(
         "The product is {a}",
         "The item is {a}",
@@ -1342,14 +1368,18 @@ PRODUCT = Topic(
 PRODUCTS = (
     "lamp|chair|table|desk|sofa|laptop|printer|monitor|keyboard|phone|camera|bicycle|helmet|tent|backpack|jacket|shirt|"
     "pair of shoes|coat|dress|watch|ring|book|guitar|piano|violin|oven|fridge|washing machine|toaster|kettle|knife|"
-    "carpet|mirror|bed|mattress|pillow|blanket|hammer|drill|ladder|saw|pump|garden hose|rose bush|cake|pizza|coffee machine|"
-    "office chair|standing desk|oak table|mountain bike|road map|bottle of wine|box of tea|wool scarf|leather bag|desk lamp|"
-    "wooden shelf|tennis racket|fishing rod|headset|router|tablet|charger|umbrella|vase|clock|candle|notebook|pen|stapler"
+    "carpet|mirror|bed|mattress|pillow|blanket|hammer|drill|ladder|saw|pump|garden hose|rose bush|cake|pizza|"
+    "coffee machine|"
+    "office chair|standing desk|oak table|mountain bike|road map|bottle of wine|box of tea|wool scarf|"
+    "leather bag|desk lamp|"
+    "wooden shelf|tennis racket|fishing rod|headset|router|tablet|charger|umbrella|vase|clock|candle|notebook|"
+    "pen|stapler"
 ).split("|")
 
 NAME_LISTS = Topic(
     "guests guests attendees team children participants members players speakers authors friends witnesses students "
-    "passengers names people staff kids invitees colleagues companions family siblings customers employees editors users",
+    "passengers names people staff kids invitees colleagues companions family siblings customers employees "
+    "editors users",
     "Guests Attendees Team Children Participants Members Players With Names People",
 )
 NAME_LIST_PHRASES = (
@@ -1378,7 +1408,25 @@ NAME_LIST_PHRASES = (
     "{v} came along",
     "Also present: {v}",
     "accompanied by {v}",
-    "has three {noun}: {v}",
+    "has these {noun}: {v}",
+)
+NAME_LIST_ONE = (
+    "with {v}",
+    "comes with {v}",
+    "{v} will join",
+    "{noun}: {v}",
+    "brings {v}",
+    "together with {v}",
+    "{v} is coming",
+    "has invited {v}",
+    "travels with {v}",
+    "{v} takes part",
+    "Please add {v}",
+    "Invited: {v}",
+    "{v} will be there",
+    "{v} came along",
+    "Also present: {v}",
+    "accompanied by {v}",
 )
 NAME_LIST_NONE = (
     "without {noun}",
@@ -1392,12 +1440,14 @@ NAME_LIST_NONE = (
 WORD_LISTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "languages spoken_languages",
-        "English German French Spanish Italian Dutch Polish Turkish Arabic Chinese Japanese Danish Greek Swedish Hindi Korean",
+        "English German French Spanish Italian Dutch Polish Turkish Arabic Chinese Japanese Danish Greek "
+        "Swedish Hindi Korean",
         ("speaks {v}", "Languages: {v}", "knows {v}", "is fluent in {v}", "The languages are {v}"),
     ),
     (
         "skills strengths expertise",
-        "python sales design welding cooking driving teaching marketing accounting painting writing planning testing negotiation photography java sql",
+        "python sales design welding cooking driving teaching marketing accounting painting writing planning "
+        "testing negotiation photography java sql",
         ("knows {v}", "Skills: {v}", "is good at {v}", "has experience in {v}", "The skills are {v}"),
     ),
     (
@@ -1407,7 +1457,8 @@ WORD_LISTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "hobbies interests sports activities",
-        "tennis football chess yoga swimming running dancing skiing cycling painting cooking reading hiking gardening singing fishing",
+        "tennis football chess yoga swimming running dancing skiing cycling painting cooking reading hiking "
+        "gardening singing fishing",
         ("likes {v}", "Hobbies: {v}", "enjoys {v}", "is interested in {v}", "does {v}"),
     ),
     (
@@ -1443,11 +1494,14 @@ WORD_LISTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 ATTRIBUTES = (
-    "shelf model version team project course subject title song band genre festival street district region hotel hall gate "
+    "shelf model version team project course subject title song band genre festival street district region "
+    "hotel hall gate "
     "airline ship bridge river station school university faculty club league stadium museum theatre film book chapter "
-    "recipe flavour brand engine plate license device printer server password nickname username account bank branch street "
+    "recipe flavour brand engine plate license device printer server password nickname username account bank "
+    "branch street "
     "island village farm field crop species breed pet horse dog cat medicine symptom diagnosis ward clinic lab sample "
-    "planet comet label tag folder file note topic event award prize sponsor venue stage office building floor_name desk "
+    "planet comet label tag folder file note topic event award prize sponsor venue stage office building "
+    "floor_name desk "
     "carrier route stop line platform zone sector region_name state province nationality religion instrument "
     "motto theme style design pattern flower tree fruit cheese wine tea perfume shop market supplier machine part tool "
     "contract policy insurer landlord_name street_name program channel podcast game character hero magazine newspaper "
@@ -1469,13 +1523,80 @@ ATTRIBUTE_PHRASES = (
 )
 
 COUNTRIES = (
-    "France|Germany|Italy|Spain|Portugal|Poland|Norway|Sweden|Denmark|Finland|Greece|Turkey|Egypt|Kenya|Ghana|India|China|Japan|"
-    "Korea|Brazil|Peru|Chile|Mexico|Canada|Ireland|Austria|Switzerland|Belgium|Croatia|Hungary|Romania|New Zealand|South Africa|"
-    "Costa Rica|Sri Lanka|Morocco|Vietnam|Iceland|Estonia|Latvia|Cuba|Nepal|Argentina|Australia|Netherlands|United States"
+    "France|Germany|Italy|Spain|Portugal|Poland|Norway|Sweden|Denmark|Finland|Greece|Turkey|Egypt|Kenya|Ghana|"
+    "India|China|Japan|"
+    "Korea|Brazil|Peru|Chile|Mexico|Canada|Ireland|Austria|Switzerland|Belgium|Croatia|Hungary|Romania|"
+    "New Zealand|South Africa|"
+    "Costa Rica|Sri Lanka|Morocco|Vietnam|Iceland|Estonia|Latvia|Cuba|Nepal|Argentina|Australia|Netherlands|"
+    "United States"
 ).split("|")
 STREETS = (
-    "Oak Street|Main Street|High Street|Park Road|Mill Lane|Station Road|King Street|River Road|Church Lane|Lake Avenue|"
+    "Oak Street|Main Street|High Street|Park Road|Mill Lane|Station Road|King Street|River Road|Church Lane|"
+    "Lake Avenue|"
     "Garden Street|Hill Road|School Lane|Bridge Street|Elm Avenue|Market Square|Queen Street|Forest Drive|Maple Avenue"
 ).split("|")
 TLDS = "example example example com com org net io de co.uk example.com example.org test edu fr eu info dev".split()
 OPENERS = ("She", "He", "They", "The customer", "The guest", "The client", "The person", "I", "We")
+
+# Facts, by their first field name, of which a text states one only: the other would repeat or contradict it.
+ALIKE = tuple(
+    frozenset(group.split())
+    for group in (
+        "pets pet",
+        "vegetarian vegan meal",
+        "urgent priority",
+        "status shipped approved active confirmed returned available decision late paid",
+        "new condition status sentiment",
+        "plan delivery_method seat condition",
+        "room seat balcony",
+        "weekday days shift",
+        "colour colours",
+        "sport hobbies",
+        "language languages",
+        "product items",
+        "allergies allergy",
+        "children guests",
+        "transport driving_license car bike",
+        "category tags sport",
+        "material colour",
+        "meal ingredients drink coffee",
+        "department category",
+        "retired full_time remote",
+        "city cities",
+        "time shift",
+        "paid payment",
+        "insured insurance",
+        "invoice_needed paid",
+        "experience duration",
+        "discount rating",
+    )
+)
+# Fields that a text nearly answers by another fact: they are not asked as unstated.
+NEARLY_STATED = {
+    "city": "address country",
+    "address": "city country",
+    "postal_code": "address city",
+    "phone": "number",
+    "birthday": "age",
+    "guests": "name",
+    "children": "name",
+    "amount": "paid",
+    "payment": "paid",
+    "weekday": "date",
+    "date": "weekday",
+    "manager": "name job",
+    "company": "job",
+    "job": "department company",
+    "department": "job company",
+    "priority": "urgent",
+    "status": "paid",
+    "email": "name company",
+    "product": "category items",
+    "items": "product category",
+    "meal": "vegetarian vegan food drink",
+    "pet": "pets",
+    "rating": "sentiment",
+}
+OFTEN_IMPLIED = frozenset(
+    "attending active available new late returned approved confirmed retired full_time remote".split()
+)

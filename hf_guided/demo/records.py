@@ -7,18 +7,20 @@ which keys will come; under guidance the grammar writes them.
 from __future__ import annotations
 
 import random
+import re
 import string
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, Optional
+from typing import Any, Literal
+
+from pydantic import BaseModel, create_model
 
 from hf_guided.demo import phrases, words
-from hf_guided.demo.data import KINDS, Split, _date, _draw, _made_up, _word, _WRITERS, make_prompt
+from hf_guided.demo.data import _WRITERS, ANY_KIND, KINDS, Split, _date, _draw, _made_up, _word, make_prompt
 from hf_guided.demo.phrases import Topic
-
-RECORD = "record"
 
 _NUMBER_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
 _NUMBER_TEENS = (*words.NUMBER_WORDS, "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
@@ -65,23 +67,41 @@ class Fact:
     general: str = ""  # a name that fits as long as no other fact of the text has it
 
 
-def records(n: int, seed: int = 0, split: Split = "held_out") -> list[Record]:
-    """Generate `n` records; the same seed, split and n give the same ones."""
-    stream = iter_records(seed, split)
+def records(n: int, seed: int = 0, split: Split = "held_out", *, common: bool = False) -> list[Record]:
+    """Generate records.
+
+    Args:
+        n: how many.
+        seed: the same seed, split and n give the same records.
+        split: "train" for the training data, "held_out" for names it has never seen together.
+        common: only the ten kinds of fields that most classes have: name, e-mail, phone, age, city, date, amount with
+            its currency, yes or no, one of a list, list of names. Texts of the three kinds are then left out.
+
+    Returns:
+        A new list of `n` records.
+    """
+    stream = iter_records(seed, split, common=common)
     return [next(stream) for _ in range(n)]
 
 
-def iter_records(seed: int, split: Split) -> Iterator[Record]:
+def iter_records(seed: int, split: Split, *, common: bool = False) -> Iterator[Record]:
     """Generate records without end; see `records`."""
     rng = random.Random(f"record/{split}/{seed}")
     while True:
-        yield _record(rng, split)
+        yield _record(rng, split, _COMMON) if common else _record(rng, split, _TOPICS)
+
+
+def class_of(fields: dict[str, Any], name: str = "Asked") -> type[BaseModel]:
+    """Make the Pydantic class of a record's `fields`, each of them required."""
+    types = {key: class_of(one, "Inner") if isinstance(one, dict) else one for key, one in fields.items()}
+    made: type[BaseModel] = create_model(name, **{key: (one, ...) for key, one in types.items()})  # type: ignore[call-overload]
+    return made
 
 
 def write(value: Any, item: str = ", ", key: str = ": ", indent: int | None = None, depth: int = 1) -> str:
-    """JSON text, a Decimal with the digits it has."""
+    """JSON text, a Decimal as a float has it: 2.50 is 2.5, as the canonical spelling of numbers asks."""
     if isinstance(value, Decimal):
-        return str(value)
+        return repr(float(value))
     if isinstance(value, (dict, list)) and value:
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         parts = (
@@ -158,15 +178,16 @@ def _email(rng: random.Random, name: str) -> str:
 
 def _phone(rng: random.Random) -> str:
     form = rng.choice(
-        ("+## ## #######", "+## ### ### ###", "555-####", "(###) ###-####", "#### ######", "+#-###-###-####", "### #### ####",
-         "##########", "0##/#######", "+## (0)## ######", "###-###-####", "+############", "0## ### ## ##", "### ###", "0#### #####")
+        ("+## ## #######", "+## ### ### ###", "555-####", "(###) ###-####", "#### ######", "+#-###-###-####",
+         "### #### ####", "##########", "0##/#######", "+## (0)## ######", "###-###-####", "+############",
+         "0## ### ## ##", "### ###", "0#### #####")
     )  # fmt: skip
     return "".join(rng.choice(string.digits) if c == "#" else c for c in form)
 
 
 def _day(rng: random.Random, years: tuple[int, int]) -> tuple[str, str]:
     """A date as a text may write it, and as ISO."""
-    if rng.random() < 0.25:
+    if years[1] > 2025 and rng.random() < 0.25:
         return _date(rng)
     year, month, day = rng.randint(*years), rng.randint(1, 12), rng.randint(1, 28)
     if rng.random() < 0.06:
@@ -178,7 +199,8 @@ def _day(rng: random.Random, years: tuple[int, int]) -> tuple[str, str]:
     forms = (
         iso, iso, iso, f"{day} {name} {year}", f"{day} {name} {year}", f"{name} {day}, {year}", f"{name} {day}, {year}",
         f"{nth} of {name} {year}", f"{nth} {name} {year}", f"{name} {nth}, {year}", f"{day} {short} {year}",
-        f"{short} {day}, {year}", f"{day:02d}.{month:02d}.{year}", f"{day}.{month}.{year}", f"{year}/{month:02d}/{day:02d}",
+        f"{short} {day}, {year}", f"{day:02d}.{month:02d}.{year}", f"{day}.{month}.{year}",
+        f"{year}/{month:02d}/{day:02d}",
         f"{day}. {name} {year}", f"{name} {day} {year}", f"the {nth} of {name} {year}",
     )  # fmt: skip
     return rng.choice(forms), iso
@@ -217,15 +239,21 @@ def _text(rng: random.Random, topic: Topic, value: str, **more: Any) -> Fact:
     return Fact(types=[str], value=value, **_phrase_of(rng, topic, value, more.pop("a", "")), **more)
 
 
-def _sorted_phrases(rng: random.Random, templates: tuple[str, ...], **values: Any) -> dict[str, list[str]]:
+def _sorted_phrases(rng: random.Random, templates: tuple[str, ...], **values: Any) -> dict[str, Any]:
     """Phrases of one list, told apart by how they begin."""
     out: dict[str, list[str]] = {"do": [], "tag": [], "say": []}
     for template in rng.sample(templates, min(4, len(templates))):
-        text = template.format(**values)
+        text = re.sub(r"\ba (?=[aeiou])", "an ", template.format(**values))
         first = text.split()[0]
-        if template[0] in "AEIOUBCDFGHJKLMNPQRSTVWXYZ" or " are " in text or " is " in text[3:] or " will " in text:
+        if (
+            template[0] in "AEIOUBCDFGHJKLMNPQRSTVWXYZ"
+            or " are " in text
+            or " is " in text[3:]
+            or " will " in text
+            or re.match("{v} (takes?|came) ", template)
+        ):
             out["say"].append(text)
-        elif (first.endswith("s") and first.isalpha() and first not in ("beds", "its", "plus")) or first in (
+        elif (first.endswith("s") and first.isalpha() and first not in ("beds", "its", "plus", "this")) or first in (
             "can",
             "can't",
         ):
@@ -268,11 +296,13 @@ class _Facts:
         city = _name_word(self.rng, words.CITIES)
         if self.rng.random() < 0.08:
             city = f"{self.rng.choice(('New', 'San', 'Saint', 'Los', 'Bad', 'Port', 'El', 'Cape'))} {city}"
-        return _text(self.rng, phrases.CITY, city, bare=True)
+        return _text(self.rng, phrases.CITY, city, bare=city in words.CITIES)
 
     def country(self) -> Fact:
-        known = self.rng.choice(phrases.COUNTRIES)
-        return _text(self.rng, phrases.COUNTRY, known if self.rng.random() < 0.8 else _made_up(self.rng))
+        if self.rng.random() < 0.8:
+            return _text(self.rng, phrases.COUNTRY, self.rng.choice(phrases.COUNTRIES))
+        topic = Topic(phrases.COUNTRY.names, phrases.COUNTRY.labels, say=phrases.labelled("country"))
+        return _text(self.rng, topic, _made_up(self.rng))
 
     def street(self) -> Fact:
         rng = self.rng
@@ -298,7 +328,7 @@ class _Facts:
             else f"{_made_up(rng).lower()}{rng.choice(('er', 'ist', 'or', 'man'))}"
         )
         if rng.random() < 0.12:
-            job = f"{rng.choice(('senior', 'head', 'data', 'project', 'software', 'sales', 'chief', 'junior', 'night', 'school'))} {job}"
+            job = f"{rng.choice(phrases.JOB_RANKS)} {job}"
         return _text(rng, phrases.JOB, job, a=_a(job))
 
     def company(self) -> Fact:
@@ -317,18 +347,19 @@ class _Facts:
     def _date_of(self, kind: str) -> Fact:
         written, iso = _day(self.rng, (1940, 2024) if kind == "birth" else (2015, 2032))
         more = _phrase_of(self.rng, phrases.DATES[kind], written)
-        return Fact(types=[date, date, date, str], value=iso, bare=kind != "birth", general="date", **more)
+        return Fact(types=[date, date, date, str], value=iso, bare=kind == "event", general="date", **more)
 
     def amount(self) -> list[Fact]:
-        facts = [self._amount_of(phrases.AMOUNT)]
+        currency = self.rng.choice(sorted(_UNITS))
+        options = tuple(self.rng.sample(sorted(_UNITS), len(_UNITS)))
+        facts = [self._amount_of(phrases.AMOUNT, currency)]
+        facts.append(Fact(phrases.CURRENCY_NAMES.split(), [Literal[options], str], currency))
         if self.rng.random() < 0.08:
-            facts.append(self._amount_of(self.rng.choice(list(phrases.SECOND_AMOUNTS.values())))[:1])
-        facts[0], facts[1:] = facts[0][0], [*facts[0][1:], *(one for group in facts[1:] for one in group)]
+            facts.append(self._amount_of(self.rng.choice(list(phrases.SECOND_AMOUNTS.values())), currency))
         return facts
 
-    def _amount_of(self, topic: Topic) -> list[Fact]:
+    def _amount_of(self, topic: Topic, currency: str) -> Fact:
         number, value = _money(self.rng)
-        currency = self.rng.choice(sorted(_UNITS))
         unit = self.rng.choice(_UNITS[currency])
         written = f"{number} {unit}"
         if currency in _SIGNS and number[0].isdigit() and self.rng.random() < 0.35:
@@ -336,27 +367,21 @@ class _Facts:
         elif self.rng.random() < 0.1 and number[0].isdigit():
             written = self.rng.choice((f"{number}{_SIGNS.get(currency, ' ' + currency)}", f"{currency} {number}"))
         types = [float, float, Decimal] + ([int, int, float] if isinstance(value, int) else [])
-        amount = Fact(types=types, value=value, bare=True, **_phrase_of(self.rng, topic, written))
-        options = tuple(self.rng.sample(sorted(_UNITS), len(_UNITS)))
-        return [amount, Fact(phrases.CURRENCY_NAMES.split(), [Literal[options], str], currency)]
+        return Fact(types=types, value=value, bare=topic is phrases.AMOUNT, **_phrase_of(self.rng, topic, written))
 
     def yes_no(self) -> list[Fact]:
-        return [self._one_yes_no() for _ in range(self.rng.choice((1, 1, 2)))]
+        return [self._one_yes_no(topic) for topic in self.rng.sample(phrases.YES_NO, self.rng.choice((1, 1, 2)))]
 
-    def _one_yes_no(self) -> Fact:
+    def _one_yes_no(self, topic: tuple[str, tuple[str, ...], tuple[str, ...]]) -> Fact:
         rng = self.rng
         yes = rng.random() < 0.5
         written = rng.choice(("yes", "yes", "Yes", "true") if yes else ("no", "no", "No", "false"))
         if rng.random() < 0.2:
             noun = rng.choice(phrases.YES_NO_WORDS)
-            many = f"{noun}"
-            ways = (("has {}", "with {}", "{} yes", "wants {}", "needs {}", "{} included", "with a {}", "The {} is included", "has a {}")
-                    if yes else ("has no {}", "without {}", "no {}", "wants no {}", "needs no {}", "does not need a {}", "without a {}", "There is no {}"))  # fmt: skip
-            templates = tuple(way.format(many) for way in ways)
+            templates = tuple(way.format(noun) for way in (phrases.WITH if yes else phrases.WITHOUT))
             names = [noun, noun, f"has_{noun}", f"with_{noun}", f"needs_{noun}", f"{noun}_included"]
         else:
-            topic, positive, negative = rng.choice(phrases.YES_NO)
-            names, templates = topic.split(), positive if yes else negative
+            names, templates = topic[0].split(), topic[1] if yes else topic[2]
         return Fact(names, [bool], yes, written=written, **_sorted_phrases(rng, templates))
 
     def choice(self) -> list[Fact]:
@@ -368,6 +393,8 @@ class _Facts:
         known = options.split("|")
         others = rng.sample(known, min(len(known), rng.randint(2, 5)))
         value = rng.choice(others) if rng.random() < 0.85 else _made_up(rng).lower()
+        if value not in others:  # an unknown word must say what it is
+            templates = phrases.labelled(names.split()[0])
         written = value
         form = rng.random()
         if form < 0.10:  # the class writes it differently from the text
@@ -379,7 +406,7 @@ class _Facts:
         elif form < 0.22:
             written = written.capitalize()
         options_ = tuple(dict.fromkeys(rng.sample([*others, value], len(others) + 1)))
-        types = [Literal[options_]] * 4 + ([str] if form >= 0.18 else [])
+        types = [Literal[options_]] * 4 + ([str] if form >= 0.22 else [])
         return Fact(names.split(), types, value, written=written, **_sorted_phrases(rng, templates, v=written))
 
     def count(self) -> list[Fact]:
@@ -455,7 +482,8 @@ class _Facts:
         names = [_full_name(rng) if full else _name_word(rng, words.FIRST_NAMES) for _ in range(n)]
         noun = rng.choice(phrases.NAME_LISTS.names.split())
         fields_ = [noun, noun, noun, *phrases.NAME_LISTS.names.split(), f"{noun.rstrip('s')}_names"]
-        return self._list_of(noun, fields_, names, phrases.NAME_LIST_PHRASES if n else phrases.NAME_LIST_NONE)
+        templates = phrases.NAME_LIST_PHRASES if n > 1 else phrases.NAME_LIST_ONE if n else phrases.NAME_LIST_NONE
+        return self._list_of(noun, fields_, names, templates)
 
     def word_list(self) -> Fact:
         rng = self.rng
@@ -469,7 +497,8 @@ class _Facts:
         rng = self.rng
         last = rng.choice((" and ", " and ", " and ", " & ", ", and ", ", "))
         written = items[0] if len(items) == 1 else f"{', '.join(items[:-1])}{last}{items[-1]}" if items else "none"
-        more = _sorted_phrases(rng, templates, v=written, noun=noun)
+        closed = f"{', '.join(items[:-1])} and {items[-1]}" if last == ", " and len(items) > 1 else written
+        more = _sorted_phrases(rng, templates, v=closed, noun=noun)
         return Fact(names, [list[str]], items, written=written, **more)
 
     def attribute(self) -> list[Fact]:
@@ -478,8 +507,9 @@ class _Facts:
         for noun in rng.sample(phrases.ATTRIBUTES, rng.choice((1, 1, 2, 3))):
             if rng.random() < 0.12:
                 noun = _made_up(rng).lower()
-            value = rng.choice((
-                _made_up(rng), _made_up(rng).lower(), f"{_made_up(rng)} {_made_up(rng)}", f"{_made_up(rng)} {rng.randint(1, 99)}",
+            value: Any = rng.choice((
+                _made_up(rng), _made_up(rng).lower(), f"{_made_up(rng)} {_made_up(rng)}",
+                f"{_made_up(rng)} {rng.randint(1, 99)}",
                 f"{rng.choice(string.ascii_uppercase)}{rng.randint(1, 99)}", rng.choice(words.COMPANY_HEADS),
                 f"{rng.choice(words.COMPANY_HEADS)} {rng.choice(words.COMPANY_TAILS)}", rng.choice(words.LAST_NAMES),
                 f"{_made_up(rng)} of {_made_up(rng)}", f"the {rng.choice(words.COMPANY_HEADS)} {_made_up(rng)}",
@@ -487,7 +517,9 @@ class _Facts:
             types: list[Any] = [str]
             if rng.random() < 0.15:
                 value, types = rng.randint(1, 9999), [int]
-            names = [noun, noun, noun, f"{noun}_name" if types == [str] else f"{noun}_number"]
+            names = [noun, noun, noun]
+            if not noun.endswith("_name"):
+                names.append(f"{noun}_name" if types == [str] else f"{noun}_number")
             more = _sorted_phrases(rng, phrases.ATTRIBUTE_PHRASES, v=value, noun=noun.replace("_", " "))
             facts.append(Fact(names, types, value, written=str(value), **more))
         return facts
@@ -504,10 +536,13 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
+_COMMON = {
+    "email": 12, "phone": 11, "age": 12, "city": 12, "date": 13, "amount": 12, "yes_no": 13, "choice": 13,
+    "name_list": 12,
+}  # fmt: skip
 _TOPICS = {
-    "email": 12, "phone": 11, "age": 12, "city": 12, "date": 13, "amount": 12, "yes_no": 13, "choice": 13, "name_list": 12,
-    "job": 5, "company": 4, "count": 6, "measure": 2, "time": 2, "code": 3, "product": 4, "word_list": 3, "attribute": 3,
-    "country": 1, "street": 1, "postcode": 1, "second_name": 1,
+    **_COMMON, "job": 5, "company": 4, "count": 6, "measure": 2, "time": 2, "code": 3, "product": 4, "word_list": 3,
+    "attribute": 3, "country": 1, "street": 1, "postcode": 1, "second_name": 1,
 }  # fmt: skip
 
 
@@ -563,9 +598,9 @@ def _prose(rng: random.Random, facts: list[Fact], name: str | None, role: str | 
             sentences.append(rng.choice(fact.say or fact.tag or [f"{fact.names[0].replace('_', ' ')}: {fact.written}"]))
     if not told and name is not None:
         sentences.insert(rng.randint(0, len(sentences)), rng.choice(phrases.NAME.say).format(v=name))
-    glue = rng.choice((". ",) * 8 + (", ", "; ", ". ", " - "))
+    glue = rng.choice((". ",) * 8 + ("; ", ". ", " - ", "; " if _lists(facts) else ", "))
     if glue == ". ":
-        sentences = [one[0].upper() + one[1:] for one in sentences]
+        sentences = [_capital(one, facts) for one in sentences]
     return glue.join(sentences) + rng.choice((".", ".", ".", ".", "", "!"))
 
 
@@ -578,7 +613,6 @@ def _subject(rng: random.Random, name: str, role: str | None) -> str:
                 f"The {shown} {name}",
                 f"{name}, our {shown},",
                 f"The {shown}, {name},",
-                f"Our {shown} is {name}, who",
             )
         )
     return rng.choice(
@@ -590,9 +624,8 @@ def _clause(rng: random.Random, subject: str, doing: list[Fact], tags: list[Fact
     apposed = [rng.choice(fact.tag) for fact in tags]
     predicates = []
     for fact in doing:
-        verb = "are" if subject in ("They", "We") else "am" if subject == "I" else "is"
-        be = f"{verb} {rng.choice(fact.be)}" if fact.be else ""
-        predicates.append(be if be and (not fact.do or rng.random() < 0.5) else rng.choice(fact.do))
+        be = f"is {rng.choice(fact.be)}" if fact.be else ""
+        predicates.append(_agree(subject, be if be and (not fact.do or rng.random() < 0.5) else rng.choice(fact.do)))
     if not predicates:
         return ", ".join([subject.rstrip(","), *apposed])
     if apposed and rng.random() < 0.5:
@@ -602,13 +635,49 @@ def _clause(rng: random.Random, subject: str, doing: list[Fact], tags: list[Fact
         joined = predicates[0]
     else:
         joined = rng.choice((" and ", ", ")).join((", ".join(predicates[:-1]), predicates[-1]))
-    return rng.choice((", ", ", ", " ")).join([f"{subject} {joined}", *apposed])
+    clause = f"{subject} {joined}"
+    for phrase in apposed:
+        clause += (" " if phrase.split()[0] in _LINKS and rng.random() < 0.3 else ", ") + phrase
+    return clause
+
+
+_LINKS = frozenset("at by for from in on until via".split())
+_PLURAL = {"is": "are", "was": "were", "has": "have", "does": "do"}
+_FIRST = {**_PLURAL, "is": "am", "was": "was"}
+
+
+def _agree(subject: str, predicate: str) -> str:
+    """The predicate of "she", as "they", "we" or "I" have it."""
+    if subject not in ("They", "We", "I"):
+        return predicate
+    verb, _, rest = predicate.partition(" ")
+    irregular = (_FIRST if subject == "I" else _PLURAL).get(verb)
+    if irregular:
+        verb = irregular
+    elif verb.endswith("ies"):
+        verb = f"{verb[:-3]}y"
+    elif verb.endswith(("ches", "shes", "sses", "oes")):
+        verb = verb[:-2]
+    elif verb.endswith("s"):
+        verb = verb[:-1]
+    return f"{verb} {rest}".strip()
+
+
+def _capital(text: str, facts: list[Fact]) -> str:
+    """The text as it begins a sentence, unless it begins with a word that a class may ask for."""
+    kept = (fact.written for fact in facts if isinstance(fact.value, (str, list)) and fact.written)
+    return text if any(text.startswith(one) for one in kept) else text[0].upper() + text[1:]
+
+
+def _lists(facts: list[Fact]) -> bool:
+    return any(isinstance(fact.value, list) for fact in facts)
 
 
 def _labelled(rng: random.Random, facts: list[Fact], asked: dict[int, str]) -> str:
-    """ "Name: ..., age: ..." """
-    between = rng.choice((". ", ", ", "; ", " | ", ". ", ", ", " / ", " - "))
-    sign = rng.choice((": ", ": ", ": ", " = ", "=", " - ", " is ", ":"))
+    """Labels and values, as in "Name: ..., age: ..."."""
+    comma = "; " if _lists(facts) else ", "
+    between = rng.choice((". ", comma, "; ", " | ", ". ", comma, " / ", " - "))
+    sign = rng.choice((": ", ": ", ": ", " = ", "=", ": " if between == " - " else " - ", " is ", ":"))
     style = rng.choice((str.capitalize, str.capitalize, str.lower, str.title))
     parts = []
     for fact in facts:
@@ -619,25 +688,28 @@ def _labelled(rng: random.Random, facts: list[Fact], asked: dict[int, str]) -> s
 
 
 def _bare(rng: random.Random, facts: list[Fact]) -> str:
-    return rng.choice((", ", ", ", "; ", " | ", " - ", " / ")).join(
-        fact.written if fact.bare or not fact.tag else rng.choice(fact.tag) for fact in facts
-    ) + rng.choice((".", "", ""))  # fmt: skip
+    comma = "; " if _lists(facts) else ", "
+    parts = []
+    for fact in facts:
+        said = fact.tag or fact.say or [f"{fact.names[0].replace('_', ' ')}: {fact.written}"]
+        parts.append(fact.written if fact.bare else rng.choice(said))
+    return rng.choice((comma, comma, "; ", " | ", " - ", " / ")).join(parts) + rng.choice((".", "", ""))
 
 
 # The class
 
 
-def _record(rng: random.Random, split: Split) -> Record:
-    if rng.random() < 0.15:
+def _record(rng: random.Random, split: Split, weights: dict[str, int]) -> Record:
+    if weights is _TOPICS and rng.random() < 0.15:
         return _of_a_kind(rng, split)
     drawer = _Facts(rng, split)
     count = rng.choice((1, 2, 2, 3, 3, 3, 4, 4, 5, 6, 7))
     topics: list[str] = []
     while len(topics) < count:
-        topic = rng.choices(list(_TOPICS), list(_TOPICS.values()))[0]
+        topic = rng.choices(list(weights), list(weights.values()))[0]
         if topic not in topics:
             topics.append(topic)
-    stated = [fact for topic in topics for fact in drawer.draw(topic)]
+    stated = _told_apart([fact for topic in topics for fact in drawer.draw(topic)])
     rng.shuffle(stated)
     shown = [fact for fact in stated if fact.written]
     named = rng.random() < 0.75
@@ -655,16 +727,41 @@ def _record(rng: random.Random, split: Split) -> Record:
         text = _bare(rng, shown)
     elif style < 0.37 and len(others) > 1:
         half = rng.randint(1, len(others) - 1)
-        text = (
-            f"{_prose(rng, others[:half], drawer.name if named else None, role)} {_labelled(rng, others[half:], names)}"
-        )
+        first = _prose(rng, others[:half], drawer.name if named else None, role)
+        text = f"{_ended(first)} {_labelled(rng, others[half:], names)}"
     else:
         text = _prose(rng, others, drawer.name if named else None, role)
-    return _ask(rng, text, [*about, *stated], names, split)
+    return _ask(rng, text, [*about, *stated], names, role)
+
+
+def _told_apart(facts: list[Fact]) -> list[Fact]:
+    """Leave out facts that another one contradicts or repeats, and phrases that two of them would share."""
+    kept: list[Fact] = []
+    for fact in facts:
+        heads = {one.names[0] for one in kept}
+        if not any(fact.names[0] in group and heads & group for group in phrases.ALIKE):
+            kept.append(fact)
+
+    def shapes(fact: Fact) -> set[str]:
+        return {text.replace(fact.written, "{}").lower() for text in (*fact.be, *fact.do, *fact.tag, *fact.say)}
+
+    common = Counter(shape for fact in kept if fact.written for shape in shapes(fact))
+    settled = {fact.names[0] for fact in kept} & {"paid", "payment"}
+    for fact in kept:
+        for said in (fact.be, fact.do, fact.tag, fact.say):
+            said[:] = [text for text in said if common[text.replace(fact.written, "{}").lower()] < 2]
+            if settled and fact.names[0] == "amount":  # "pays 20 euros" would tell of the payment
+                said[:] = [text for text in said if not re.search("paid|pay|transfer|spent|charged|donated", text)]
+    return kept
+
+
+def _ended(text: str) -> str:
+    return text if text[-1] in ".!" else f"{text}."
 
 
 _FIELD_NAMES: dict[str, str] = {
-    "seller": phrases.COMPANY.names, "number": phrases.CODE.names, "date": phrases.DATES["order"].names + " date date date",
+    "seller": phrases.COMPANY.names, "number": phrases.CODE.names,
+    "date": phrases.DATES["order"].names + " date date date",
     "total": phrases.AMOUNT.names, "currency": phrases.CURRENCY_NAMES, "paid": phrases.YES_NO[0][0],
     "guest": phrases.NAME.names, "name": phrases.NAME.names, "city": phrases.CITY.names,
     "check_in": phrases.DATES["start"].names + " date", "nights": "nights number_of_nights nights_count duration stay",
@@ -673,7 +770,8 @@ _FIELD_NAMES: dict[str, str] = {
     "since": "since since_year start_year year joined_year year_joined", "remote": phrases.YES_NO[1][0],
 }  # fmt: skip
 _FIELD_TYPES: dict[str, list[Any]] = {
-    "date": [date, date, str], "check_in": [date, date, str], "currency": [Literal["EUR", "USD", "GBP", "CHF", "JPY"], str],
+    "date": [date, date, str], "check_in": [date, date, str],
+    "currency": [Literal["EUR", "USD", "GBP", "CHF", "JPY"], str],
     "room": [Literal["single", "double", "suite"], str], "total": [float, Decimal],
 }  # fmt: skip
 
@@ -688,7 +786,7 @@ def _of_a_kind(rng: random.Random, split: Split) -> Record:
         facts.append(Fact(names, _FIELD_TYPES.get(key, [type(value)]), shown))
         if key in ("guest", "name") and rng.random() < 0.2:
             facts += _name_facts(rng, value, None)[1:]
-    return _ask(rng, text, facts, _name_fields(rng, facts), split)
+    return _ask(rng, text, facts, _name_fields(rng, facts), None)
 
 
 def _name_fields(rng: random.Random, facts: list[Fact]) -> dict[int, str]:
@@ -706,16 +804,19 @@ def _name_fields(rng: random.Random, facts: list[Fact]) -> dict[int, str]:
 
 
 _UNSTATED: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    (phrases.NAME.names, (str,)), (phrases.EMAIL.names, (str,)), (phrases.PHONE.names, (str,)), (phrases.AGE.names, (int,)),
-    (phrases.CITY.names, (str,)), (phrases.JOB.names, (str,)), (phrases.COMPANY.names, (str,)), (phrases.AMOUNT.names, (float, int)),
+    (phrases.NAME.names, (str,)), (phrases.EMAIL.names, (str,)), (phrases.PHONE.names, (str,)),
+    (phrases.AGE.names, (int,)),
+    (phrases.CITY.names, (str,)), (phrases.JOB.names, (str,)), (phrases.COMPANY.names, (str,)),
+    (phrases.AMOUNT.names, (float, int)),
     (phrases.STREET.names, (str,)), (phrases.COUNTRY.names, (str,)), (phrases.CODE.names, (str,)),
     *((topic.names, (date,)) for topic in phrases.DATES.values()),
-    *((topic[0], (bool,)) for topic in phrases.YES_NO), *((topic[0], (str,)) for topic in phrases.CHOICES),
+    *((topic[0], (bool,)) for topic in phrases.YES_NO if topic[0].split()[0] not in phrases.OFTEN_IMPLIED),
+    *((topic[0], (str,)) for topic in phrases.CHOICES),
     (" ".join(phrases.ATTRIBUTES), (str,)),
 )  # fmt: skip
 
 
-def _ask(rng: random.Random, text: str, facts: list[Fact], names: dict[int, str], split: Split) -> Record:
+def _ask(rng: random.Random, text: str, facts: list[Fact], names: dict[int, str], role: str | None) -> Record:
     size = 1
     while size < min(10, len(facts)) and rng.random() < 0.86:
         size += 1
@@ -724,13 +825,21 @@ def _ask(rng: random.Random, text: str, facts: list[Fact], names: dict[int, str]
     if rng.random() < 0.2:  # a field that the text says nothing about
         topic, types = rng.choice(_UNSTATED)
         taken = {name for fact in facts for name in (*fact.names, fact.general)}
+        taken |= {str(fact.value).lower() for fact in facts}
+        taken |= {near for fact in facts for near in phrases.NEARLY_STATED.get(fact.names[0], "").split()}
+        taken |= {"job", "name"} if role else set()
         if not taken & set(topic.split()):
             name = rng.choice(topic.split())
-            entries.insert(rng.randint(0, len(entries)), (name, Optional[rng.choice(types)], None))
+            entries.insert(rng.randint(0, len(entries)), (name, rng.choice(types) | None, None))
     if len(entries) > 2 and rng.random() < 0.07:
         entries = _nested(rng, entries)
-    text = _chatter(rng, words.OPENINGS) + text[0].upper() + text[1:] + _chatter(rng, words.CLOSINGS)
-    kind = RECORD if rng.random() < 0.3 else rng.choice(KINDS)
+    closing = _chatter(rng, words.CLOSINGS)
+    text = (
+        _chatter(rng, words.OPENINGS) + _capital(text, facts) + closing
+        if not closing
+        else (_chatter(rng, words.OPENINGS) + _capital(_ended(text), facts) + closing)
+    )
+    kind = ANY_KIND if rng.random() < 0.3 else rng.choice(KINDS)
     prompt = make_prompt(kind, text) if rng.random() < 0.97 else f"{text}\nJSON:\n"
     fields_ = {name: kind_ for name, kind_, _ in entries}
     return Record(prompt, fields_, {name: value for name, _, value in entries})
@@ -738,7 +847,7 @@ def _ask(rng: random.Random, text: str, facts: list[Fact], names: dict[int, str]
 
 def _either(rng: random.Random, fact: Fact) -> Any:
     kind = rng.choice(fact.types)
-    return Optional[kind] if rng.random() < 0.12 else kind
+    return kind | None if rng.random() < 0.12 else kind
 
 
 def _nested(rng: random.Random, entries: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
