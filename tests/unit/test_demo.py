@@ -222,7 +222,8 @@ def right_share(model, tokenizer, held_out, whitespace) -> float:
 
 @pytest.mark.parametrize("whitespace", ["flexible", "compact"])
 def test_random_classes_are_mostly_answered_right(model, tokenizer, whitespace):
-    assert right_share(model, tokenizer, records(40, seed=11, common=True), whitespace) >= 0.45  # a floor; the slow test has the goal
+    # A floor: the slow test has the goal.
+    assert right_share(model, tokenizer, records(40, seed=11, common=True), whitespace) >= 0.45
 
 
 @pytest.mark.slow
