@@ -88,9 +88,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser("demo", help="a tiny model, free and guided side by side; needs no download")
-    demo.add_argument("--n", type=positive(int), default=24, metavar="N", help="how many prompts (%(default)s)")
+    demo.add_argument("--n", type=positive(int), default=16, metavar="N", help="how many prompts (%(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="which prompts, and which samples (%(default)s)")
-    demo.add_argument("--temperature", type=positive(float), default=2.0, help="of the samples (%(default)s)")
+    demo.add_argument("--temperature", type=positive(float), default=1.0, help="of the samples (%(default)s)")
     demo.set_defaults(command=_demo)
 
 

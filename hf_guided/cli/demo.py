@@ -1,8 +1,9 @@
-"""``hf-guided demo``: the same prompts free and guided, side by side, with their outcomes."""
+"""``hf-guided demo``: the same prompts free and guided, side by side: what comes out, and how fast."""
 
 from __future__ import annotations
 
 import json
+import statistics
 import textwrap
 import time
 from collections.abc import Sequence
@@ -12,76 +13,103 @@ from typing import Any
 
 import jsonschema
 import torch
+from pydantic import BaseModel
 
-from hf_guided.demo import SCHEMAS, Example, examples, load
+from hf_guided.demo import Example, examples, load
 from hf_guided.generation.api import generate
 from hf_guided.guide import Guide
 from hf_guided.session.result import GuidedResult
 
 MAX_NEW_TOKENS = 160  # the longest record takes about half
-BATCH_SIZE = 8
+BATCH_SIZE = 16
+ROUNDS = 3  # free and guided take turns, so that a busy moment of the machine does not hit one side alone
 COLUMN = 56
+
+
+class Contact(BaseModel):
+    """A class that the model was not trained on: its keys, their choice and their order are new."""
+
+    email: str
+    full_name: str
+    age: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison.
+
+    Args:
+        name: e.g. "greedy".
+        meaning: what it shows, in one paragraph.
+        tasks: prompts with the schema of their answers and the right answers.
+        constraints: of the guided side, one for each task.
+        sampling: how both sides choose tokens: arguments of ``generate``.
+    """
+
+    name: str
+    meaning: str
+    tasks: Sequence[Example]
+    constraints: Sequence[Any]
+    sampling: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One decoding method, over all prompts.
-
-    Args:
-        name: e.g. "greedy, free".
-        results: one per prompt.
-        seconds: for all of them.
-    """
+    """One side of a case, "free" or "guided": the results of the first round, and the seconds of each round."""
 
     name: str
     results: list[GuidedResult]
-    seconds: float
+    seconds: list[float]
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens per second, all rows together."""
-        return sum(len(result.token_ids) for result in self.results) / self.seconds
+        """Generated tokens per second, all rows together: the median of the rounds."""
+        return sum(len(result.token_ids) for result in self.results) / statistics.median(self.seconds)
+
+    @property
+    def passes_per_token(self) -> float:
+        """Forward passes of the model for each generated token, counted for each row."""
+        calls = {id(result.stats): result.stats for result in self.results if result.stats}.values()
+        return sum(stats.row_forwards for stats in calls) / sum(stats.tokens for stats in calls)
 
 
-def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
+def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
     """Print the comparison.
 
     Args:
-        n: how many held-out prompts, the kinds taking turns.
+        n: how many held-out prompts a case has.
         seed: of the prompts and of the samples.
-        temperature: of the samples; high enough for free text to break.
+        temperature: of the samples.
     """
-    tasks = examples(n, seed=seed)
     model, tokenizer = load()
-    start = time.perf_counter()
     guide = Guide(tokenizer, model)
-    for schema in SCHEMAS.values():
-        guide.compile(schema, budget=True)
+    cases = _cases(n, seed, temperature)
+    start = time.perf_counter()
+    for case in cases:
+        for constraint in case.constraints:
+            guide.compile(constraint, budget=True)
     preparing = time.perf_counter() - start
-    methods: dict[str, dict[str, Any]] = {
-        "greedy": {"do_sample": False},
-        f"temperature {temperature:g}": {"do_sample": True, "temperature": temperature, "top_k": 0},
-    }
-    for constraint in (None, tasks[0].schema):  # the first calls warm torch up
-        generate(model, tokenizer, tasks[0].prompt, constraint, guide=guide)
-
     size = f"{model.num_parameters() / 1e6:.1f} M parameters"
-    print(f"{n} held-out prompts in batches of {BATCH_SIZE}, a model of {size} on {model.device}")
-    print(f"vocabulary read and {len(SCHEMAS)} schemas compiled in {1000 * preparing:.0f} ms\n")
-    runs: list[Run] = []
-    for method, sampling in methods.items():
-        free, guided = (
-            _run(f"{method}, {name}", model, tokenizer, tasks, constraints, guide, seed, sampling)
-            for name, constraints in (("free", None), ("guided", [task.schema for task in tasks]))
-        )
-        runs += [free, guided]
-        for i in _worth_showing(tasks, free):
-            _print_pair(tasks[i], free, guided, i)
-    print(_table(tasks, runs))
-    print('"is right": all values are those of the prompt, which no format can make sure of')
-    finished = next((result for result in runs[-1].results if result.finish_reason == "stop"), None)
+    print(f"{n} prompts a case in batches of {BATCH_SIZE}, a model of {size} on {model.device}")
+    print(f"vocabulary read and all formats compiled in {1000 * preparing:.0f} ms\n")
+    table = [f"{'':28}{'parses':>8}{'validates':>11}{'is right':>10}{'tokens/s':>10}{'passes/token':>14}"]
+    for case in cases:
+        free, guided = _compare(case, model, tokenizer, guide, seed)
+        print(textwrap.fill(f"{case.name}: {case.meaning}", 2 * COLUMN + 3), end="\n\n")
+        _print_pair(case, free, guided)
+        table += [_line(case, free), _line(case, guided)]
+    print("\n".join(table))
+    print(
+        f"""
+parses        the text is JSON
+validates     the JSON has the keys and the types that were asked for
+is right      all values are those of the prompt, which no format can make sure of
+tokens/s      generated tokens per second, all rows of a batch together: the median of {ROUNDS} rounds, after a warm-up
+passes/token  forward passes of the model for each token of a row; a token that the format forces needs none"""
+    )
+    finished = next((result for result in guided.results if result.finish_reason == "stop"), None)
     if finished is not None:
-        print(f"\nand as a value, from the last run:\n{pformat(finished.value, sort_dicts=False)}")
+        print(f"\nand as a value, from the last case:\n{pformat(finished.value, sort_dicts=False)}")
 
 
 def judge(text: str, schema: dict[str, Any]) -> str:
@@ -99,45 +127,77 @@ def judge(text: str, schema: dict[str, Any]) -> str:
     return "valid" if checker.is_valid(value) else "parses"
 
 
-def _run(
-    name: str,
-    model: Any,
-    tokenizer: Any,
-    tasks: Sequence[Example],
-    constraints: list[dict[str, Any]] | None,
-    guide: Guide,
-    seed: int,
-    sampling: dict[str, Any],
-) -> Run:
-    torch.manual_seed(seed)
-    start = time.perf_counter()
-    results = generate(
-        model,
-        tokenizer,
-        [task.prompt for task in tasks],
-        constraints,
-        guide=guide,
-        batch_size=BATCH_SIZE,
-        progress=False,
-        max_new_tokens=MAX_NEW_TOKENS,
-        **sampling,
-    )
-    return Run(name, results, time.perf_counter() - start)
+def _cases(n: int, seed: int, temperature: float) -> list[Case]:
+    known = examples(n, seed=seed)
+    schemas = [task.schema for task in known]
+    people = [task for task in examples(3 * n, seed=seed) if task.kind == "person"]
+    contacts = [
+        Example(
+            "person", task.prompt, {to: task.record[of] for to, of in _CONTACT.items()}, Contact.model_json_schema()
+        )
+        for task in people
+    ]
+    greedy = {"do_sample": False}
+    return [
+        Case(
+            "greedy",
+            "records that the model was trained to write, so free text is mostly right too",
+            known,
+            schemas,
+            greedy,
+        ),
+        Case(
+            f"temperature {temperature:g}",
+            "the same records, sampled: free text can break, guided text cannot",
+            known,
+            schemas,
+            {"do_sample": True, "temperature": temperature, "top_k": 0},
+        ),
+        Case(
+            "your class",
+            "a Pydantic class, Contact(email: str, full_name: str, age: int), which neither the model nor the prompt "
+            "knows: free text has other keys, guided text has these",
+            contacts,
+            [Contact] * n,
+            greedy,
+        ),
+    ]
 
 
-def _worth_showing(tasks: Sequence[Example], free: Run) -> list[int]:
-    """One prompt of each kind, where there is one on which free text fails."""
-    chosen: dict[str, int] = {}
-    for i, (task, result) in enumerate(zip(tasks, free.results, strict=True)):
-        if task.kind not in chosen or (
-            judge(result.text, task.schema) != "valid"
-            and judge(free.results[chosen[task.kind]].text, task.schema) == "valid"
-        ):
-            chosen[task.kind] = i
-    return list(chosen.values())
+_CONTACT = {"email": "email", "full_name": "name", "age": "age"}  # its fields, and those of a person's record
 
 
-def _print_pair(task: Example, free: Run, guided: Run, i: int) -> None:
+def _compare(case: Case, model: Any, tokenizer: Any, guide: Guide, seed: int) -> tuple[Run, Run]:
+    sides = {"free": [None] * len(case.tasks), "guided": case.constraints}
+    results: dict[str, list[GuidedResult]] = {}
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    for round_ in range(ROUNDS + 1):  # the first one warms up
+        for side, constraints in sides.items():
+            torch.manual_seed(seed)
+            start = time.perf_counter()
+            made = generate(
+                model,
+                tokenizer,
+                [task.prompt for task in case.tasks],
+                constraints,
+                guide=guide,
+                batch_size=BATCH_SIZE,
+                progress=False,
+                max_new_tokens=MAX_NEW_TOKENS,
+                **case.sampling,
+            )
+            if round_:
+                seconds[side].append(time.perf_counter() - start)
+            results.setdefault(side, made)
+    free, guided = (Run(side, results[side], seconds[side]) for side in sides)
+    return free, guided
+
+
+def _print_pair(case: Case, free: Run, guided: Run) -> None:
+    """One prompt and both texts: the first prompt on which free text fails, if there is one."""
+    verdicts = [judge(result.text, task.schema) for task, result in zip(case.tasks, free.results, strict=True)]
+    i = next((i for i, verdict in enumerate(verdicts) if verdict != "valid"), 0)
+    task = case.tasks[i]
     print(textwrap.fill(task.prompt.strip().replace("\n", " "), 2 * COLUMN + 3))
     columns = []
     for run in (free, guided):
@@ -150,15 +210,15 @@ def _print_pair(task: Example, free: Run, guided: Run, i: int) -> None:
     print("\n".join(f"  {left} | {right}".rstrip() for left, right in zip(*columns, strict=True)), end="\n\n")
 
 
-def _table(tasks: Sequence[Example], runs: Sequence[Run]) -> str:
-    lines = [f"{'':28}{'parses':>8}{'validates':>11}{'is right':>10}{'tokens/s':>10}"]
-    for run in runs:
-        verdicts = [judge(result.text, task.schema) for task, result in zip(tasks, run.results, strict=True)]
-        right = [_is_right(task, result.text) for task, result in zip(tasks, run.results, strict=True)]
-        counts = (sum(verdict != "broken" for verdict in verdicts), verdicts.count("valid"), sum(right))
-        parses, validates, exact = (f"{100 * count / len(tasks):.0f} %" for count in counts)
-        lines.append(f"{run.name:28}{parses:>8}{validates:>11}{exact:>10}{run.tokens_per_second:>10.0f}")
-    return "\n".join(lines)
+def _line(case: Case, run: Run) -> str:
+    verdicts = [judge(result.text, task.schema) for task, result in zip(case.tasks, run.results, strict=True)]
+    right = [_is_right(task, result.text) for task, result in zip(case.tasks, run.results, strict=True)]
+    counts = (sum(verdict != "broken" for verdict in verdicts), verdicts.count("valid"), sum(right))
+    parses, validates, exact = (f"{100 * count / len(case.tasks):.0f} %" for count in counts)
+    return (
+        f"{f'{case.name}, {run.name}':28}{parses:>8}{validates:>11}{exact:>10}"
+        f"{run.tokens_per_second:>10.0f}{run.passes_per_token:>14.2f}"
+    )
 
 
 def _is_right(task: Example, text: str) -> bool:

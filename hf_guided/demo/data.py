@@ -20,6 +20,7 @@ from hf_guided.demo.schemas import CURRENCIES, ROOMS, SCHEMAS
 Split = Literal["train", "held_out"]
 
 KINDS: tuple[str, ...] = tuple(SCHEMAS)
+ANY_KIND = "record"
 
 _HELD_OUT_SHARE = 8  # one name in eight belongs to the held-out split
 _MADE_UP_SHARE = 0.3  # of the names: invented words, so that copying beats memorizing
@@ -51,12 +52,20 @@ def make_prompt(kind: str, text: str) -> str:
     """Put your own text into the form that the demo model was trained on.
 
     Args:
-        kind: "invoice", "booking" or "person".
+        kind: "invoice", "booking" or "person", whose records the model writes without a format too; or "record" for
+            any other text. With a class of your own, each of them will do.
         text: one paragraph, without line breaks.
 
     Returns:
         The prompt, up to and including the line break after "JSON:".
+
+    Raises:
+        ValueError: another kind, or a text with a line break.
     """
+    if kind not in (*KINDS, ANY_KIND):
+        raise ValueError(f"kind: expected one of {', '.join((*KINDS, ANY_KIND))}, got {kind!r}")
+    if "\n" in text:
+        raise ValueError("text: expected one paragraph; join its lines with spaces, the model knows no line breaks")
     return f"[{kind}]\n{text}\nJSON:\n"
 
 

@@ -38,20 +38,20 @@ def run(*arguments: str) -> int:
 
 
 def test_demo_command_runs_and_guided_text_always_validates(capsys):
-    assert run("demo", "--n", "9", "--seed", "3") == 0
+    assert run("demo", "--n", "6", "--seed", "3") == 0
     output = capsys.readouterr().out
-    table = {
-        match["name"]: (int(match["parses"]), int(match["validates"]), int(match["speed"]))
-        for match in re.finditer(
-            r"^(?P<name>\S.*?)\s+(?P<parses>\d+) %\s+(?P<validates>\d+) %\s+\d+ %\s+(?P<speed>\d+)$",
-            output,
-            re.MULTILINE,
-        )
-    }
-    assert list(table) == ["greedy, free", "greedy, guided", "temperature 2, free", "temperature 2, guided"]
-    assert table["greedy, guided"][:2] == table["temperature 2, guided"][:2] == (100, 100)
-    assert table["temperature 2, free"][1] < 100  # hot enough to make unconstrained text invalid
-    assert all(speed > 0 for _, _, speed in table.values())
+    row = r"^(?P<name>\S.*?) +(?P<parses>\d+) % +(?P<validates>\d+) % +\d+ % +(?P<speed>\d+) +(?P<passes>\d\.\d\d)$"
+    rows = {match["name"]: match for match in re.finditer(row, output, re.MULTILINE)}
+    cases = ["greedy", "temperature 1", "your class"]
+    assert list(rows) == [f"{case}, {side}" for case in cases for side in ("free", "guided")]
+    for case in cases:
+        free, guided = rows[f"{case}, free"], rows[f"{case}, guided"]
+        assert (guided["parses"], guided["validates"]) == ("100", "100")
+        assert float(guided["passes"]) < float(free["passes"])
+        assert int(free["speed"]) > 0 < int(guided["speed"])
+    assert rows["your class, free"]["validates"] == "0"  # its keys are in no prompt
+    for column in ("parses", "validates", "is right", "tokens/s", "passes/token"):
+        assert re.search(rf"^{column}  +\w", output, re.MULTILINE), column
     assert "as a value" in output
 
 
