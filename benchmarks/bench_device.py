@@ -35,6 +35,7 @@ import torch
 import hf_guided as hg
 from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
 from benchmarks.decode_cases import SHAPES, random_model
+from hf_guided.hf.decode.options import DecodeOptions
 from hf_guided.hf.device import kernel_loader
 from hf_guided.options import DeviceLane
 
@@ -107,7 +108,10 @@ class Model:
         def loop(constraint: Any, backend: str) -> Side:
             def run() -> list[list[int]]:
                 lane: DeviceLane = "captured" if captured else True
-                decoder = self.guide.decoder(constraint, backend=backend, jump_forward=False, device_lane=lane)
+                session = self.guide.session(constraint, backend=backend)  # of texts that are cut
+                decoder = self.guide.decoder_of(
+                    session, DecodeOptions(jump_forward=False, device_lane=lane, closes=False), backend
+                )
                 found = generate(custom_generate=decoder)
                 assert not decoder.host_reason, f"the device lane was not taken: {decoder.host_reason}"
                 assert not captured or not decoder.eager_reason, f"steps were not captured: {decoder.eager_reason}"

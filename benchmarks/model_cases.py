@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBa
 import hf_guided as hg
 from benchmarks.tiny_configs import FIRST_BYTE, PAD, STOP, tiny_config
 from benchmarks.tiny_models import extra_inputs, tiny_model, tokenizer
+from hf_guided.hf.decode.options import DecodeOptions
 
 MAX_NEW_TOKENS = 24
 PROMPTS = (b'a {"name": "ab', b"xyzxyzxyz", b"go north north", b"abbab")
@@ -156,7 +157,9 @@ class Case:
     def decoder(
         self, rows: Sequence[int], constraints: Sequence[Any], options: dict[str, Any], **arguments: Any
     ) -> Run:
-        decoder = self.guide.decoder(list(constraints), **options)
+        # Outputs are cut long before their text could close, so that few steps show the whole of a text's beginning.
+        loop = DecodeOptions(**options, closes=False)
+        decoder = self.guide.decoder_of(self.guide.session(list(constraints)), loop)
         rows_ = self.generate(rows, custom_generate=decoder, **arguments)
         return Run(rows_, getattr(decoder, "plain_reason", ""), decoder.host_reason)
 

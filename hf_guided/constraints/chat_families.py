@@ -16,6 +16,8 @@ from functools import lru_cache
 from typing import Any
 
 _QUESTION, _MARK = {"role": "user", "content": "Go."}, "markOfAnswer"
+_MAX_HEADERS = 256  # headers that are remembered, by template and variables
+_headers: dict[tuple[str, str], str] = {}
 _ALPHANUMERIC = string.digits + string.ascii_letters
 
 
@@ -186,8 +188,17 @@ def answer_header(templates: Any, arguments: Mapping[str, Any]) -> str:
         templates: the tokenizer, or a processor, with a chat template.
         arguments: for ``apply_chat_template``.
     """
-    if template_source(templates, arguments) is None:
+    if (source := template_source(templates, arguments)) is None:
         return ""
+    key = source, repr(sorted(arguments.items(), key=lambda item: item[0]))
+    if key not in _headers:
+        if len(_headers) >= _MAX_HEADERS:
+            _headers.clear()
+        _headers[key] = _measured_header(templates, arguments)
+    return _headers[key]
+
+
+def _measured_header(templates: Any, arguments: Mapping[str, Any]) -> str:
     start, end = markers = thinking_markers(templates) or ("", "")
     prompt = _rendered(templates, [_QUESTION], {**arguments, "add_generation_prompt": True})
     if prompt is None:

@@ -217,7 +217,7 @@ class GuidedDecoder:
         self._logprobs = None
         self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._session.dead_ends.clear()
-        self._session.limit_call(call.max_new_tokens)
+        self._session.limit_call(call.max_new_tokens if self._options.closes else None)
         if in_step_with_others(model):
             # generate() does not tell a decoding method that it has to continue until all processes have ended.
             raise UnsupportedConstraint(

@@ -23,7 +23,7 @@ from tests.serving import client, serving
 
 PROMPT = demo.EXAMPLES[0].prompt
 WORD = hg.Regex("[a-z]{12}")
-HOT: dict[str, Any] = {"do_sample": True, "temperature": 3.0, "top_k": 40}
+HOT: dict[str, Any] = {"do_sample": True, "temperature": 6.0, "top_k": 40}
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_pipelines_own_arguments_sample(pair: Any) -> None:
     pipe = pipeline("guided-generation", model=model, tokenizer=tokenizer, device="cpu", **HOT)
     records = pipe(PROMPT, response_format=WORD, num_return_sequences=4)
     assert len({record["generated_text"] for record in records}) > 1
-    with pytest.warns(UserWarning, match="temperature=3.0, top_k=40: ignored"):
+    with pytest.warns(UserWarning, match="temperature=6.0, top_k=40: ignored"):
         pipe(PROMPT, response_format=WORD, do_sample=False)
 
 

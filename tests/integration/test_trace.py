@@ -375,9 +375,9 @@ def test_both_ways_to_write_down_agree(name: str) -> None:
     tokenizer = vocabularies.tiny_byte_level()
     model = FAMILIES[name](tokenizer).double()
     guide = hg.Guide(tokenizer, model)
-    given = {name: one.repeat(3, 1) for name, one in inputs(1).items()} | {"max_new_tokens": 20, "do_sample": False}
+    given = {name: one.repeat(3, 1) for name, one in inputs(1).items()} | {"max_new_tokens": 60, "do_sample": False}
     decoder = guide.decoder(CONSTRAINTS, jump_forward=False, trace=True)
-    processor = guide.logits_processor(CONSTRAINTS, trace=True)
+    processor = guide.logits_processor(CONSTRAINTS, trace=True, max_new_tokens=60)
     ours = model.generate(**given, custom_generate=decoder)
     theirs = model.generate(**given, logits_processor=[processor])
     assert torch.equal(ours, theirs)

@@ -32,6 +32,8 @@ class DecodeOptions:
         device_lane: whether the model's device chooses the tokens; None reads the environment.
         seeds: one for each row's random numbers; None draws with torch's generator.
         top_logprobs: record log probabilities, with this many alternatives; None records nothing.
+        closes: whether rows close their text within the limit of the generate() call; otherwise only within that of
+            the session, and the call cuts them.
 
     Raises:
         InvalidArgument: another ``device_lane``; ``draft`` together with ``retokenize``; or ``seeds`` that are not ints
@@ -46,6 +48,7 @@ class DecodeOptions:
     device_lane: DeviceLane | None = None
     seeds: Sequence[int] | None = None
     top_logprobs: int | None = None
+    closes: bool = True
 
     def __post_init__(self) -> None:
         if self.retokenize and self.draft is not None:

@@ -102,13 +102,14 @@ class OneByOne:
         config, device = generation_config(model, job), input_device(model)
         prompt = () if model.config.is_encoder_decoder else job.prompt  # what the answers follow
         listener = _AnswerListener(running, answers, prompt)
+        _, budget = first_row(job, self._guide.vocabulary.stops_with_logits(job.stop_token_ids), prompt)
         loop = DecodeOptions(
+            closes=budget is not None,  # an answer that cannot be closed is cut
             draft=None if config.do_sample else "prompt_lookup",
             streamer=listener,
             seeds=answer_seeds(job, answers),
             top_logprobs=job.top_logprobs,
         )
-        _, budget = first_row(job, self._guide.vocabulary.stops_with_logits(job.stop_token_ids), prompt)
         options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget)
         call = listener.call = GuidedCall(self._guide, [job.guided] * len(answers), options, loop)
         input_ids = torch.tensor([job.prompt] * len(answers), device=device)
