@@ -178,7 +178,8 @@ def test_calls_of_tools_are_valid_and_go_back_into_the_chat(llm: HFGuidedLLM, we
     [streamed] = llm.get_tool_calls_from_response(last)
     others = asyncio.run(llm.achat_with_tools([weather], "Rain?", tool_required=True))
     [awaited] = llm.get_tool_calls_from_response(others)
-    assert streamed.tool_kwargs == call.tool_kwargs == awaited.tool_kwargs and streamed.tool_id != call.tool_id
+    assert streamed.tool_kwargs == call.tool_kwargs == awaited.tool_kwargs
+    assert streamed.tool_id == call.tool_id == awaited.tool_id  # the same call after the same chat
     answered = llm.predict_and_call([weather], "Rain?", tool_required=True)
     assert answered.response == get_weather(**call.tool_kwargs)
     result = ChatMessage("dry", role="tool", additional_kwargs={"tool_call_id": call.tool_id})
