@@ -56,7 +56,7 @@ PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 IGNORE = -100
 POOL = 2048  # examples sorted by length at a time, so that a batch holds little padding
 LONGEST = 320  # tokens; the few longer texts are left out
-KINDS_SHARE = 0.2  # of the examples: the three kinds of record, whose keys are learned too
+KINDS_SHARE = 0.2  # share of the examples that are of the three kinds of record, whose keys are learned too
 LAYOUTS: tuple[tuple[float, dict[str, Any]], ...] = (
     (0.76, {}),
     (0.14, {"item": ",", "key": ":"}),

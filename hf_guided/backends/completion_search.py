@@ -40,8 +40,9 @@ _SAME_COST = 4  # of one cost
 _FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
 
 # Work, of about a microsecond: a mask takes longer the more tokens it allows.
-_MASK, _TOKENS = 500, 32  # so much for a mask, and 1 more for so many tokens
-_TRIED = 30  # a token given to an engine
+_MASK = 500  # work of one mask, however few tokens it allows
+_TOKENS = 32  # number of allowed tokens that add 1 to the work of a mask
+_TRIED = 30  # work of one token that is given to an engine
 _MOVES, _LONG = 160, 64  # literals and characters that are tried at one state, and bytes of one, at most
 
 ASCII = ("\n", *map(chr, range(0x20, 0x7F)))

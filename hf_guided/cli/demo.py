@@ -36,7 +36,7 @@ class Contact(BaseModel):
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison.
+    """A comparison of free and guided text.
 
     Args:
         name: e.g. "greedy".
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """One side of a case, "free" or "guided": the results of the first round, and the seconds of each round."""
+    """A side of a case, "free" or "guided": the results of the first round, and the seconds of each round."""
 
     name: str
     results: list[GuidedResult]
@@ -194,7 +194,7 @@ def _compare(case: Case, model: Any, tokenizer: Any, guide: Guide, seed: int) ->
 
 
 def _print_pair(case: Case, free: Run, guided: Run) -> None:
-    """One prompt and both texts: the first prompt on which free text fails, if there is one."""
+    """A prompt and both texts: the first prompt on which free text fails, if there is one."""
     verdicts = [judge(result.text, task.schema) for task, result in zip(case.tasks, free.results, strict=True)]
     i = next((i for i, verdict in enumerate(verdicts) if verdict != "valid"), 0)
     task = case.tasks[i]

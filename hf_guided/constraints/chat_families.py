@@ -23,7 +23,7 @@ _ALPHANUMERIC = string.digits + string.ascii_letters
 
 @dataclass(frozen=True)
 class ChatFamily:
-    """What templates of one family have in common.
+    """A model family, as its chat templates have it in common.
 
     Args:
         calls: the notation of tool calls, a name of ``ToolCalls.format``; None if there is none for it.
@@ -180,7 +180,7 @@ def accepts_id(family: ChatFamily | None, given: str) -> bool:
 
 
 def answer_header(templates: Any, arguments: Mapping[str, Any]) -> str:
-    """What a model writes between the end of its prompt, or of its thinking, and the text of an answer; often empty.
+    """The text that a model writes before an answer, after its prompt or its thinking; often empty.
 
     It is measured: what the template writes between a prompt and an answer that follows it.
 
@@ -216,7 +216,7 @@ def _measured_header(templates: Any, arguments: Mapping[str, Any]) -> str:
 
 
 def _before_next(templates: Any, arguments: Mapping[str, Any], prompt: str, role: str) -> str | None:
-    """What is written between a prompt and the text of the next message; None if that message does not follow it."""
+    """The text between a prompt and the text of the next message; None if that message does not follow it."""
     chat = [_QUESTION, {"role": role, "content": _MARK}]
     text = _rendered(templates, chat, arguments)
     if text is None:

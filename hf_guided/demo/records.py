@@ -36,7 +36,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Record:
-    """One text, and a class that asks for some of what it states.
+    """A text, and a class that asks for some of what it states.
 
     Attributes:
         prompt: the model's input.
@@ -52,7 +52,7 @@ class Record:
 
 @dataclass
 class Fact:
-    """One thing a text may state: its phrases are ready, the value in them."""
+    """A thing that a text may state: its phrases are ready, the value in them."""
 
     names: list[str]
     types: list[Any]

@@ -164,7 +164,7 @@ def prepared(
 
 
 def answer_start(templates: Any, chat: Chat, arguments: Mapping[str, Any], *, calls: bool) -> str:
-    """What comes between a rendered chat and an answer without thinking.
+    """The text between a rendered chat and an answer without thinking.
 
     Args:
         templates: the tokenizer, or a processor.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from .rules import Choice, Expression, Leaf, Reference, Repeat, Rules, Sequence, may_be_empty, small, writing
 
 _EMPTY = '""'
-_MAX_LEAVES = 16  # of a rule whose alternatives replace it in a repetition
+_MAX_LEAVES = 16  # maximum number of leaves of a rule that is replaced by its alternatives in a repetition
 
 
 class EbnfWriter:

@@ -147,7 +147,7 @@ def decoder_prompt_length(model: Any, settings: Any, inputs: Mapping[str, Any]) 
 
 
 def main_input_name(model: Any) -> str:
-    """What generate() gives a model first: of an encoder-decoder, its encoder; "input_ids" unless it takes no text."""
+    """The main input of a model, or of its encoder; "input_ids" unless it takes no text."""
     encoder = getattr(model, "encoder", None) if model.config.is_encoder_decoder else None
     name = getattr(encoder, "main_input_name", None) or getattr(model, "main_input_name", "input_ids")
     return str(name)

@@ -297,6 +297,7 @@ def test_the_chat_of_a_row_is_rendered_once(tmp_path: Path, monkeypatch: pytest.
     assert main([*arguments, "--chat"]) == 0
     prompts = [row["prompt"] for row in rows]
     assert [text for text in rendered if text in prompts] == prompts
+    assert {text for text in rendered if text not in prompts} == {"Go."}
     assert len(rendered) <= len(prompts) + 4  # what the template writes before an answer is looked up once
     assert [one["row"] for one in lines(tmp_path / "out.failures.jsonl")] == [4]
     answers = lines(tmp_path / "out.jsonl")

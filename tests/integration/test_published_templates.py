@@ -326,7 +326,7 @@ def test_two_turns_over_http(served: tuple[str, str], prompts: list[list[int]], 
 def test_an_answer_in_a_format_over_http(served: tuple[str, str], prompts: list[list[int]], think: bool) -> None:
     name, url = served
     if think and name not in THINKING:
-        pytest.skip("a model that does not think")
+        pytest.skip(f"{name} has no markers of thinking")
     with client(url) as api:
         answer = api.chat.completions.create(
             model="model",

@@ -101,7 +101,7 @@ def test_they_write_what_one_process_writes(
 
 def test_a_next_turn_continues_from_the_returned_cache(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
-        assert found["next turn, continued"] == found["next turn, anew"]
+        assert found["next turn, continued"] == found["next turn, without a cache"]
 
 
 def test_what_they_sample_is_in_the_language(ranks: list[dict[str, Any]]) -> None:

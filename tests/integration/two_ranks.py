@@ -115,7 +115,7 @@ def outcomes(model: Any, tokenizer: Any, rank: int, everything: bool) -> dict[st
         "input_ids": torch.cat([first.sequences, new["input_ids"]], dim=1),
         "attention_mask": torch.cat([mask * ~ended_before, new["attention_mask"]], dim=1),
     }
-    for name, cache in (("continued", {CACHE_NAME: first[CACHE_NAME]}), ("anew", {})):
+    for name, cache in (("continued", {CACHE_NAME: first[CACHE_NAME]}), ("without a cache", {})):
         decoder = guide.decoder(CONSTRAINTS[:2])
         found[f"next turn, {name}"] = model.generate(**second, **greedy, **cache, custom_generate=decoder).tolist()
 
