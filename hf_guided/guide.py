@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from .backends.base import CompiledConstraint
@@ -35,10 +34,10 @@ from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder
 from .hf.drafts import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
-from .options import CompilerOptions, DeviceLane, Overlap
+from .options import CompilerOptions, Overlap
 from .schema.audit import Audit
-from .session.apply import ApplyOnDevice
 from .session.logprobs import num_top
+from .session.mask_table import MaskTables
 from .session.options import OnViolation, SessionOptions
 from .session.reasoning import Opening, Reasoning, ReasoningGate, with_own_markers
 from .session.requests import Request, prefix_bytes
@@ -55,7 +54,6 @@ from .vocabulary.tokens import Vocabulary
 
 if TYPE_CHECKING:
     from .hf.continuous_batching.followed_rows import RequestConstraint
-    from .hf.device.store import DeviceStore
 
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 
@@ -109,6 +107,7 @@ class Guide:
         self._not_continuous = continuous_batching_reason(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
+        self._mask_tables = MaskTables(self.vocabulary.padded_size)
         self._gate_for = lru_cache(_MAX_GATES)(partial(ReasoningGate, self.vocabulary))
 
     @property
@@ -120,12 +119,6 @@ class Guide:
     def continuation(self) -> Continuation:
         """How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches."""
         return self._continuation
-
-    @cached_property
-    def _device_store(self) -> DeviceStore:
-        from .hf.device.store import DeviceStore  # imports the automaton, which takes time
-
-        return DeviceStore(self.vocabulary)
 
     @reading("Guide.audit")
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
@@ -301,7 +294,6 @@ class Guide:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
-        device_lane: DeviceLane | None = None,
         reasoning: Reasoning | None = None,
         trace: bool = False,
         seeds: Sequence[int] | None = None,
@@ -337,33 +329,22 @@ class Guide:
                 what ``max_length`` leaves after the prompt, or the 20 tokens that generate() allows by default. Every
                 row closes its text before the smaller of the two; BudgetTooSmall as for ``logits_processor``.
             overlap: as for ``logits_processor``, but without a companion.
-            device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
-                by itself, so that the device does not wait for the host, which follows one step later. True: wherever
-                every constraint runs on the automaton and the processors are plain functions
-                (``GuidedDecoder.host_reason`` gives the reason if not); "captured": as True, and with
-                ``cache_implementation="static"`` each step is one CUDA graph (``eager_reason`` gives the reason if
-                not); "auto": where it is measured to be faster, which is nowhere yet; None reads the environment
-                variable HF_GUIDED_DEVICE_LANE, whose default is "auto". Greedy tokens are the same. Samples have the
-                same distribution, but are drawn with another generator, which torch's generator seeds once per call.
             reasoning: as for ``logits_processor``.
-            trace: whether to record the steps of a call, for ``Guide.trace``. The host then chooses the tokens.
+            trace: whether to record the steps of a call, for ``Guide.trace``.
             seeds: 64-bit ints, one for each row. The samples of a row then depend only on its seed and its scores: they
-                are the same with any other rows, with and without drafts, on the host and on the device. None draws
-                with torch's generator.
+                are the same with any other rows, with and without drafts. None draws with torch's generator.
             logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
                 the most likely tokens to list at each position. Forced text at the beginning or the end of the answers
                 then takes one more forward pass.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            InvalidArgument: an unknown ``draft``, or one together with ``retokenize``; an unknown ``device_lane``;
+            InvalidArgument: an unknown ``draft``, or one together with ``retokenize``;
                 ``seeds`` that are no 64-bit ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
                 in several processes.
         """
-        loop = DecodeOptions(
-            jump_forward, retokenize, draft, streamer, stop_strings, device_lane, seeds, num_top(logprobs)
-        )
+        loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
         return self.decoder_of(self._session(constraint, prefix, options, budget=True), loop, backend)
 
@@ -386,7 +367,7 @@ class Guide:
             vocab_size=self.vocabulary.padded_size,
             compile=lambda constraint: self.compile(constraint, backend),
         )
-        return GuidedDecoder(session, self._continuation, options, drafts=drafts, store=lambda: self._device_store)
+        return GuidedDecoder(session, self._continuation, options, drafts=drafts)
 
     @reading("Guide.session")
     def session(
@@ -494,13 +475,8 @@ class Guide:
             options,
             per_prompt=per_prompt,
             ranks=self.ranks,
-            on_device=self._applied_masks,
+            tables=self._mask_tables,
         )
-
-    def _applied_masks(self, device: torch.device) -> ApplyOnDevice:
-        from .hf.device.apply_masks import AppliedMasks  # comes with the automaton, which takes time to import
-
-        return AppliedMasks(self._device_store.kernels(device).kernels)
 
     @reading("Guide.trace")
     def trace(
@@ -548,7 +524,7 @@ class Guide:
         )
 
     @reading("Guide.attach")
-    def attach(self, manager: Any, *, device_lane: bool = False) -> Any:
+    def attach(self, manager: Any) -> Any:
         """Give every request of transformers' continuous batching its own constraint.
 
         Call ``manager = guide.attach(model.init_continuous_batching(...))`` before ``start()`` and ``warmup()``. Then
@@ -560,14 +536,11 @@ class Guide:
         for all of its requests. A finished output whose ``error`` is set reached a dead end. Read outputs back with
         ``guide.read(constraint, output.generated_tokens)``.
 
-        Asynchronous batching stays on, except on a CPU and with ``num_return_sequences``. CUDA graphs stay on. Where
-        masks come from the host, a batch of guided requests waits for the tokens of the batch before it.
+        Asynchronous batching stays on, except on a CPU and with ``num_return_sequences``. CUDA graphs stay on. A
+        batch of guided requests waits for the tokens of the batch before it.
 
         Args:
             manager: not yet started; or one that the model has cached, and that this guide has attached before.
-            device_lane: make masks on the manager's device, which then waits for no token, for requests whose
-                constraint our automaton has compiled (``backend="automaton"``, or "auto" after ``warm_up``) and that
-                end with the manager's stop tokens. The others of a batch are masked by the host.
 
         Returns:
             The manager.
@@ -588,7 +561,7 @@ class Guide:
             )
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
-        attach(manager, self.vocabulary, self._begin, device_lane=device_lane)
+        attach(manager, self.vocabulary, self._begin)
         return manager
 
     def _begin(self, request: RequestConstraint) -> Row:

@@ -62,7 +62,6 @@ def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: M
 
 
 Overlap: TypeAlias = bool | Literal["auto"]
-DeviceLane: TypeAlias = bool | Literal["auto", "captured"]
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,11 @@ class LoopOptions:
     Args:
         overlap: fill masks on a thread of their own, while the forward pass runs; without, in the call that needs them;
             "auto": on the thread while that takes longer than handing them over does.
-        device_lane: let the model's device mask and choose tokens by itself, where it can serve the call; "captured":
-            also with each step one CUDA graph if the cache is static; "auto": where it is measured to be faster, which
-            is nowhere yet.
+        mask_table_bytes: of the masks that stay on each device, and of their copy on the host; 0: none stay.
     """
 
     overlap: Overlap = "auto"
-    device_lane: DeviceLane = "auto"
+    mask_table_bytes: int = 32 * 2**20
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> LoopOptions:
@@ -86,21 +83,16 @@ class LoopOptions:
 
         Args:
             environ: read instead of the process's environment. HF_GUIDED_OVERLAP ("0", "1" or "auto") and
-                HF_GUIDED_DEVICE_LANE ("captured" too) are read; an empty value counts as not set.
+                HF_GUIDED_MASK_TABLE_BYTES are read; an empty value counts as not set.
 
         Raises:
             InvalidArgument: another value; the message names the variable and its valid values.
         """
-        return cls(
-            **_read(
-                environ,
-                cls,
-                {
-                    "overlap": ("HF_GUIDED_OVERLAP", _switch("auto")),
-                    "device_lane": ("HF_GUIDED_DEVICE_LANE", _switch("auto", "captured")),
-                },
-            )
-        )
+        readers: dict[str, Reader] = {
+            "overlap": ("HF_GUIDED_OVERLAP", _switch("auto")),
+            "mask_table_bytes": ("HF_GUIDED_MASK_TABLE_BYTES", int),
+        }
+        return cls(**_read(environ, cls, readers))
 
 
 @dataclass(frozen=True)

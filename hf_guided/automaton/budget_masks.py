@@ -45,15 +45,17 @@ class BudgetMasks:
         self._kept: ByteCache[_Ordered] = ByteCache(max_bytes)  # by state
 
     def of(self, state: int, tokens_left: int) -> Words:
-        """(words,) int32, read-only: tokens after which the text can be finished in ``tokens_left - 1`` more.
+        """(words,) int32: tokens after which the text can be finished in ``tokens_left - 1`` more.
 
-        All that may come in this state if it needs more than is left already; stop tokens are 0.
+        All that may come in this state, read-only, if there is room for all of them, or it needs more than is left
+        already; stop tokens are 0.
         """
         if tokens_left > self._most or tokens_left < self._needed[state]:
             return self._masks.of(state)
         ordered = self._ordered(state)
         fitting = int(np.searchsorted(ordered.needed, tokens_left))
-        return self._walk.tokens.mask(ordered.token_ids[:fitting])
+        fitting_words: Words = self._walk.tokens.mask(ordered.token_ids[:fitting]).copy()
+        return fitting_words
 
     def _ordered(self, state: int) -> _Ordered:
         ordered = self._kept.get(state)

@@ -84,10 +84,14 @@ class BudgetedEngine(Engine, Protocol):
 
 
 class MaskedEngine(BudgetedEngine, Protocol):
-    """An engine that has its masks ready, so that filling a row is copying one."""
+    """An engine that keeps its masks, so that filling a row is copying one."""
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        """(words,) read-only: what ``fill``, or with ``tokens_left`` ``fill_within``, writes; only text tokens."""
+        """(words,) int32: what ``fill``, or with ``tokens_left`` ``fill_within``, writes; only text tokens.
+
+        An array that the engine keeps is read-only, and the same object whenever the mask is the same: others know the
+        mask by it. One that was made for the rest of a budget, or for the end of thinking, is writeable.
+        """
         ...
 
 

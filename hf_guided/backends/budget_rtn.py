@@ -62,7 +62,6 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
             _larger(compiled, rtn.nbytes),
             new_engine=lambda: RtnBudgetEngine(rtn, SearchBudgetEngine(search, compiled.new_engine())),
             keeps_budget=True,
-            keeps_masks=False,
         )
     first = SearchBudgetEngine(search, compiled.new_engine())
     if first.min_tokens_to_finish() is None:
@@ -71,7 +70,6 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
         compiled,
         new_engine=lambda: first.restarted(compiled.new_engine()),
         keeps_budget=True,
-        keeps_masks=False,
     )
 
 
@@ -180,7 +178,7 @@ class RtnBudgetEngine(Layer):
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """See ``BudgetedEngine.fill_within``."""
-        if self._is_far(tokens_left) or (self._configurations() and self._is_far(tokens_left)):
+        if self.is_far(tokens_left):
             self.engine.fill(bitmask, row)
             return
         configurations = self._configurations()
@@ -200,7 +198,11 @@ class RtnBudgetEngine(Layer):
         if not row_words.any() and not self.is_completed():
             self.engine.fill_within(bitmask, row, tokens_left)  # the engine takes another path
 
-    def _is_far(self, tokens_left: int) -> bool:
+    def is_far(self, tokens_left: int) -> bool:
+        """See ``Layer.is_far``."""
+        return self._was_far(tokens_left) or bool(self._configurations() and self._was_far(tokens_left))
+
+    def _was_far(self, tokens_left: int) -> bool:
         """Whether no token could exceed the budget, by the count when the text was last read."""
         count, configurations = self._read[-1]
         if self._rtn.narrows or not configurations:

@@ -91,10 +91,8 @@ class SearchBudgetEngine(Layer):
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """See ``BudgetedEngine.fill_within``."""
         self.engine.fill(bitmask, row)
-        if self._completion is not None:
-            since = len(self.taken) - self._completion.position
-            if tokens_left > len(self._completion.tokens) + 1 + _MARGIN * (since + 1):
-                return
+        if self.is_far(tokens_left):
+            return
         completion = self._known()
         if completion is None or not len(completion) < tokens_left <= len(completion) + 1 + _MARGIN:
             return
@@ -104,6 +102,13 @@ class SearchBudgetEngine(Layer):
         self._completion = _Completion(len(self.taken), completion, after_token)
         words = self._search.tokens.mask(np.fromiter(after_token, np.int64, len(after_token)))
         bitmask[row].numpy()[: len(words)] &= words
+
+    def is_far(self, tokens_left: int) -> bool:
+        """See ``Layer.is_far``."""
+        if self._completion is None:
+            return False
+        since = len(self.taken) - self._completion.position
+        return tokens_left > len(self._completion.tokens) + 1 + _MARGIN * (since + 1)
 
     def _known(self) -> list[int] | None:
         """A path from here: the rest of the last one, if the text followed it, or a new one."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from .base import Engine
+import numpy as np
+from numpy.typing import NDArray
+
+from ..vocabulary.bitmask import WORD_BITS, allocate_bitmask
+from .base import Engine, MaskedEngine
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Layer:
+class Layer(ABC):
     """Delegates every call. A subclass adds its own knowledge, and ``fork``.
 
     Args:
@@ -42,6 +47,23 @@ class Layer:
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
         self.engine.fill(bitmask, row)
+
+    @abstractmethod
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+
+    @abstractmethod
+    def is_far(self, tokens_left: int) -> bool:
+        """Whether this budget certainly forbids no token here."""
+
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """See ``MaskedEngine.mask``, where the engine below keeps its masks."""
+        kept = cast(MaskedEngine, self.engine).mask()
+        if tokens_left is None or self.is_far(tokens_left):
+            return kept
+        bitmask = allocate_bitmask(1, WORD_BITS * len(kept))
+        self.fill_within(bitmask, 0, tokens_left)
+        return cast("NDArray[np.int32]", bitmask[0].numpy())
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""

@@ -214,6 +214,32 @@ class Matcher:
         self._take(bitmask)
         return self._fill(bitmask, row, tokens_left)
 
+    def kept_mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool] | None:
+        """The mask that the engine keeps for its state, and whether the stop tokens may come too.
+
+        Args:
+            tokens_left: see ``fill_next_token_bitmask``.
+
+        Returns:
+            (words,) int32, read-only, without the stop tokens: the same array whenever the mask is the same; and the
+            switch. None if the engine keeps none here; then ``fill_row`` makes one.
+        """
+        if self._stops or not self._copies_masks:
+            return None
+        try:
+            words = cast("MaskedEngine", self._engine).mask(tokens_left)
+            return None if words.flags.writeable else (words, self._engine.is_completed())
+        except Exception as error:
+            self.compiled.fail(error)
+
+    def with_stops(self, kept: NDArray[np.int32], may_stop: bool) -> NDArray[np.int32]:
+        """(padded words,) int32: a mask of ``kept_mask``, complete."""
+        words = np.zeros(-(-self.compiled.vocabulary.padded_size // 32), np.int32)
+        words[: len(kept)] = kept
+        for place, word in self._tokens.stop_words if may_stop else ():
+            words[place] |= word
+        return words
+
     def _fill(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         words: NDArray[np.int32] = self._lines[row]
         tokens = self._tokens

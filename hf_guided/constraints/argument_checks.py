@@ -115,7 +115,6 @@ STOP_STRINGS = Rule(
 )
 TOKEN_IDS = Rule("a list of token ids", lambda value: not is_int(value) and _is_token_ids(value))
 OVERLAP = Rule('True, False or "auto"', lambda value: value == "auto" or FLAG.holds(value))
-DEVICE_LANE = Rule('True, False, "auto" or "captured"', lambda value: value in (True, False, "auto", "captured"))
 SHARED_BACKEND = Rule(
     '"xgrammar" or "llguidance"',
     lambda value: value in ("xgrammar", "llguidance"),

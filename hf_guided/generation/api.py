@@ -13,7 +13,6 @@ from typing_extensions import Unpack
 from ..constraints.argument_checks import FLAG, check
 from ..errors import InvalidArgument, reading
 from ..guide import Guide
-from ..options import DeviceLane
 from ..session.options import OnViolation
 from ..session.reasoning import Reasoning
 from ..session.result import GuidedResult
@@ -170,7 +169,6 @@ def generate(
     retries: int = 0,
     jump_forward: bool = True,
     draft: Any = "auto",
-    device_lane: DeviceLane | None = None,
     continuous_batching: bool | ContinuousBatchingConfig = False,
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
@@ -209,12 +207,9 @@ def generate(
         jump_forward: append text that the grammar leaves no choice about without running the model, in the tokenizer's
             own tokenization (``Guide.decoder``). Greedy decoding and sampling only: other modes, and features that only
             generate() itself has (a streamer, stop strings ...), run in transformers' own loop. With False everything
-            runs there, unless the device lane is used.
+            runs there.
         draft: what proposes tokens for the model to confirm, see ``Guide.decoder``; None drafts nothing. "auto" is
             prompt lookup for greedy decoding, and nothing otherwise.
-        device_lane: with ``jump_forward=False`` and no draft, whether the model's device chooses tokens by itself, see
-            ``Guide.decoder``; with ``continuous_batching``, whether it makes masks by itself, see ``Guide.attach``.
-            None reads the environment.
         continuous_batching: True, or a config for it, runs all prompts in transformers' continuous batching manager,
             where a row that ends makes room for another at once. Greedy decoding and sampling only, without
             jump-forward and drafts. The manager ignores generation settings that it does not know, and warns of them.
@@ -284,7 +279,6 @@ def generate(
             retries=retries,
             jump_forward=jump_forward,
             draft=draft,
-            device_lane=device_lane,
             continuous_batching=continuous_batching,
             stats=stats,
             progress=progress,

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
     from ..guide import Guide
-    from ..options import DeviceLane
     from ..session.options import OnViolation
     from ..session.reasoning import Reasoning
     from ..session.stats import SessionStats
@@ -152,7 +151,6 @@ class GenerateArguments(ModelArguments, total=False):
     retries: int
     jump_forward: bool
     draft: Any
-    device_lane: DeviceLane | None
     continuous_batching: bool | ContinuousBatchingConfig
     stats: bool | Callable[[SessionStats], None]
     progress: bool | None

@@ -61,7 +61,6 @@ class ContinuousRun:
         config: for the manager; None means transformers' default, but on a CPU a cache for a few rows.
         rows: the number of those rows.
         logprobs: whether the manager records log probabilities.
-        device_lane: whether the device makes the masks that it can, see ``Guide.attach``.
 
     Raises:
         InvalidArgument: arguments that the manager would ignore, or a manager that the model keeps.
@@ -75,7 +74,6 @@ class ContinuousRun:
     config: ContinuousBatchingConfig | None
     rows: int
     logprobs: bool = False
-    device_lane: bool = False
 
     def __post_init__(self) -> None:
         from ..hf.continuous_batching.compat import effective_config, kept_manager
@@ -125,7 +123,6 @@ class ContinuousRun:
             self.model.init_continuous_batching(
                 generation_config=config, continuous_batching_config=self._batching_config(requests)
             ),
-            device_lane=self.device_lane,
         )
         manager.start()
         done = False

@@ -8,9 +8,8 @@ from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-from ..constraints.argument_checks import CALL, DEVICE_LANE, FLAG, Rule, check, check_each
+from ..constraints.argument_checks import CALL, FLAG, Rule, check
 from ..hf.decode.options import DecodeOptions
-from ..options import DeviceLane
 from ..session.logprobs import num_top
 from ..session.options import OnViolation, SessionOptions
 from ..session.reasoning import Reasoning
@@ -37,7 +36,6 @@ class GenerateOptions:
     retries: int = 0
     jump_forward: bool = True
     draft: Any = "auto"
-    device_lane: DeviceLane | None = None
     continuous_batching: bool | ContinuousBatchingConfig = False
     stats: bool | Callable[[SessionStats], None] = False
     progress: bool | None = None
@@ -55,7 +53,6 @@ class GenerateOptions:
             value = getattr(self, name, False)  # "stream" is not among these
             if value is not None or name != "progress":
                 check(name, value, rule)
-        check_each({"device_lane": self.device_lane}, {"device_lane": DEVICE_LANE})
         check("continuous_batching", self.continuous_batching, _CONTINUOUS)
 
     @property
@@ -80,7 +77,7 @@ class GenerateOptions:
         )
 
     def decode(self, *, streamer: Any, seeds: Sequence[int] | None) -> DecodeOptions:
-        """The options of a batch's fast loop, once ``draft`` and ``device_lane`` are decided.
+        """The options of a batch's fast loop, once ``draft`` is decided.
 
         Args:
             streamer: gets the tokens.
@@ -89,7 +86,6 @@ class GenerateOptions:
         return DecodeOptions(
             self.jump_forward,
             draft=self.draft,
-            device_lane=self.device_lane,
             streamer=streamer,
             seeds=seeds,
             top_logprobs=self.top_logprobs,

@@ -50,7 +50,7 @@ class Plan:
         inputs: the prompts.
         requests: one for each prompt: its constraint, compiled; its prefix; its thinking.
         prefixes: one for each prompt: the beginning of its answer, if that is given.
-        options: of the call, with ``draft`` and ``device_lane`` decided.
+        options: of the call, with ``draft`` decided.
         settings: what ``model.generate`` will use.
         generate_kwargs: what ``model.generate`` is given.
         stop_token_ids: tokens that end a row.

@@ -11,7 +11,6 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from ..errors import InvalidArgument
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
-from ..options import DeviceLane, LoopOptions
 from .chat_prompts import Prompt
 from .continuous import ContinuousRun
 from .options import GenerateOptions
@@ -38,7 +37,7 @@ def choose_route(
     num_prompts: int = 1,
     continuous: ContinuousRun | None = None,
 ) -> tuple[Route, GenerateOptions]:
-    """Choose the loop; also return the options with the final ``draft`` and ``device_lane``.
+    """Choose the loop; also return the options with the final ``draft``.
 
     Args:
         settings: of ``model.generate``.
@@ -49,9 +48,8 @@ def choose_route(
     Raises:
         InvalidArgument: a ``draft`` for a loop that takes none.
     """
-    device_lane, on_device = _device_lane(options)
     # For log probabilities transformers' own loops would keep the logits of all tokens until the end.
-    wants_fast = options.jump_forward or on_device or options.top_logprobs is not None
+    wants_fast = options.jump_forward or options.top_logprobs is not None
     fast = wants_fast and settings.takes_decoder and continuous is None
     drafts = options.jump_forward and fast
     draft = options.draft
@@ -63,7 +61,7 @@ def choose_route(
             "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
         )
     step = 1 if settings.one_at_a_time else options.batch_size if continuous is None else max(num_prompts, 1)
-    return Route(fast, continuous, step), replace(options, draft=draft, device_lane=device_lane)
+    return Route(fast, continuous, step), replace(options, draft=draft)
 
 
 def continuous_batching(
@@ -99,11 +97,4 @@ def continuous_batching(
         given,
         options.batch_size,
         options.top_logprobs is not None,
-        device_lane=_device_lane(options)[1],
     )
-
-
-def _device_lane(options: GenerateOptions) -> tuple[DeviceLane, bool]:
-    """The option of the call or of the environment, and whether it requests the device lane."""
-    lane = LoopOptions.from_env().device_lane if options.device_lane is None else options.device_lane
-    return lane, lane not in (False, "auto")

@@ -101,7 +101,6 @@ def score(
                 backend=backend,
                 batch_size=batch_size,
                 draft=None,
-                device_lane=False,
                 chat_template_kwargs=chat_template_kwargs,
                 documents=documents,
                 describe=describe,

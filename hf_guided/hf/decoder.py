@@ -1,22 +1,21 @@
 """The fast loop: ``model.generate(custom_generate=guide.decoder(c))``.
 
 Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
-enters the cache together with the next sampled token (decode/loop.py). Without jump-forward and drafts, and where the
-device lane can run all rows, a loop that does not wait for the device takes its place (device/loop.py).
+enters the cache together with the next sampled token (decode/loop.py).
 
-Before the first pass, a rule (decode/block_rule.py) decides whether these loops may run several tokens of a row in one
+Before the first pass, a rule (decode/block_rule.py) decides whether this loop may run several tokens of a row in one
 pass, one token a pass, or not at all. In the last case transformers' own loop runs with the same session
-(decode/plain_loop.py), as it does for beams, and for outputs that our loops do not have (scores, logits, attentions,
+(decode/plain_loop.py), as it does for beams, and for outputs that our loop does not have (scores, logits, attentions,
 hidden states). A cache that is returned, or that is the caller's, is completed at the end (decode/returned_cache.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,18 +44,12 @@ from .decode.prefill import prefill
 from .decode.rank_zero_slots import RankZeroSlots, replay_rank_zero, run_rank_zero
 from .decode.returned_cache import complete_cache
 from .decode.scores import Scoring
-from .decode.sequence_state import SequenceState
 from .decode.step_logprobs import StepLogprobs
 from .decode.stopping import RowStops
 from .decode.streamers import RowStreamer, StreamerListener, TokenListener
-from .device.requests import NotOnDevice, check_requested
 from .drafts import DraftSource
 from .drafts.forced_text import ForcedText
 from .seeds import as_int64
-
-if TYPE_CHECKING:
-    from .device.store import DeviceStore
-
 
 _NOTHING_YET = "nothing was generated yet"
 
@@ -71,7 +64,6 @@ class GuidedDecoder:
         continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
         options: of the loop.
         drafts: the source that ``options.draft`` names, made for this guide; None drafts nothing.
-        store: returns the tensors that are kept on the device between calls; the guide's decoders share one store.
     """
 
     def __init__(
@@ -81,7 +73,6 @@ class GuidedDecoder:
         options: DecodeOptions,
         *,
         drafts: DraftSource | None = None,
-        store: Callable[[], DeviceStore],
     ):
         self._session = session
         self._continuation = continuation
@@ -94,10 +85,9 @@ class GuidedDecoder:
             self._listener = StreamerListener(self._streamer)
         texts = options.stop_strings
         self._stop_strings = [texts] if isinstance(texts, str) else list(texts)
-        self._store = store
         self._seeds = None if options.seeds is None else [as_int64(seed) for seed in options.seeds]
         self._logprobs: LogprobRecorder | None = None
-        self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
+        self._plain_reason = _NOTHING_YET
         self._serving = Lock()
         self._prompt_length = 0
 
@@ -115,26 +105,6 @@ class GuidedDecoder:
         that nothing was generated.
         """
         return self._plain_reason
-
-    @property
-    def host_reason(self) -> str:
-        """Why the last call chose its tokens on the host; empty if the device lane chose them."""
-        return self._host_reason
-
-    @property
-    def eager_reason(self) -> str:
-        """Why the last call did not capture its steps as CUDA graphs; empty if it did, or would on a GPU."""
-        return self._host_reason or self._eager_reason
-
-    @property
-    def why_host(self) -> str:
-        """The old name of ``host_reason``."""
-        return self.host_reason
-
-    @property
-    def why_eager(self) -> str:
-        """The old name of ``eager_reason``."""
-        return self.eager_reason
 
     @property
     def stats(self) -> SessionStats:
@@ -215,7 +185,7 @@ class GuidedDecoder:
         model, input_ids = call.model, call.input_ids
         self._prompt_length = call.prompt_length
         self._logprobs = None
-        self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
+        self._plain_reason = _NOTHING_YET
         self._session.dead_ends.clear()
         self._session.limit_call(call.max_new_tokens if self._options.closes else None)
         if in_step_with_others(model):
@@ -261,7 +231,6 @@ class GuidedDecoder:
 
     def _through_transformers(self, call: GenerateCall) -> Any:
         """The output of transformers' own loop with this session's masks."""
-        self._host_reason = self._plain_reason
         top = self._options.top_logprobs
         return run_plain(
             call,
@@ -283,12 +252,11 @@ class GuidedDecoder:
             return run_rank_zero(ranks, slots, partial(self._run, slots, call)), slots.cache
         slots = CacheSlots(call, blocks=blocks)
         rows = replay_rank_zero(ranks, slots)
-        self._host_reason = "another process chooses for this one"
         self._report(rows, call.prompt_length)
         return rows, slots.cache
 
     def _run(self, slots: CacheSlots, call: GenerateCall) -> list[list[int]]:
-        """The tokens of each row: from the device lane if it is requested and possible, else from the host's loop."""
+        """The tokens of each row."""
         stops, scoring = RowStops(call.criteria, call.input_ids.device), Scoring(call.processors)
         forced = self._forced_text(scoring, stops)
         jump = JumpForward(self._session, stops, forced)
@@ -300,59 +268,14 @@ class GuidedDecoder:
             listener=self._listener,
             text_too=self._options.top_logprobs is None,
         )
-        self._host_reason = ""
-        try:
-            self._run_on_device(sequences, logits, call, slots, scoring, stops)
-        except NotOnDevice as error:
-            self._host_reason = str(error)
-        if self._host_reason:  # after the handler, so that an error of the loop is not chained to NotOnDevice
-            logprobs = None
-            if self._options.top_logprobs is not None:
-                logprobs = StepLogprobs(self._new_logprobs(call.input_ids, self._options.top_logprobs), sequences)
-            self._host_loop(slots, scoring, stops, forced, jump, call.config, logprobs).run(sequences, logits)
-            cache = slots.cache
-            if cache is not None and (call.config.return_dict_in_generate or is_callers_own(cache)):
-                complete_cache(slots, sequences)
+        logprobs = None
+        if self._options.top_logprobs is not None:
+            logprobs = StepLogprobs(self._new_logprobs(call.input_ids, self._options.top_logprobs), sequences)
+        self._loop(slots, scoring, stops, forced, jump, call.config, logprobs).run(sequences, logits)
+        cache = slots.cache
+        if cache is not None and (call.config.return_dict_in_generate or is_callers_own(cache)):
+            complete_cache(slots, sequences)
         return [sequence.token_ids for sequence in sequences]
-
-    def _run_on_device(
-        self,
-        sequences: list[SequenceState],
-        logits: Tensor,
-        call: GenerateCall,
-        slots: CacheSlots,
-        scoring: Scoring,
-        stops: RowStops,
-    ) -> None:
-        """Run the device lane.
-
-        Raises:
-            NotOnDevice: why tokens have to be chosen on the host.
-        """
-        device_lane, top = self._options.device_lane_or_default, self._options.top_logprobs
-        check_requested(
-            device_lane,
-            jump_forward=self._options.jump_forward,
-            drafts=self._drafts is not None,
-            recorded=self._session.recorder is not None,
-            spread=isinstance(slots, RankZeroSlots),
-        )
-        from .device.run import run_on_device  # comes with the automaton, which takes time to import
-
-        self._eager_reason = run_on_device(
-            sequences,
-            logits,
-            call.input_ids,
-            session=self._session,
-            slots=slots,
-            scoring=scoring,
-            stops=stops,
-            config=call.config,
-            device_lane=device_lane,
-            store=self._store(),
-            seeds=self._seeds,
-            new_recorder=None if top is None else partial(self._new_logprobs, call.input_ids, top),
-        )
 
     def _report(self, rows: Sequence[Sequence[int]], prompt_length: int) -> None:
         """Report to the listener rows that another process generated, with all of their tokens at once."""
@@ -368,7 +291,7 @@ class GuidedDecoder:
         streamer.put(input_ids)
         return streamer
 
-    def _host_loop(
+    def _loop(
         self,
         slots: CacheSlots,
         scoring: Scoring,

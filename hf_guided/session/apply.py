@@ -1,27 +1,27 @@
-"""Writes -inf into logits; on a GPU with kernels, hf/device/apply_masks.py does it instead, by ``ApplyOnDevice``.
+"""Writes -inf into logits: on a CPU here, on other devices by mask_kernel.py.
 
 It always writes a fresh tensor: generate() keeps the raw logits for ``output_logits``, keeps every processed tensor for
 ``output_scores``, and prompt lookup passes the same tensor again and again.
 
 On CPU most masks are nearly empty (inside a keyword) or nearly full (inside a string), so a row is built from the side
-that has fewer token ids. Masks between the two, and small vocabularies, unpack every bit. On other devices the bitmask
-is already there, or is copied there, and the reference in bitmask.py applies it.
+that has fewer token ids. Masks between the two, and small vocabularies, unpack every bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..vocabulary.bitmask import ALL_ALLOWED, WORD_BITS, apply_bitmask_reference, check_width
+from ..vocabulary.bitmask import ALL_ALLOWED, WORD_BITS, check_width
 from ..vocabulary.bitmask import words as words_of
-from .cuda_copies import Transfer
+from .cuda_copies import to_device
+from .mask_kernel import NOT_MASKED, mask_kernel
 
 # Above this share of mixed words, unpacking all bits beats gathering ids (measured at 131k tokens).
 _GATHER_SHARE = 1 / 8
@@ -32,37 +32,13 @@ Numbers = NDArray[np.signedinteger[Any]]  # one row of scores as integers of the
 _INT_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class ApplyOnDevice(Protocol):
-    """Applies masks on a device whose host does not wait."""
-
-    def __call__(
-        self, scores: Tensor, bitmask: Tensor, rows: Sequence[int], stop_token_ids: Sequence[int]
-    ) -> tuple[Tensor, Tensor]:
-        """Masked scores, in which a row without an allowed score can only end.
-
-        Args:
-            scores: (positions, vocab) floating point on the device; read only.
-            bitmask: (rows, words) int32 on the device.
-            rows: the positions to mask, ascending, one for each row of the bitmask; at least one.
-            stop_token_ids: the tokens that end a row.
-
-        Returns:
-            A new tensor like ``scores``; (positions,) int32 on the device, 0 for the positions that had no allowed
-            score above -inf, of which only stop tokens have a finite one now. Other positions are 1.
-        """
-        ...
-
-
-def apply_bitmask(
-    scores: Tensor, bitmask: Tensor, rows: Sequence[int], transfer: Transfer | None = None
-) -> tuple[Tensor, list[bool]]:
+def apply_bitmask(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
     """A copy of the scores with -inf wherever the bitmask forbids.
 
     Args:
         scores: (rows, vocab) fp16 | bf16 | fp32 | fp64, any device; read only.
         bitmask: (rows, >= ceil(vocab / 32)) int32 on CPU.
         rows: rows to mask; the others come back bit for bit as they were.
-        transfer: the copy of these rows of the bitmask, stacked, to a device; None if only the host has them.
 
     Returns:
         The masked scores, like ``scores``; and for each of ``rows`` whether an allowed token has a score above -inf
@@ -75,48 +51,50 @@ def apply_bitmask(
         allowed score.
     """
     check_width(bitmask, scores.shape[-1])
+    slots = [NOT_MASKED] * len(scores)
     if scores.device.type == "cpu":
-        return _apply_on_cpu(scores, bitmask, rows)
-    if not rows:
-        return scores.clone(), []
-    if transfer is None or transfer.tensor.device != scores.device:
-        return _apply_on_device(scores, bitmask[list(rows)].to(scores.device), rows)
-    transfer.join()
-    return _apply_on_device(scores, transfer.tensor, rows)
-
-
-def _apply_on_device(scores: Tensor, governed: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
-    """See ``apply_bitmask``; ``governed`` is the bitmask of ``rows`` alone, on the device of the scores."""
-    if len(rows) == len(scores):  # all rows are masked: no selection is needed
-        masked = part = apply_bitmask_reference(scores, governed)
+        words: list[NDArray[np.int32] | None] = [None] * len(scores)
+        for i in rows:
+            words[i] = bitmask[i].numpy()
+        masked, alive = apply_words(scores, words)
     else:
-        # The host does not wait: a copy this small is read from pageable memory before the call returns.
-        index = torch.tensor(rows).to(scores.device, non_blocking=True)
-        part = apply_bitmask_reference(scores[index], governed)
-        masked = scores.index_copy(0, index, part)
-    return masked, (part.amax(-1) > _NEG_INF).tolist()
+        for slot, row in enumerate(rows):
+            slots[row] = slot
+        sent = bitmask[list(rows)].to(scores.device), to_device(slots, scores.device, dtype=torch.int32)
+        masked, on_device = mask_kernel(scores.device)(scores, *sent)
+        alive = [number != 0 for number in on_device.tolist()]
+    return masked, [alive[i] for i in rows]
 
 
-def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
+def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tuple[Tensor, list[bool]]:
+    """As ``apply_bitmask``, on a CPU.
+
+    Args:
+        scores: (rows, vocab).
+        words: the mask of each row, (>= ceil(vocab / 32),); None leaves it as it is.
+
+    Returns:
+        The masked scores; for each row whether it is not masked, or an allowed token has a score above -inf.
+    """
     # Numpy writes the rows: torch splits each over a team of threads, and on a busy machine these wait for each other
     # far longer than a row takes (16 ms against 0.1).
     masked = torch.empty(scores.shape, dtype=scores.dtype)
     as_int = _INT_OF_SIZE[scores.element_size()]
     source, target = scores.detach().view(as_int).numpy(), masked.view(as_int).numpy()  # (rows, vocab)
     neg_inf = _neg_inf_bits(scores.dtype)
-    vocab, governed = scores.shape[1], set(rows)
+    vocab = scores.shape[1]
+    governed = [row for row in words if row is not None]
     if len(governed) == len(scores) and 0 < vocab < _SMALL:  # all rows in one call, because calls cost more than rows
-        _write_mixed(source, bitmask.numpy()[: len(scores), : words_of(vocab)], target, neg_inf)
+        _write_mixed(source, np.stack([row[: words_of(vocab)] for row in governed]), target, neg_inf)
         numbers = target.view(np.float32) if scores.dtype is torch.float32 else masked.double().numpy()
-        alive = (numbers.max(1) > _NEG_INF).tolist()
-        return masked, [alive[i] for i in rows]
-    for i in range(len(scores)):
-        if i not in governed:
+        return masked, (numbers.max(1) > _NEG_INF).tolist()
+    alive = []
+    for i, row in enumerate(words):
+        if row is None:
             target[i] = source[i]
-    words, alive = bitmask.numpy(), []
-    for i in rows:
-        kept = _write_row(source[i], words[i], target[i], neg_inf)
-        alive.append(_is_alive(kept, scores.dtype))
+            alive.append(True)
+        else:
+            alive.append(_is_alive(_write_row(source[i], row, target[i], neg_inf), scores.dtype))
     return masked, alive
 
 

@@ -10,22 +10,24 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import EmptyIntersection, StopTokenError
-from ..vocabulary.bitmask import check_width, unpack
+from ..vocabulary.bitmask import ALL_ALLOWED, check_width, unpack
 from ..vocabulary.tokens import Vocabulary
-from .apply import ApplyOnDevice, apply_bitmask
-from .cuda_copies import Transfer, Transfers
+from .apply import apply_words
+from .cuda_copies import Transfer, Transfers, to_device
+from .mask_kernel import FALLBACK_SCORE, NOT_MASKED, mask_kernel
+from .mask_table import Lease, MaskTables
 from .pinned_buffers import PinnedBuffers
 from .row import Row, RowState
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
-FALLBACK_SCORE = -1e4  # finite, also after a low temperature; a beam that has to end this way is the worst one
 
 # For each row its segments: a draft token and the forced tokens after it, the next draft token and so on.
 Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
@@ -38,23 +40,44 @@ class Masks:
     """The masks of one step; the thread that filled them passes them to the thread that applies them.
 
     Args:
-        bitmask: (positions, words) int32 on CPU; read only, valid until the second next fill.
+        own: (positions, words) int32 on CPU: the masks that are in no table; valid until the second next fill.
+        slots: for each position the slot of its mask in the table; ``NOT_MASKED``; or -2 - k for the k-th of the masks
+            that are in no table.
         rows: for each position the number of its row.
         governed: the positions that have to be masked; positions of free rows are not included.
         ended: the governed positions where the row has ended, whose masks allow only stop tokens, with the reason if it
             is a dead end.
         warnings: (message, cause) of warnings to give when the masks are applied.
-        transfer: the copy of the governed positions to the GPU; None if masks stay on the host.
+        lease: keeps the rows of the table.
+        transfer: the copy of the masks that are in no table to the GPU; None if there are none, or they stay here.
         copy_ns: host time of that copy in nanoseconds: the wait for a free buffer, and the queueing.
     """
 
-    bitmask: Tensor
+    own: Tensor
+    slots: tuple[int, ...]
     rows: tuple[int, ...]
     governed: tuple[int, ...]
     ended: Mapping[int, str | None]
     warnings: tuple[tuple[str, str], ...] = ()
+    lease: Lease | None = None
     transfer: Transfer | None = None
     copy_ns: int = 0
+
+    def words(self, position: int) -> NDArray[np.int32]:
+        """(words,) int32, read-only: the mask of a governed position."""
+        slot = self.slots[position]
+        if slot < 0:
+            return cast("NDArray[np.int32]", self.own[position].numpy())
+        assert self.lease is not None
+        return cast("NDArray[np.int32]", self.lease.host[slot])
+
+    @property
+    def bitmask(self) -> Tensor:
+        """(positions, words) int32 on CPU, a copy; all ones where nothing is masked."""
+        bitmask = torch.full_like(self.own, ALL_ALLOWED)
+        for position in self.governed:
+            bitmask[position] = torch.from_numpy(self.words(position).copy())
+        return bitmask
 
 
 class MaskFiller:
@@ -64,7 +87,7 @@ class MaskFiller:
         vocabulary: the one that the rows' constraints were compiled for.
         stop_token_ids: tokens that end a row; at least one, all inside the logits.
         transfers: copies masks to the scores' device; None decides when the first masks are applied.
-        on_device: returns what applies masks on a GPU; None: plain torch, which waits for it.
+        tables: of the vocabulary; None: every mask is filled anew.
     """
 
     def __init__(
@@ -72,15 +95,16 @@ class MaskFiller:
         vocabulary: Vocabulary,
         stop_token_ids: Sequence[int],
         transfers: Transfers | None = None,
-        on_device: Callable[[torch.device], ApplyOnDevice] | None = None,
+        tables: MaskTables | None = None,
     ):
         self._vocabulary = vocabulary
         self._stop_token_ids = tuple(stop_token_ids)
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
         self._buffers = PinnedBuffers(vocabulary.padded_size, transfers)
         self._warned: set[str] = set()
-        self._find_on_device = on_device
-        self._on_device: dict[torch.device, ApplyOnDevice] = {}
+        self._tables = tables
+        self._device = torch.device("cpu")  # of the last scores
+        self._stops: Tensor | None = None  # (stops,) int64 on that device
 
     @property
     def transfers(self) -> Transfers | None:
@@ -89,8 +113,8 @@ class MaskFiller:
 
     def with_new_buffers(self) -> MaskFiller:
         """A filler with new buffers: the old ones belong to a job that does not end. Repeats no warning."""
-        twin = MaskFiller(self._vocabulary, self._stop_token_ids, self._buffers.transfers, self._find_on_device)
-        twin._warned, twin._on_device = self._warned, self._on_device
+        twin = MaskFiller(self._vocabulary, self._stop_token_ids, self._buffers.transfers, self._tables)
+        twin._warned, twin._device = self._warned, self._device
         return twin
 
     def fill(
@@ -122,6 +146,10 @@ class MaskFiller:
         began = time.perf_counter_ns()
         bitmask, first = self._buffers.take(positions)
         taken_ns = time.perf_counter_ns() - began
+        table = None if self._tables is None else self._tables.of(self._device)
+        lease = None if table is None else Lease(table)
+        slots: list[int] = []
+        own: list[int] = []  # positions whose masks are in no table
         new_warnings: list[tuple[str, str]] = []
         row_of: list[int] = []
         governed: list[int] = []
@@ -135,77 +163,109 @@ class MaskFiller:
                 position = len(row_of)
                 row_of.append(number)
                 if row.matcher is None:
+                    slots.append(NOT_MASKED)
                     continue
                 governed.append(position)
-                if not row.fill(bitmask, first + position, None if left is None else left - taken):
+                now_left = None if left is None else left - taken
+                slot = None if lease is None else self._slot(row, now_left, lease)
+                if slot is not None:
+                    slots.append(slot)
+                    continue
+                slots.append(-2 - len(own))
+                own.append(position)
+                if not row.fill(bitmask, first + position, now_left):
                     ended[position] = row.dead_end
                     self._close(row, number, bitmask[first + position], new_warnings, alone=len(rows) == 1)
             if taken:
                 row.rewind(taken)
-        masks = Masks(bitmask[first : first + positions], tuple(row_of), tuple(governed), ended, tuple(new_warnings))
+        masks = Masks(
+            bitmask[first : first + positions],
+            tuple(slots),
+            tuple(row_of),
+            tuple(governed),
+            ended,
+            tuple(new_warnings),
+            lease,
+        )
         if transfers is None:
             return masks
         began = time.perf_counter_ns()
-        transfer = self._buffers.send(governed, transfers) if governed else None
+        transfer = self._buffers.send(own, transfers) if own else None
         return replace(masks, transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
 
-    def apply(self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd) -> Tensor:
-        """A copy of the scores with -inf for every token that is not allowed.
+    def _slot(self, row: Row, tokens_left: int | None, lease: Lease) -> int | None:
+        """The slot of a row's mask in the table; None if it is not, or cannot be, there."""
+        kept = row.kept_mask(tokens_left)
+        if kept is None or row.matcher is None:
+            return None
+        slot = lease.table.slot(*kept, self._stop_token_ids, lease)
+        if slot is None:
+            mask = row.matcher.with_stops(*kept)
+            if np.count_nonzero(mask):  # else it is a dead end, for ``Row.fill`` to close
+                slot = lease.table.add(*kept, self._stop_token_ids, mask, lease)
+        return slot
+
+    def apply(self, scores: Tensor, masks: Masks) -> tuple[Tensor, list[bool] | Tensor]:
+        """A copy of the scores with -inf for every token that is not allowed; a row without any can only end.
 
         Args:
             scores: (positions, vocab) floating point, any device; never written.
             masks: of the same positions.
-            on_dead_end: called with each position where a row has to end though its constraint could continue: other
-                processors have forbidden every allowed token, or the engine could not continue.
-
-        Streams: for scores on a GPU it waits for the device; ``apply_late`` does not.
-        """
-        for message, cause in masks.warnings:
-            self.warn_once(message, cause)
-        if scores.device.type == "cuda":
-            self._buffers.serve(scores.device)
-        masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed, masks.transfer)
-        if masks.ended or not all(alive):
-            for position, ok in zip(masks.governed, alive, strict=True):
-                if not ok or masks.ended.get(position) is not None:
-                    self._report(masks, position, on_dead_end)
-                    self._only_end(masked[position])
-        return masked
-
-    def apply_late(self, scores: Tensor, masks: Masks) -> tuple[Tensor, Tensor] | None:
-        """As ``apply``, without waiting: the caller reads from the device later which rows have to end.
 
         Returns:
-            The masked scores, and (positions,) int32 on their device for ``report``; None if it cannot be done, because
-            the scores are on no GPU, there is no position to mask, or nothing applies masks without waiting.
+            The masked scores; and for each position whether it is not masked, or has an allowed score above -inf: for
+            ``report``. On a device other than the CPU, (positions,) int32 there, for the caller to read when it wants.
         """
-        device = scores.device
-        if device.type != "cuda" or self._find_on_device is None or not masks.governed:
-            return None
-        check_width(masks.bitmask, scores.shape[-1])
+        check_width(masks.own, scores.shape[-1])
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
-        self._buffers.serve(device)
-        if device not in self._on_device:
-            self._on_device[device] = self._find_on_device(device)
-        if masks.transfer is None or masks.transfer.tensor.device != device:
-            bitmask = masks.bitmask[list(masks.governed)].pin_memory().to(device, non_blocking=True)
+        alive: list[bool] | Tensor
+        if scores.device.type == "cpu":
+            governed = frozenset(masks.governed)
+            words = [masks.words(position) if position in governed else None for position in range(len(scores))]
+            masked, alive = apply_words(scores, words)
+            dead = [position for position, ok in enumerate(alive) if not ok]
         else:
-            masks.transfer.join()
-            bitmask = masks.transfer.tensor
-        masked, alive = self._on_device[device](scores, bitmask, masks.governed, self._stop_token_ids)
-        for position, reason in masks.ended.items():
-            if reason is not None:
-                self._only_end(masked[position])
+            masked, alive = self._apply_on_device(scores, masks)
+            dead = []
+        for position in {*dead, *(position for position, reason in masks.ended.items() if reason is not None)}:
+            self._only_end(masked[position])
         return masked, alive
 
+    def _apply_on_device(self, scores: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        device = scores.device
+        if self._stops is None or device != self._device:
+            self._device, self._stops = device, to_device(self._stop_token_ids, device)
+            if device.type == "cuda":
+                self._buffers.serve(device)
+        table = masks.lease.table if masks.lease is not None and masks.lease.table.device == device else None
+        slots, own = masks.slots, None
+        if table is None and masks.lease is not None:  # the first masks of a call are filled before its device is known
+            order = {position: -2 - k for k, position in enumerate(masks.governed)}
+            slots = tuple(order.get(position, NOT_MASKED) for position in range(len(slots)))
+            own = masks.bitmask[list(masks.governed)].to(device)
+        elif masks.transfer is not None and masks.transfer.tensor.device == device:
+            masks.transfer.join()
+            own = masks.transfer.tensor
+        elif positions := [position for position, slot in enumerate(slots) if slot < NOT_MASKED]:
+            own = masks.own[positions].to(device)
+        if table is not None:
+            rows = table.rows_on_device([slot for slot in slots if slot >= 0])
+        else:
+            rows = masks.own[:0].to(device) if own is None else own
+        applied = mask_kernel(device)(scores, rows, to_device(slots, device, dtype=torch.int32), own, self._stops)
+        if table is not None:
+            table.was_read()
+        return applied
+
     def report(self, masks: Masks, on_dead_end: OnDeadEnd, alive: Sequence[int]) -> None:
-        """Report the rows that have to end, after ``apply_late``; arguments as for ``apply``.
+        """Report the rows that have to end.
 
         Args:
             masks: the ones that were applied.
-            on_dead_end: see ``apply``.
-            alive: the numbers that ``apply_late`` returned.
+            on_dead_end: called with each position where a row has to end though its constraint could continue: other
+                processors have forbidden every allowed token, or the engine could not continue.
+            alive: for each position, what ``apply`` returned.
         """
         if masks.ended or not all(alive):
             for position in masks.governed:

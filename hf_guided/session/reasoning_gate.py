@@ -265,18 +265,23 @@ class ReasoningEngine:
     def _thinking_mask(self, tokens_left: int | None) -> NDArray[np.int32]:
         gate, state = self._gate, self._states[-1]
         if state.unwritten:
-            return gate.vocabulary.bitmask_of([gate.start_ids[-state.unwritten]])
+            return self._only(gate.start_ids[-state.unwritten])
         least = self._prefixes.needed(b"")
         if self._must_end(state):
-            return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
+            return self._only(gate.first_token(state.matched))
         if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
             return self._prefixes.words(state.matched)
         room = tokens_left - 1
         if room < gate.max_tokens_to_end + least:
-            return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
+            return self._only(gate.first_token(state.matched))
         out = self._prefixes.too_long(state.matched, room)
         words = self._prefixes.words(state.matched)
         return words & ~gate.vocabulary.bitmask_of(out) if out else words
+
+    def _only(self, token_id: int) -> NDArray[np.int32]:
+        """(words,) a mask that nobody keeps."""
+        words: NDArray[np.int32] = self._gate.vocabulary.bitmask_of([token_id]).copy()
+        return words
 
     def _is_answer(self, token_id: int) -> bool:
         return self._prefixes.compiled.vocabulary.is_text(token_id)

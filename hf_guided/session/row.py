@@ -22,6 +22,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..backends.matcher import Matcher
@@ -163,6 +164,16 @@ class Row:
             self.fail(error)
         self._dead_end = not self.is_open
         return self.is_open
+
+    def kept_mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool] | None:
+        """See ``Matcher.kept_mask``; None too if the row has ended, which ``fill`` reports."""
+        if self.matcher is None or not self.is_open:
+            return None
+        try:
+            return self._timed(partial(self.matcher.kept_mask, tokens_left), "one mask")
+        except HFGuidedError as error:
+            self.fail(error)
+            return None
 
     def jump_forward_bytes(self) -> bytes:
         """The text that the grammar forces next; empty if the row is not open, or its engine reaches its limit."""

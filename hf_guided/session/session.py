@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..errors import (
@@ -32,12 +31,12 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
-from .apply import ApplyOnDevice
 from .background_worker import Pending
 from .late_alive import LateAlive
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .lookahead import ExpectedIds, Lookahead
+from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
@@ -59,7 +58,7 @@ class Session:
         options: how rows are masked.
         per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are consecutive.
         ranks: the processes that hold the model, if there are several; rank zero masks for all.
-        on_device: see ``MaskFiller``.
+        tables: see ``MaskFiller``.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Session:
         *,
         per_prompt: bool,
         ranks: Ranks | None = None,
-        on_device: Callable[[torch.device], ApplyOnDevice] | None = None,
+        tables: MaskTables | None = None,
     ):
         self.vocabulary = vocabulary
         self.stats = SessionStats()
@@ -84,7 +83,7 @@ class Session:
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
         self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
-        self._filler = MaskFiller(vocabulary, self.stop_token_ids, on_device=on_device)
+        self._filler = MaskFiller(vocabulary, self.stop_token_ids, tables=tables)
         self.late_alive = LateAlive()
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the current call, for messages
         self._overlap = options.overlap_or_default
@@ -288,11 +287,10 @@ class Session:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
-        applied = None if scores.device.type == "cpu" else self._filler.apply_late(scores, masks)
-        if applied is None:
-            masked = self._filler.apply(scores, masks, record)
+        masked, alive = self._filler.apply(scores, masks)
+        if isinstance(alive, list):
+            self._filler.report(masks, record, alive)
         else:
-            masked, alive = applied
             self.late_alive.expect(alive, partial(self._filler.report, masks, record))
             if not late:
                 self.late_alive.read()

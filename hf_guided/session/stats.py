@@ -25,9 +25,7 @@ class SessionStats:
         forced_tokens: tokens that needed no choice, and therefore no forward pass of their own.
         drafted_tokens: tokens that were drafted.
         accepted_tokens: drafted tokens that the model confirmed before the row's end.
-        device_steps: steps in which the device lane chose the tokens.
-        forward_ns: forward passes; on a GPU until they are queued, not until they are done. On the device lane it
-            includes the choice after each pass.
+        forward_ns: forward passes; on a GPU until they are queued, not until they are done.
     """
 
     calls: int = 0
@@ -45,5 +43,4 @@ class SessionStats:
     forced_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
-    device_steps: int = 0
     forward_ns: int = 0

@@ -21,21 +21,17 @@ from ..decoder import GuidedDecoder
 from ..generation_settings import GenerationSettings
 from ..logits_processor import GuidedLogitsProcessor
 from .compat import first_processor, has_begun, put_first
-from .device_masks import DeviceRequestMasks
 from .followed_rows import RequestConstraint
 from .request_masks import RequestMasks
 
 
-def attach(
-    manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row], *, device_lane: bool = False
-) -> RequestMasks:
+def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row]) -> RequestMasks:
     """See ``Guide.attach``.
 
     Args:
         manager: changed, unless it has been attached already.
         vocabulary: of the guide.
         begin: compiles a constraint, or waits for its compilation, and makes its first row; called on any thread.
-        device_lane: whether the manager's device makes the masks that it can.
 
     Returns:
         Masks the manager's logits.
@@ -55,11 +51,7 @@ def attach(
             f"expected a manager of a model whose logits have {vocabulary.padded_size} columns, got "
             f"{logits_width(manager.model)}; build the Guide with this model"
         )
-    if device_lane:
-        stops = [stop for stop in token_id_tuple(manager.generation_config.eos_token_id) if stop >= 0]
-        masks: RequestMasks = DeviceRequestMasks(vocabulary, begin, manager, stops)
-    else:
-        masks = RequestMasks(vocabulary, begin, manager)
+    masks = RequestMasks(vocabulary, begin, manager)
     put_first(manager, masks)
     manager.add_request = partial(_add_request, manager, manager.add_request, begin)
     if "generate_batch" not in vars(manager.model):

@@ -28,11 +28,9 @@ function for its arguments), ``model._cached_continuous_batching_manager`` (a ma
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation.continuous_batching.cb_logits_processors import (
     ContinuousBatchingLogitsProcessor,
@@ -45,7 +43,6 @@ _SHARE_WITHOUT_PROCESSORS, _SHARE_WITH_PROCESSORS = 0.9, 0.8
 
 __all__ = [
     "ContinuousBatchingLogitsProcessor",
-    "ProcessorOfTokens",
     "called_after_forward",
     "effective_config",
     "first_processor",
@@ -54,60 +51,9 @@ __all__ = [
     "new_tokens",
     "num_generated",
     "put_first",
-    "compute_stream",
     "tokens_in_flight",
     "tokens_left",
-    "with_token_in_flight",
 ]
-
-
-class ProcessorOfTokens(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
-    """A processor that is told the tokens that the rows are fed, and several numbers for each row.
-
-    ``fill_defaults`` and ``prepare_tensor_args`` have a line of numbers for each argument; the latter returns them for
-    all rows that a batch may have, because rows that only pad a graph's shape would keep those of an earlier batch.
-    """
-
-    num_arguments: int
-
-    @abstractmethod
-    def process(self, input_ids: Tensor, scores: Tensor, arguments: Tensor) -> Tensor:
-        """The processed scores.
-
-        Args:
-            input_ids: (rows,) int32, the last token of each row.
-            scores: (rows, vocab) float32, read only.
-            arguments: (num_arguments, rows) int32.
-        """
-        ...
-
-
-class _TokensFirst(ContinuousBatchingLogitsProcessorList):  # type: ignore[misc]
-    """A list whose first processor is a ``ProcessorOfTokens``."""
-
-    def __init__(self, logits_processor: LogitsProcessorList, **options: Any):
-        super().__init__(logits_processor, **options)
-        self._first, *others = self.logits_processor
-        self._others = ContinuousBatchingLogitsProcessorList(LogitsProcessorList(others), **options)
-
-    def fill_defaults(self, int32_tensor: Tensor) -> None:
-        """See the base."""
-        self._first.fill_defaults(int32_tensor[: self._first.num_arguments])
-        self._others.fill_defaults(int32_tensor[self._first.num_arguments :])
-
-    def prepare_tensor_args(self, requests_in_batch: list[Any], arg_storage: Tensor) -> Tensor:
-        """See the base."""
-        told = self._first.prepare_tensor_args([future for future in requests_in_batch if future.has_new_token])
-        arg_storage[: len(told), : told.shape[1]] = told.to(arg_storage.device)
-        self._others.prepare_tensor_args(requests_in_batch, arg_storage[len(told) :])
-        return arg_storage
-
-    def __call__(self, input_ids: Tensor, scores: Tensor, logits_processor_args: Tensor) -> Tensor:
-        """See the base."""
-        mine = self._first.num_arguments
-        scores = self._first.process(input_ids, scores, logits_processor_args[:mine])
-        masked: Tensor = self._others(input_ids, scores, logits_processor_args[mine:])
-        return masked
 
 
 def has_begun(manager: Any) -> bool:
@@ -127,9 +73,10 @@ def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> Non
     would have done so, unless requests are forked: transformers 5.23 then fails, also for free requests.
     """
     theirs = manager.logit_processor
-    kind = _TokensFirst if isinstance(processor, ProcessorOfTokens) else ContinuousBatchingLogitsProcessorList
-    ours = kind(LogitsProcessorList([processor, *theirs.logits_processor]), drop_unsupported_processors=False)
-    ours.tensors_required = theirs.tensors_required + getattr(processor, "num_arguments", 1)
+    ours = ContinuousBatchingLogitsProcessorList(
+        LogitsProcessorList([processor, *theirs.logits_processor]), drop_unsupported_processors=False
+    )
+    ours.tensors_required = theirs.tensors_required + 1
     manager.logit_processor = ours
     config = manager.continuous_batching_config
     if manager.model.device.type == "cpu" or (manager.generation_config.num_return_sequences or 1) > 1:
@@ -172,11 +119,6 @@ def tokens_in_flight(manager: Any, states: Iterable[Any]) -> dict[int, int]:
     return {id(state): token for state, token in zip(with_token, tokens, strict=True) if id(state) in wanted}
 
 
-def with_token_in_flight(manager: Any) -> frozenset[int]:
-    """The ``id`` of each state that gets a token from the batch that still runs; does not wait for it."""
-    return frozenset(map(id, _states_with_token(_running_batch(manager))))
-
-
 def _running_batch(manager: Any) -> Any:
     """The tensors of the batch that still runs; None without asynchronous batching."""
     tensors = manager.batch_processor.inputs_and_outputs if manager.batch_processor is not None else None
@@ -188,13 +130,6 @@ def _running_batch(manager: Any) -> Any:
 def _states_with_token(running: Any) -> list[Any]:
     batch = [] if running is None else running.host_io.requests_in_batch
     return [future.state for future in batch if future.has_new_token]
-
-
-def compute_stream(manager: Any) -> Any:
-    """The stream on which the manager's batches run; None on a CPU, and before its first batch."""
-    if manager.batch_processor is None or manager.model.device.type == "cpu":
-        return None
-    return manager.batch_processor.inputs_and_outputs.compute_stream
 
 
 def num_generated(state: Any) -> int:

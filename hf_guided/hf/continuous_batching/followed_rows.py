@@ -67,11 +67,10 @@ class FollowedRows:
 
     Args:
         begin: makes the row of a request that has none, because another process has added it.
-        gone: called with the id of a request whose state has been deleted.
     """
 
-    def __init__(self, begin: Callable[[RequestConstraint], Row], gone: Callable[[str], None]):
-        self._begin, self._gone = begin, gone
+    def __init__(self, begin: Callable[[RequestConstraint], Row]):
+        self._begin = begin
         self._rows: dict[str, FollowedRow] = {}
 
     def __iter__(self) -> Any:
@@ -85,15 +84,13 @@ class FollowedRows:
         followed = self._rows.get(state.request_id)
         if followed is None or followed.state() is not state:
             row = self._begin(request) if request.row is None else request.row.fork()
-            self._gone(state.request_id)
             followed = self._rows[state.request_id] = FollowedRow(self._watched(state), row)
         followed.take(*new_tokens(state, followed.taken))
         return followed
 
     def forget(self, request_id: str) -> None:
         """Delete the row of a request: its next one begins anew."""
-        if self._rows.pop(request_id, None) is not None:
-            self._gone(request_id)
+        self._rows.pop(request_id, None)
 
     def _watched(self, state: Any) -> weakref.ref[Any]:
         """A weak reference to the state that deletes its row together with it."""

@@ -29,13 +29,11 @@ import torch
 from torch import Tensor
 
 from ...errors import cause
+from ...session.mask_kernel import NOT_MASKED, MaskKernel, mask_kernel
 from ...session.row import Row, RowState
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.tokens import Vocabulary
-from ..device.kernel_loader import find
-from ..device.kernels import Kernels, TorchKernels
-from ..device.lane import LEAVE_ALONE
 from .compat import (
     ContinuousBatchingLogitsProcessor,
     called_after_forward,
@@ -73,11 +71,11 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self.vocabulary = vocabulary
         self.stats = SessionStats()
         self._manager = weakref.proxy(manager)  # which owns this object
-        self._rows = FollowedRows(begin, self._gone)
+        self._rows = FollowedRows(begin)
         self._masks = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (2 * slots, words) on device and host
         self._half = 0
         self._unfilled: list[_Unfilled] = []  # masks of the batch that is being prepared
-        self._kernels: Kernels = TorchKernels()
+        self._kernel: MaskKernel | None = None
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
         """Allocate the masks of two batches, on the device of the logits.
@@ -86,13 +84,13 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             int32_tensor: (1,) int32 on that device, or on the host where the manager keeps a copy of its tensors;
                 written: the slot of a row of logits without a constraint.
         """
-        int32_tensor.fill_(LEAVE_ALONE)
+        int32_tensor.fill_(NOT_MASKED)
         device, slots = int32_tensor.device, 2 * self._manager.continuous_batching_config.max_requests_per_batch
         if device.type != self._manager.model.device.type or (len(self._masks), self._masks.device) == (slots, device):
             return  # the masks keep their address
         self._host = allocate_bitmask(slots, self.vocabulary.padded_size, pin_memory=device.type == "cuda")
         self._masks = self._host if device.type == "cpu" else self._host.to(device)
-        self._kernels = find(device=device).kernels  # here, because a compilation during graph capture is an error
+        self._kernel = mask_kernel(device)  # here, because a compilation during graph capture is an error
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
         """Assign the slots of one batch, and fill its masks unless ``__call__`` can do it.
@@ -106,32 +104,23 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         Streams: if it fills masks, it waits until they are on the device, and with asynchronous batching for the tokens
             of the running batch.
         """
-        self._begin_batch()
-        slots = [self._slot_of(future.state) for future in requests_with_new_token]
-        self._end_batch(num_masked=len(self._unfilled))
-        return torch.tensor(slots, dtype=torch.int32)
-
-    def _begin_batch(self) -> None:
         self._half = 1 - self._half
         self._unfilled = []
+        slots = [self._slot_of(future.state) for future in requests_with_new_token]
+        self.stats.calls += 1
+        self.stats.masked_rows += len(self._unfilled)
+        if not called_after_forward(self._manager):
+            self._fill_batch(non_blocking=False)  # the graph runs on another stream
+        return torch.tensor(slots, dtype=torch.int32)
 
     def _slot_of(self, state: Any) -> int:
-        """The slot of a request in this batch, whose mask is to be filled; ``LEAVE_ALONE`` if it is free."""
+        """The slot of a request in this batch, whose mask is to be filled; ``NOT_MASKED`` if it is free."""
         request = state.logit_processor_kwargs.get("response_format")
         if request is None:
-            return LEAVE_ALONE
+            return NOT_MASKED
         slot = self._half * (len(self._masks) // 2) + len(self._unfilled)
         self._unfilled.append(_Unfilled(slot, state, request))
         return slot
-
-    def _end_batch(self, num_masked: int) -> None:
-        self.stats.calls += 1
-        self.stats.masked_rows += num_masked
-        if not called_after_forward(self._manager):
-            self._fill_batch(non_blocking=False)  # the graph runs on another stream
-
-    def _gone(self, request_id: str) -> None:
-        """The state of a request has been deleted, or another has taken its place."""
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
         """A copy of the scores with -inf for every token that a request's constraint forbids.

@@ -1,8 +1,8 @@
 """Whether a call may run several tokens of a row in one pass, decided before its first pass.
 
-The fast loop and the device lane are exact where several tokens in one pass are known to equal the same tokens one by
-one. Elsewhere one token a pass is exact as long as the model's inputs are prepared as in generate(). All other calls
-run in transformers' own loop.
+The fast loop is exact where several tokens in one pass are known to equal the same tokens one by one. Elsewhere one
+token a pass is exact as long as the model's inputs are prepared as in generate(). All other calls run in transformers'
+own loop.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...constraints.argument_checks import DEVICE_LANE, FLAG, MOST_TOKENS, STREAMER, TEXTS, Rule, check, check_each
+from ...constraints.argument_checks import FLAG, MOST_TOKENS, STREAMER, TEXTS, Rule, check, check_each
 from ...errors import InvalidArgument
-from ...options import DeviceLane, LoopOptions
 from ..seeds import as_int64
 from .streamers import TokenListener
 
@@ -29,14 +28,13 @@ class DecodeOptions:
         draft: a source of draft tokens, in any form that ``Guide.decoder`` takes; None drafts nothing.
         streamer: gets the prompt and each new token of one row; or a TokenListener.
         stop_strings: a text, or texts, that end a row.
-        device_lane: whether the model's device chooses the tokens; None reads the environment.
         seeds: one for each row's random numbers; None draws with torch's generator.
         top_logprobs: record log probabilities, with this many alternatives; None records nothing.
         closes: whether rows close their text within the limit of the generate() call; otherwise only within that of
             the session, and the call cuts them.
 
     Raises:
-        InvalidArgument: another ``device_lane``; ``draft`` together with ``retokenize``; or ``seeds`` that are not ints
+        InvalidArgument: ``draft`` together with ``retokenize``; or ``seeds`` that are not ints
             of 64 bits.
     """
 
@@ -45,7 +43,6 @@ class DecodeOptions:
     draft: Any = None
     streamer: Any = None
     stop_strings: str | Sequence[str] = ()
-    device_lane: DeviceLane | None = None
     seeds: Sequence[int] | None = None
     top_logprobs: int | None = None
     closes: bool = True
@@ -58,13 +55,6 @@ class DecodeOptions:
         check("retokenize", self.retokenize, FLAG)
         if not isinstance(self.streamer, TokenListener):
             check_each({"streamer": self.streamer}, {"streamer": STREAMER})
-        check_each(
-            {"device_lane": self.device_lane, "seeds": self.seeds}, {"device_lane": DEVICE_LANE, "seeds": _SEEDS}
-        )
+        check_each({"seeds": self.seeds}, {"seeds": _SEEDS})
         for seed in self.seeds or ():
             as_int64(seed)
-
-    @property
-    def device_lane_or_default(self) -> DeviceLane:
-        """``device_lane``, or the value from the environment."""
-        return LoopOptions.from_env().device_lane if self.device_lane is None else self.device_lane

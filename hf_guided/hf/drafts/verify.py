@@ -113,7 +113,7 @@ def accept_sampling(
 def accept_seeded(
     scores: Tensor, drafts: Sequence[Sequence[int]], seeds: Tensor, positions: Tensor, read: Read = Tensor.tolist
 ) -> list[Accepted]:
-    """Keep draft tokens as long as they equal the draws of the rows' seeds; the device lane draws the same.
+    """Keep draft tokens as long as they equal the draws of the rows' seeds.
 
     Args:
         scores: (positions, vocab) floating point, any device; read only. Each position has a finite score.

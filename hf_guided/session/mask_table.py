@@ -1,0 +1,237 @@
+"""A bounded table of masks that stay where scores are masked, so that a step sends one number for each row.
+
+An engine that keeps its masks answers with the same array whenever it is in the same state (``MaskedEngine``): the
+array is the mask's key. Masks with equal content share one row of the table, also over constraints. The row that was
+used least recently goes, unless masks that are not applied yet name it.
+
+All of a table's copies and kernels run in one order, also if callers use several streams: so a row is never written
+before the last kernel that reads it, and never read before it is written. Pinned host memory is not written before its
+copy is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..options import LoopOptions
+from ..vocabulary.bitmask import words
+
+Words = NDArray[np.int32]
+Key = tuple[int, bool, tuple[int, ...]]  # the id of an engine's array; whether the row may stop, with which tokens
+
+
+@dataclass
+class _Row:
+    """What is in a row of the table."""
+
+    content: bytes
+    users: int = 0  # masks that name it and are not applied yet
+    is_sent: bool = False
+    copied: Any = None  # the event after its copy to a GPU
+    keys: set[Key] = field(default_factory=set)
+
+
+class Lease:
+    """Rows of a table that must stay, until this object is deleted.
+
+    Args:
+        table: whose rows.
+    """
+
+    def __init__(self, table: MaskTable):
+        self.table = table
+        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table begins anew
+        self.rows: list[_Row] = []
+
+    def __del__(self) -> None:
+        with self.table._lock:
+            for row in self.rows:
+                row.users -= 1
+
+
+class MaskTable:
+    """Rows of masks on one device, and the same rows on the host. Thread safe.
+
+    Args:
+        vocab_size: tokens of each mask (the padded vocab size).
+        max_bytes: of the rows, on the device and on the host each.
+        device: where scores are masked.
+    """
+
+    def __init__(self, vocab_size: int, max_bytes: int, device: torch.device):
+        self.device = device
+        self.sent_bytes = 0
+        self._num_rows = max_bytes // (4 * words(vocab_size))
+        self._vocab_size = vocab_size
+        self._clear()
+        _tables.add(self)
+
+    def _clear(self) -> None:
+        """Forget all rows. Masks that name some keep the memory that they were in."""
+        self._lock = threading.RLock()  # entered again where the deletion of a lease interrupts its holder
+        self._rows: OrderedDict[int, _Row] = OrderedDict()  # the least recently used first
+        self._by_key: dict[Key, tuple[weakref.ref[Words], int]] = {}
+        self._by_content: dict[bytes, int] = {}
+        self._host: Tensor | None = None  # (rows, words) int32, pinned for a GPU
+        self._on_device: Tensor | None = None
+        self._stream: Any = None  # the one that was used last
+        self._read: Any = None  # the event after its last kernel
+
+    @property
+    def host(self) -> Tensor:
+        """(rows, words) int32 on the CPU; read only."""
+        if self._host is None:
+            on_gpu = self.device.type == "cuda"
+            self._host = torch.empty((self._num_rows, words(self._vocab_size)), dtype=torch.int32, pin_memory=on_gpu)
+        return self._host
+
+    def slot(self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], lease: Lease) -> int | None:
+        """The slot of a mask that is in the table; None if it is not.
+
+        Args:
+            kept: the engine's array, read-only.
+            may_stop: whether the stop tokens are allowed too.
+            stop_token_ids: those tokens.
+            lease: keeps the row.
+        """
+        with self._lock:
+            known = self._by_key.get((id(kept), may_stop, stop_token_ids))
+            if known is None or known[0]() is not kept:
+                return None
+            return self._leased(known[1], lease)
+
+    def _leased(self, slot: int, lease: Lease) -> int:
+        row = self._rows[slot]
+        self._rows.move_to_end(slot)
+        row.users += 1
+        lease.rows.append(row)
+        return slot
+
+    def add(
+        self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], mask: Words, lease: Lease
+    ) -> int | None:
+        """Take a mask into the table.
+
+        Args:
+            kept: see ``slot``.
+            may_stop: see ``slot``.
+            stop_token_ids: see ``slot``.
+            mask: (words,) int32: the engine's array with the stop tokens.
+            lease: keeps the row.
+
+        Returns:
+            Its slot; None if there is no room.
+        """
+        content = hashlib.blake2b(mask.data, digest_size=16).digest()
+        with self._lock:
+            slot = self._by_content.get(content)
+            if slot is None:
+                slot = self._free_slot()
+                if slot is None:
+                    return None
+                self.host.numpy()[slot] = mask
+                self._rows[slot] = _Row(content)
+                self._by_content[content] = slot
+            key = id(kept), may_stop, stop_token_ids
+            # The engine decides how long its array lives; its id then belongs to something else.
+            self._by_key[key] = weakref.ref(kept, lambda _: self._by_key.pop(key, None)), slot
+            self._rows[slot].keys.add(key)
+            return self._leased(slot, lease)
+
+    def _free_slot(self) -> int | None:
+        if len(self._rows) < self._num_rows:
+            return len(self._rows)
+        slot = next((slot for slot, row in self._rows.items() if not row.users), None)
+        if slot is None:
+            return None
+        row = self._rows[slot]
+        if row.copied is not None:
+            row.copied.synchronize()
+        del self._rows[slot], self._by_content[row.content]
+        for key in row.keys:
+            if self._by_key.get(key, (None, -1))[1] == slot:
+                self._by_key.pop(key, None)
+        return slot
+
+    def rows_on_device(self, slots: Sequence[int]) -> Tensor:
+        """The table on its device, (rows, words) int32, with these rows in it; to be read on the current stream.
+
+        Args:
+            slots: leased.
+
+        Streams: sends the rows that are new to the device, without waiting. ``was_read`` has to follow.
+        """
+        if self.device.type == "cpu":
+            return self.host
+        with self._lock:
+            if self._on_device is None:
+                self._on_device = torch.empty(self.host.shape, dtype=torch.int32, device=self.device)
+            if self.device.type == "cuda":
+                stream = torch.cuda.current_stream(self.device)
+                if self._read is not None and stream != self._stream:
+                    stream.wait_event(self._read)
+                self._stream = stream
+            new = [slot for slot in dict.fromkeys(slots) if not self._rows[slot].is_sent]
+            for slot in new:
+                self._on_device[slot].copy_(self.host[slot], non_blocking=True)
+                self._rows[slot].is_sent = True
+            self.sent_bytes += 4 * self.host.shape[1] * len(new)
+            if new and self.device.type == "cuda":
+                copied = self._stream.record_event()
+                for slot in new:
+                    self._rows[slot].copied = copied
+            return self._on_device
+
+    def was_read(self) -> None:
+        """Note that the kernel that reads the rows is queued."""
+        if self.device.type == "cuda":
+            with self._lock:
+                self._read = self._stream.record_event()
+
+
+class MaskTables:
+    """The tables of one vocabulary, by device.
+
+    Args:
+        vocab_size: see ``MaskTable``.
+        max_bytes: see ``MaskTable``; None reads the environment. 0: no tables.
+    """
+
+    def __init__(self, vocab_size: int, max_bytes: int | None = None):
+        self._vocab_size = vocab_size
+        self._max_bytes = LoopOptions.from_env().mask_table_bytes if max_bytes is None else max_bytes
+        self._tables: dict[torch.device, MaskTable] = {}
+        self._lock = threading.Lock()
+
+    def of(self, device: torch.device) -> MaskTable | None:
+        """The table of a device; None if not one row fits."""
+        with self._lock:
+            if device not in self._tables:
+                self._tables[device] = MaskTable(self._vocab_size, self._max_bytes, device)
+            table = self._tables[device]
+        return table if table._num_rows else None
+
+
+_tables: weakref.WeakSet[MaskTable] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # Another thread of the parent may have held a lock, and no CUDA memory comes along.
+    for table in list(_tables):
+        table._clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
