@@ -79,6 +79,8 @@ class FakeDevice(TorchFunctionMode):
                 self.waits[name] += 1  # from memory that is not pinned
             return put(func(*args, **kwargs))
         result = func(*args, **kwargs)
+        if name == "__getitem__" and isinstance(args[1], (int, slice)) and getattr(args[0], "_pinned", False):
+            result._pinned = True  # a view of the same memory
         if device is not None or (name in _FACTORIES and not any(map(is_on, args))):
             if pinned:
                 result._pinned = True
@@ -176,3 +178,16 @@ class _FakeTransfer:
     def synchronize(self) -> None:
         if self._mode is not None and not is_on(self.tensor):
             self._mode.waits["copy to host"] += 1
+
+
+class FakeOrder:
+    """There is one stream, and everything is done at once; see ``StreamOrder``."""
+
+    def enter(self) -> None:
+        pass
+
+    def leave(self) -> FakeOrder:
+        return self
+
+    def synchronize(self) -> None:
+        pass

@@ -84,7 +84,7 @@ def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tu
     neg_inf = _neg_inf_bits(scores.dtype)
     vocab = scores.shape[1]
     governed = [row for row in words if row is not None]
-    if len(governed) == len(scores) and 0 < vocab < _SMALL:  # all rows in one call, because calls cost more than rows
+    if governed and len(governed) == len(scores) and 0 < vocab < _SMALL:  # one call, because calls cost more than rows
         _write_mixed(source, np.stack([row[: words_of(vocab)] for row in governed]), target, neg_inf)
         numbers = target.view(np.float32) if scores.dtype is torch.float32 else masked.double().numpy()
         return masked, (numbers.max(1) > _NEG_INF).tolist()

@@ -136,6 +136,32 @@ class CudaTransfers:
             return _CudaTransfer(tensor, self._stream.record_event())
 
 
+class StreamOrder:
+    """Puts the uses of some memory into one order, also if they are queued on several streams of a GPU.
+
+    Args:
+        device: with an index.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+        self._used: torch.cuda.Event | None = None
+
+    def enter(self) -> None:
+        """Make the current stream wait for the last use."""
+        stream = torch.cuda.current_stream(self._device)
+        if self._used is not None and stream != self._stream:
+            stream.wait_event(self._used)
+        self._stream = stream
+
+    def leave(self) -> torch.cuda.Event:
+        """The event after what was queued since ``enter``."""
+        assert self._stream is not None
+        self._used = self._stream.record_event()
+        return self._used
+
+
 class _CudaTransfer:
     def __init__(self, tensor: Tensor, copied: torch.cuda.Event):
         self.tensor = tensor

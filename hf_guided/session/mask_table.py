@@ -5,8 +5,8 @@ array is the mask's key. Masks with equal content share one row of the table, al
 used least recently goes, unless masks that are not applied yet name it.
 
 All of a table's copies and kernels run in one order, also if callers use several streams: so a row is never written
-before the last kernel that reads it, and never read before it is written. Pinned host memory is not written before its
-copy is done.
+before the last kernel that reads it, nor read before it is written. Pinned host memory is not written before its copy
+is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from ..options import LoopOptions
 from ..vocabulary.bitmask import words
+from .cuda_copies import StreamOrder
 
 Words = NDArray[np.int32]
 Key = tuple[int, bool, tuple[int, ...]]  # the id of an engine's array; whether the row may stop, with which tokens
@@ -86,8 +88,7 @@ class MaskTable:
         self._by_content: dict[bytes, int] = {}
         self._host: Tensor | None = None  # (rows, words) int32, pinned for a GPU
         self._on_device: Tensor | None = None
-        self._stream: Any = None  # the one that was used last
-        self._read: Any = None  # the event after its last kernel
+        self._order: StreamOrder | None = None
 
     @property
     def host(self) -> Tensor:
@@ -165,40 +166,32 @@ class MaskTable:
                 self._by_key.pop(key, None)
         return slot
 
-    def rows_on_device(self, slots: Sequence[int]) -> Tensor:
-        """The table on its device, (rows, words) int32, with these rows in it; to be read on the current stream.
+    @contextmanager
+    def on_device(self, slots: Sequence[int]) -> Iterator[Tensor]:
+        """The table on its device, (rows, words) int32, for a kernel that is queued in this context.
 
         Args:
-            slots: leased.
+            slots: leased; these rows are there.
 
-        Streams: sends the rows that are new to the device, without waiting. ``was_read`` has to follow.
+        Streams: sends the rows that are new to the device on the current stream, without waiting.
         """
-        if self.device.type == "cpu":
-            return self.host
         with self._lock:
+            order = self._order
             if self._on_device is None:
                 self._on_device = torch.empty(self.host.shape, dtype=torch.int32, device=self.device)
-            if self.device.type == "cuda":
-                stream = torch.cuda.current_stream(self.device)
-                if self._read is not None and stream != self._stream:
-                    stream.wait_event(self._read)
-                self._stream = stream
+                self._order = order = StreamOrder(self.device) if self.device.type == "cuda" else None
+            if order is not None:
+                order.enter()
             new = [slot for slot in dict.fromkeys(slots) if not self._rows[slot].is_sent]
             for slot in new:
                 self._on_device[slot].copy_(self.host[slot], non_blocking=True)
                 self._rows[slot].is_sent = True
             self.sent_bytes += 4 * self.host.shape[1] * len(new)
-            if new and self.device.type == "cuda":
-                copied = self._stream.record_event()
+            yield self._on_device
+            if order is not None:
+                done = order.leave()
                 for slot in new:
-                    self._rows[slot].copied = copied
-            return self._on_device
-
-    def was_read(self) -> None:
-        """Note that the kernel that reads the rows is queued."""
-        if self.device.type == "cuda":
-            with self._lock:
-                self._read = self._stream.record_event()
+                    self._rows[slot].copied = done
 
 
 class MaskTables:

@@ -243,20 +243,18 @@ class MaskFiller:
         if table is None and masks.lease is not None:  # the first masks of a call are filled before its device is known
             order = {position: -2 - k for k, position in enumerate(masks.governed)}
             slots = tuple(order.get(position, NOT_MASKED) for position in range(len(slots)))
-            own = masks.bitmask[list(masks.governed)].to(device)
+            own = _sent(masks.bitmask[list(masks.governed)], device)
         elif masks.transfer is not None and masks.transfer.tensor.device == device:
             masks.transfer.join()
             own = masks.transfer.tensor
         elif positions := [position for position, slot in enumerate(slots) if slot < NOT_MASKED]:
-            own = masks.own[positions].to(device)
-        if table is not None:
-            rows = table.rows_on_device([slot for slot in slots if slot >= 0])
-        else:
+            own = _sent(masks.own[positions], device)
+        kernel, sent = mask_kernel(device), to_device(slots, device, dtype=torch.int32)
+        if table is None:
             rows = masks.own[:0].to(device) if own is None else own
-        applied = mask_kernel(device)(scores, rows, to_device(slots, device, dtype=torch.int32), own, self._stops)
-        if table is not None:
-            table.was_read()
-        return applied
+            return kernel(scores, rows, sent, own, self._stops)
+        with table.on_device([slot for slot in slots if slot >= 0]) as rows:
+            return kernel(scores, rows, sent, own, self._stops)
 
     def report(self, masks: Masks, on_dead_end: OnDeadEnd, alive: Sequence[int]) -> None:
         """Report the rows that have to end.
@@ -339,3 +337,10 @@ class MaskFiller:
                 "eos_token_id contains none of them; set model.generation_config.eos_token_id, or pass generate()'s "
                 "eos_token_id to logits_processor(stop_token_ids=...) too"
             )
+
+
+def _sent(bitmask: Tensor, device: torch.device) -> Tensor:
+    """A copy on a device; the host does not wait for a GPU."""
+    if device.type != "cuda":
+        return bitmask.to(device)
+    return bitmask.pin_memory().to(device, non_blocking=True)

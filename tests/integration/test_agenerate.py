@@ -28,7 +28,6 @@ PROMPTS = [example.prompt for example in demo.examples(3, seed=5)]
 ROUTES: dict[str, dict[str, Any]] = {
     "fast": {},
     "transformers": {"jump_forward": False},
-    "device": {"jump_forward": False, "device_lane": True, "backend": "automaton"},
     "beams": {"num_beams": 2, "do_sample": False},
     "assisted": {"prompt_lookup_num_tokens": 2},
     "traced": {"trace": True},

@@ -46,32 +46,24 @@ def filled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @contextmanager
-def guided(*, device_lane: bool = False, **config: Any) -> Iterator[Any]:
-    manager = guide().attach(unstarted(**config), device_lane=device_lane)
+def guided(**config: Any) -> Iterator[Any]:
+    manager = guide().attach(unstarted(**config))
     manager.continuous_batching_config.use_async_batching = True
     with running(manager):
         yield manager
 
 
-def backend_of(constraint: Any, device_lane: bool) -> dict[str, str]:
-    """The automaton's, where it can compile the constraint and the device can make its masks."""
-    on_device = device_lane and constraint is not None and not isinstance(constraint, hg.Grammar)
-    return {"backend": "automaton"} if on_device else {}
-
-
-@pytest.mark.parametrize("device_lane", [False, True])
-def test_each_request_gets_the_tokens_that_it_gets_alone(filled: str, device_lane: bool) -> None:
+def test_each_request_gets_the_tokens_that_it_gets_alone(filled: str) -> None:
     """More requests than fit into a batch, prompts longer than one, and outputs that end by their length."""
     cases = [*CASES, CASES[0]]
     limits = [case.max_new_tokens for case in CASES] + [30]
     prompts = [prompt(case.length, seed=seed) for seed, case in enumerate(cases)]
-    with guided(device_lane=device_lane) as manager:
+    with guided() as manager:
         ids = [
-            add(manager, ids, case.constraint, max_new_tokens=limit, **backend_of(case.constraint, device_lane))
+            add(manager, ids, case.constraint, max_new_tokens=limit)
             for ids, case, limit in zip(prompts, cases, limits, strict=True)
         ]
         outputs = results(manager, set(ids))
-        assert (first_processor(manager).stats.device_steps > 0) == device_lane
     for request_id, case, ids_of_prompt, limit in zip(ids, cases, prompts, limits, strict=True):
         token_ids = outputs[request_id].generated_tokens
         assert token_ids == alone(ids_of_prompt, case.constraint, limit), case
@@ -80,10 +72,9 @@ def test_each_request_gets_the_tokens_that_it_gets_alone(filled: str, device_lan
             assert case.is_good(text_of(token_ids))
 
 
-@pytest.mark.parametrize("device_lane", [False, True])
 @pytest.mark.parametrize(("filled", "offload_gib"), once_each(FILLED, [0.0, 0.01]), indirect=["filled"])
 def test_tokens_stay_when_a_token_in_flight_is_thrown_away(
-    filled: str, offload_gib: float, device_lane: bool, monkeypatch: pytest.MonkeyPatch
+    filled: str, offload_gib: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache has room for two of the six: running requests lose theirs, or it is kept on the host."""
     again: list[int] = []
@@ -106,11 +97,8 @@ def test_tokens_stay_when_a_token_in_flight_is_thrown_away(
     constraints = [hg.Regex(pattern)] * 5 + [None]
     prompts = [prompt(6, seed=seed) for seed in range(6)]
     room = {"num_blocks": 6, "page_size": 16, "allow_block_sharing": False, "cpu_offload_space": offload_gib}
-    with guided(room=room, device_lane=device_lane) as manager:
-        ids = [
-            add(manager, ids, one, **backend_of(one, device_lane))
-            for ids, one in zip(prompts, constraints, strict=True)
-        ]
+    with guided(room=room) as manager:
+        ids = [add(manager, ids, one) for ids, one in zip(prompts, constraints, strict=True)]
         outputs = results(manager, set(ids))
     assert any(again)
     for request_id, ids_of_prompt, one in zip(ids, prompts, constraints, strict=True):
@@ -149,9 +137,8 @@ def test_a_replayed_graph_calls_no_processor(graphs: Any, filled_late: tuple[boo
         manager.continuous_batching_config.decode_compile_config = None
 
 
-@pytest.mark.parametrize("device_lane", [False, True])
-def test_only_batches_that_the_host_masks_wait_for_the_tokens_of_the_last(
-    filled: str, device_lane: bool, monkeypatch: pytest.MonkeyPatch
+def test_only_guided_batches_wait_for_the_tokens_of_the_last(
+    filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events that preparing a batch, and applying its masks, wait for."""
     waited: list[str] = []
@@ -163,7 +150,7 @@ def test_only_batches_that_the_host_masks_wait_for_the_tokens_of_the_last(
         synchronize(event)
 
     monkeypatch.setattr(torch.Event, "synchronize", noted)
-    manager = guide().attach(unstarted(), device_lane=device_lane)
+    manager = guide().attach(unstarted())
     manager.continuous_batching_config.use_async_batching = True
     masks = first_processor(manager)
 
@@ -186,13 +173,8 @@ def test_only_batches_that_the_host_masks_wait_for_the_tokens_of_the_last(
         results(manager, {add(manager, prompt(5), None, max_new_tokens=12)})
         assert not waited
         constraint = hg.Regex("[a-c]{9}")
-        on_device = add(manager, prompt(5), constraint, max_new_tokens=12, backend="automaton")
-        token_ids = results(manager, {on_device})[on_device].generated_tokens
-        if device_lane:
-            assert not waited and masks.stats.device_steps > 5
-        waited.clear()
-        on_host = add(manager, prompt(5), constraint, max_new_tokens=12, backend="llguidance")
-        assert results(manager, {on_host})[on_host].generated_tokens == token_ids
+        request = add(manager, prompt(5), constraint, max_new_tokens=12)
+        token_ids = results(manager, {request})[request].generated_tokens
     assert set(waited) == {"during" if filled == FILLED[0] else "before"}
     # The first token follows the prompt; the batch after the last one is queued before the end is known.
     assert len(waited) in (len(token_ids) - 1, len(token_ids))

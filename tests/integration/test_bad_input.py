@@ -588,7 +588,7 @@ def test_hg_generate_looks_at_the_settings_beforehand(case: str, monkeypatch: py
 
 
 @pytest.mark.filterwarnings("ignore:row 1.*it ends here:UserWarning")
-@pytest.mark.parametrize("mode", [{}, {"device_lane": True, "jump_forward": False}], ids=str)
+@pytest.mark.parametrize("mode", [{}, {"jump_forward": False}], ids=str)
 def test_a_row_that_other_processors_empty_ends_alone(mode: dict[str, Any]) -> None:
     """The others are what they are without it, and its result says why it ended."""
     forbidden = EMPTY["bad_words_ids"]()

@@ -58,10 +58,9 @@ FORMS: dict[str, dict[str, Any]] = {
     "without jump-forward": {"jump_forward": False},
     "grammar drafts": {"draft": "grammar"},
     "prompt lookup": {"draft": "prompt_lookup"},
-    "device lane": {"jump_forward": False, "device_lane": True},
 }
-DRAFTED_FORMS = ("grammar drafts", "prompt lookup", "device lane")  # in turns, where slow tests do not run
-PLAIN_FORMS = ("default", "device lane")  # transformers' own loop runs in all of them; two are enough
+DRAFTED_FORMS = ("grammar drafts", "prompt lookup")  # in turns, where slow tests do not run
+PLAIN_FORMS = ("default", "without jump-forward")  # transformers' own loop runs in all of them; two are enough
 
 
 def small(**more: Any) -> dict[str, Any]:

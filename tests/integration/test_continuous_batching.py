@@ -548,7 +548,7 @@ def run(constraint: Any, **kwargs: Any) -> list[hg.GuidedResult]:
 def test_generate_gives_what_it_gives_one_by_one() -> None:
     asked = [SCHEMA, None, hg.Regex(CODE)]
     together = run(asked, continuous_batching=True, batch_size=2)
-    plain = run(asked, batch_size=1, jump_forward=False, device_lane=False)
+    plain = run(asked, batch_size=1, jump_forward=False)
     assert [(one.token_ids, one.text, one.finish_reason) for one in together] == [
         (one.token_ids, one.text, one.finish_reason) for one in plain
     ]

@@ -52,7 +52,7 @@ def closed(own: Any, new_tokens: torch.Tensor, **prefix: str) -> list[int]:
         ({"max_new_tokens": 8, "num_beams": 3}, {}, 8),
         ({"max_new_tokens": 8, "do_sample": True, "num_return_sequences": 3}, {}, 8),
         ({"max_new_tokens": 8}, {"draft": "prompt_lookup"}, 8),
-        ({"max_new_tokens": 8}, {"jump_forward": False, "device_lane": True, "backend": "automaton"}, 8),
+        ({"max_new_tokens": 8}, {"jump_forward": False}, 8),
     ],
     ids=str,
 )

@@ -77,8 +77,6 @@ def seam(decoder: bool, *, beams: int = 1, companion: bool = False, **options: A
         if companion:
             kwargs["stopping_criteria"] = [made.companion]
     output = model().generate(**inputs, **kwargs)
-    if options.get("device_lane"):
-        assert made.host_reason in ("", "row 0 has ended before its first token"), made.host_reason
     results = []
     for i, row in enumerate(output[:, inputs["input_ids"].shape[1] :].tolist()):
         result = guide().read(constraints[i], row, backend=faulty.NAME)
@@ -145,8 +143,6 @@ LOOPS: dict[str, Callable[[], list[GuidedResult]]] = {
     "jump-forward with overlap": lambda: seam(True, overlap=True),
     "grammar drafts": lambda: seam(True, draft="grammar"),
     "lookup drafts": lambda: seam(True, draft="prompt_lookup", jump_forward=False),
-    "device lane": lambda: seam(True, jump_forward=False, device_lane=True),
-    "captured device lane": lambda: seam(True, jump_forward=False, device_lane="captured"),
     "hg.generate": generated,
     "batches of one": lambda: generated(batch_size=1),
     "log probabilities": lambda: generated(logprobs=2),

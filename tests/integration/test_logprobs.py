@@ -200,7 +200,7 @@ def only_slow(arguments: dict[str, Any]) -> Any:
         {"draft": ["grammar", "prompt_lookup"], **WARPERS, "seed": 3},
         only_slow({"draft": "prompt_lookup", "repetition_penalty": 1.3}),
         {"draft": None, "repetition_penalty": 1.3, **WARPERS},
-        {"draft": None, "device_lane": True, "jump_forward": False},
+        {"draft": None, "jump_forward": False},
         {"draft": None, "cache_implementation": "static", "batch_size": 3},
         only_slow({"draft": None, "cache_implementation": "static"}),
         only_slow({"batch_size": 3}),

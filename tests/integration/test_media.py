@@ -157,7 +157,7 @@ def test_several_sequences_of_each_chat(family: Any) -> None:
     model, processor, chats = family
     settings = {"do_sample": True, "temperature": 1.5, "num_return_sequences": 3}
     torch.manual_seed(0)
-    asked = {"jump_forward": False, "device_lane": False, "max_new_tokens": 60, "batch_size": 8}
+    asked = {"jump_forward": False, "max_new_tokens": 60, "batch_size": 8}
     results = hg.generate(model, processor, chats, LETTERS, **asked, **settings)
     guide = hg.Guide(processor, model)
     repeated = [chat for chat in chats for _ in range(3)]

@@ -47,7 +47,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "default": {},
     "drafts": {"draft": "prompt_lookup"},
     "without jump-forward": {"jump_forward": False},
-    "device lane": {"jump_forward": False, "device_lane": True},
 }
 
 

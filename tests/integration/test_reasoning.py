@@ -187,7 +187,7 @@ OTHER = hg.Reasoning("[thought]", "[/thought]", 8)
     ("name", "thinking", "do_sample", "budget"),
     once_each(TOKENIZERS, [THINK, LONG, OTHER, hg.Reasoning("", "so")], [False, True], [BUDGET, 40]),
 )
-def test_the_device_lane_thinks_as_the_plain_loop(
+def test_the_fast_loop_thinks_as_the_plain_loop(
     name: str, thinking: hg.Reasoning, do_sample: bool, budget: int
 ) -> None:
     """Rows before, in and after their thinking, a free one, and limits of the thinking and of the whole output."""
@@ -198,12 +198,11 @@ def test_the_device_lane_thinks_as_the_plain_loop(
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
     asked: dict[str, Any] = {"backend": "automaton", "reasoning": thinking, "max_new_tokens": budget}
     given: dict[str, Any] = {"max_new_tokens": budget, "do_sample": do_sample, "pad_token_id": tokenizer.pad_token_id}
-    decoder = guide.decoder(constraints, jump_forward=False, device_lane=True, seeds=range(5), **asked)
+    decoder = guide.decoder(constraints, seeds=range(5), **asked)
     output = model.generate(**inputs, **given, custom_generate=decoder)
-    assert decoder.host_reason == "" and decoder.stats.device_steps > 0
     if do_sample:
-        host = guide.decoder(constraints, jump_forward=False, device_lane=False, seeds=range(5), **asked)
-        assert output.tolist() == model.generate(**inputs, **given, custom_generate=host).tolist()
+        stepwise = guide.decoder(constraints, jump_forward=False, seeds=range(5), **asked)
+        assert output.tolist() == model.generate(**inputs, **given, custom_generate=stepwise).tolist()
     else:
         plain = guide.logits_processor(constraints, **asked)
         assert output.tolist() == model.generate(**inputs, **given, logits_processor=[plain]).tolist()

@@ -1,4 +1,4 @@
-"""With seeds a row's samples are its own: neither neighbours, drafts, nor the lane change them."""
+"""With seeds a row's samples are its own: neither neighbours nor drafts change them."""
 
 from __future__ import annotations
 
@@ -45,19 +45,6 @@ def test_a_row_draws_what_it_draws_alone() -> None:
 @pytest.mark.parametrize(("rows", "draft"), once_each(BATCHES, ["grammar", "prompt_lookup", "grammar+prompt_lookup"]))
 def test_drafts_change_nothing(rows: int, draft: str) -> None:
     assert seeded(rows, SEEDS[:rows], draft=draft.split("+")) == seeded(rows, SEEDS[:rows])
-
-
-@pytest.mark.parametrize("rows", BATCHES)
-def test_both_lanes_draw_the_same(rows: int) -> None:
-    guide, lanes = family("llama")[1], []
-    constraints = [CONSTRAINTS[i] for i in BATCHES[rows]]
-    for lane in (False, True):
-        decoder = guide.decoder(
-            constraints, seeds=SEEDS[:rows], backend="automaton", jump_forward=False, device_lane=lane
-        )
-        lanes.append(run("llama", rows, custom_generate=decoder, **HOT))
-        assert bool(decoder.stats.device_steps) == lane
-    assert lanes[0] == lanes[1]
 
 
 def test_seeds_draw_from_the_distribution() -> None:
@@ -111,7 +98,7 @@ def test_hg_generate_draws_the_same_in_any_batches() -> None:
     with pytest.raises(ValueError, match="one for each of 5 prompts"):
         run_all(seed=[1, 2])
     with pytest.raises(ValueError, match="fast loop only"):
-        run_all(jump_forward=False, device_lane=False)
+        run_all(jump_forward=False)
 
 
 CHANGED: dict[str, dict[str, Any]] = {

@@ -88,7 +88,6 @@ def test_hot_models_write_them_as_tokens(family: Any, jump_forward: bool, thinks
         guide=guide,
         show_tools=False,  # as a prompt that names them
         jump_forward=jump_forward,
-        device_lane=False,
         do_sample=True,
         temperature=2.0,
         max_new_tokens=500,

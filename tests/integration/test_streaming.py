@@ -173,15 +173,11 @@ def one_run(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     )
     if sampled and rng.random() < 0.3:
         arguments["num_return_sequences"] = 2
-    kind = rng.choice(["jumps", "jumps", "drafts", "device", "host", "criteria", "prompt lookup"])
+    kind = rng.choice(["jumps", "jumps", "drafts", "stepwise", "criteria", "prompt lookup"])
     if kind == "drafts":
         arguments["draft"] = rng.choice([["grammar", "prompt_lookup"], "grammar", "prompt_lookup"])
-    elif kind == "device":
-        arguments |= {"jump_forward": False, "device_lane": True}
-        if all(isinstance(CONSTRAINTS[i], (hg.Regex, hg.Choice)) or i < 3 for i in which):
-            arguments["backend"] = "automaton"
-    elif kind == "host":
-        arguments |= {"jump_forward": False, "device_lane": False}
+    elif kind == "stepwise":
+        arguments |= {"jump_forward": False}
     elif kind == "criteria":
         arguments["stop_strings"] = ["zq", "}}}"]
     elif kind == "prompt lookup" and arguments.get("num_return_sequences") is None:
@@ -364,10 +360,10 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "hf-guided-stream"]
 
 
-ROUTES = [{}, {"jump_forward": False}, {"jump_forward": False, "device_lane": True, "backend": "automaton"}]
+ROUTES = [{}, {"jump_forward": False}]
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=["fast", "transformers", "device"])
+@pytest.mark.parametrize("route", ROUTES, ids=["fast", "transformers"])
 @pytest.mark.parametrize("how", ["close", "break", "error"])
 def test_leaving_early_ends_the_call_within_a_step(
     pair: tuple[Any, Any], how: str, route: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -457,7 +453,7 @@ def test_a_stream_may_be_collected_on_its_own_worker(pair: tuple[Any, Any], rout
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
-@pytest.mark.parametrize("route", ROUTES, ids=["fast", "transformers", "device"])
+@pytest.mark.parametrize("route", ROUTES, ids=["fast", "transformers"])
 def test_what_the_model_raises_is_raised_where_it_is_read(
     pair: tuple[Any, Any], route: dict[str, Any], kind: type[BaseException]
 ) -> None:

@@ -77,8 +77,7 @@ def only_slow(name: str, asked: dict[str, Any]) -> Any:
     [
         ("greedy", {}),
         only_slow("greedy, nothing drafted", {"draft": None}),
-        ("plain loop", {"jump_forward": False, "device_lane": False}),
-        only_slow("device lane asked for", {"jump_forward": False, "device_lane": True}),
+        ("plain loop", {"jump_forward": False}),
         ("sampled with seeds", {"do_sample": True, "temperature": 1.3, "seed": 3}),
         only_slow("beams", {"num_beams": 3}),
         only_slow("thinking", {"reasoning": hg.Reasoning("<think>", "</think>", max_tokens=5)}),

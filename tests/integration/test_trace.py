@@ -396,7 +396,7 @@ def test_assisted_generation() -> None:
     guide = hg.Guide(tokenizer, model)
     one = demo.EXAMPLES[0]
     asked: dict[str, Any] = {"guide": guide, "trace": True, "do_sample": False, "max_new_tokens": 100}
-    [plain] = hg.generate(model, tokenizer, one.prompt, one.schema, jump_forward=False, device_lane=False, **asked)
+    [plain] = hg.generate(model, tokenizer, one.prompt, one.schema, jump_forward=False, **asked)
     [assisted] = hg.generate(model, tokenizer, one.prompt, one.schema, assistant_model=demo.load_draft(), **asked)
     assert plain.token_ids == assisted.token_ids
     assert plain.trace is not None and assisted.trace is not None
@@ -412,19 +412,6 @@ def test_beams_through_the_decoder() -> None:
     decoder = guide.decoder(SCHEMA, trace=True)
     output = generated(given, custom_generate=decoder, num_beams=2)
     check(guide.trace(decoder, output, constraint=SCHEMA), given["input_ids"][0], output_of(output[0]), SCHEMA)
-
-
-def test_the_device_lane_is_not_taken_and_says_so() -> None:
-    guide = bound()[1]
-    choice = hg.Choice(["red", "green with stripes"])
-    found = []
-    for trace in (False, True):
-        decoder = guide.decoder(choice, backend="automaton", jump_forward=False, device_lane=True, trace=trace)
-        found.append(generated(inputs(1), custom_generate=decoder))
-        assert ("trace=True" in decoder.host_reason) == trace
-        assert (decoder.stats.device_steps == 0) == trace
-    assert torch.equal(*found)
-    assert [token.kind for token in guide.trace(decoder, found[1], constraint=choice).tokens][0] == "chosen"
 
 
 def test_without_a_trace_nothing_is_written_down() -> None:

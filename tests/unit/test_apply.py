@@ -1,4 +1,4 @@
-"""The device path of applying masks, run on the CPU with many rows, dtypes and shapes."""
+"""Applying masks with many rows, dtypes and shapes, on the CPU and by what other devices run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from hf_guided.errors import BitmaskShapeError
-from hf_guided.session.apply import _apply_on_device, apply_bitmask
+from hf_guided.session.apply import apply_bitmask
+from hf_guided.session.mask_kernel import apply_with_torch
 from hf_guided.vocabulary.bitmask import pack
 
 
@@ -21,7 +22,9 @@ def test_device_path_gives_the_same_scores_as_the_host_path(rows: list[int], voc
     mask[1] = False
     bitmask = pack(mask)
     before = scores.clone()
-    masked, alive = _apply_on_device(scores, bitmask[rows], rows)
+    slots = torch.tensor([rows.index(i) if i in rows else -1 for i in range(4)], dtype=torch.int32)
+    masked, numbers = apply_with_torch(scores, bitmask[rows], slots)
+    alive = [numbers[i] == 1 for i in rows]
     expected = scores.masked_fill(~mask & torch.isin(torch.arange(4), torch.tensor(rows))[:, None], -torch.inf)
     assert torch.equal(masked, expected) and torch.equal(scores, before)
     assert alive == [bool((expected[i] > -torch.inf).any()) for i in rows]

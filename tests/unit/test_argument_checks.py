@@ -75,7 +75,6 @@ WRONG = [
     ("assistant_model", 5, "a model that can generate"),
     ("generation_config", {"num_beams": 2}, "a transformers.GenerationConfig"),
     ("continuous_batching", "yes", "True, False or a ContinuousBatchingConfig"),
-    ("device_lane", "gpu", 'True, False, "auto" or "captured"'),
     ("jump_forward", "no", "True or False"),
     ("stats", 5, "True, False or a function"),
     ("describe", "yes", "True or False"),

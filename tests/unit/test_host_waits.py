@@ -18,10 +18,10 @@ from hf_guided.errors import EmptyIntersection
 from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.decode.loop import DecodeLoop
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor, MaskCompanion
-from hf_guided.session import lookahead, pinned_buffers
+from hf_guided.session import lookahead, mask_table, pinned_buffers
 from hf_guided.session.background_worker import Pending
 from tests import vocabularies
-from tests.fake_device import FakeDevice, FakeTransfers, is_on, put, put_model, take_model
+from tests.fake_device import FakeDevice, FakeOrder, FakeTransfers, is_on, put, put_model, take_model
 from tests.integration import models
 from tests.pairs import once_each, pairwise
 
@@ -47,6 +47,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
         mode.waits = waits  # of the worker
 
     monkeypatch.setattr(pinned_buffers, "CudaTransfers", lambda device: FakeTransfers(device, mode))
+    monkeypatch.setattr(mask_table, "StreamOrder", lambda device: FakeOrder())
     monkeypatch.setattr(lookahead, "submit", at_once)
     return mode
 
@@ -111,7 +112,7 @@ def test_fast_loop_waits_once_for_each_choice_and_never_in_a_pass(
     """One read brings the tokens and the rows that have to end. Verifying drafts under sampling takes one more."""
     model, guide = pair
     inputs = prompts(guide, rows, padded)
-    decode: dict[str, Any] = {"overlap": False, "device_lane": False, "seeds": [3] * rows if way == "seeds" else None}
+    decode: dict[str, Any] = {"overlap": False, "seeds": [3] * rows if way == "seeds" else None}
     arguments = {**inputs, "max_new_tokens": 20, **ARGUMENTS[way]}
     model.set_attn_implementation(attention)
     torch.manual_seed(7)
@@ -134,7 +135,7 @@ def test_fast_loop_waits_once_for_each_choice_and_never_in_a_pass(
             written = model.generate(**arguments, custom_generate=decoder)
     finally:
         model.set_attn_implementation("sdpa")
-    assert not decoder.plain_reason and decoder.host_reason
+    assert not decoder.plain_reason
     assert is_on(written) and written.tolist() == expected
     assert len(passes) > 1 and not any(waits.total() for waits in passes), passes
     twice = [with_drafts and way == "sampling" for with_drafts in drafted]
@@ -192,7 +193,7 @@ class Forbids(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
 def outcome(model: Any, guide: hg.Guide, inputs: dict[str, Tensor], seam: str, forbids: Forbids, **options: Any) -> Any:
     """What a user sees of a call: tokens, error, ended rows and warnings."""
     processor = guide.logits_processor(CONSTRAINTS[:2], **options)
-    decoder = guide.decoder(CONSTRAINTS[:2], overlap=False, device_lane=False, **options)
+    decoder = guide.decoder(CONSTRAINTS[:2], overlap=False, **options)
     if seam == "decoder":
         arguments: dict[str, Any] = {"custom_generate": decoder, "logits_processor": [forbids]}
     else:

@@ -79,7 +79,8 @@ def test_error_for_an_empty_intersection_names_the_row() -> None:
     scores = torch.zeros(3, VOCABULARY.padded_size)
     scores[2, A] = -torch.inf
     emptied: dict[int, EmptyIntersection] = {}
-    masked = filler.apply(scores, masks, emptied.__setitem__)
+    masked, alive = filler.apply(scores, masks)
+    filler.report(masks, emptied.__setitem__, alive)
     assert emptied.keys() == {2} and emptied[2].row == 1 and str(emptied[2]).startswith("row 1:")
     assert torch.nonzero(masked[2] > -torch.inf).flatten().tolist() == [FIRST_STOP]
 
@@ -114,7 +115,8 @@ def test_ended_row_may_stop_even_if_a_processor_forbids_its_stop_tokens() -> Non
     assert masks.ended == {1: None, 2: None}
     scores = torch.ones(3, VOCABULARY.padded_size)
     scores[:, [FIRST_STOP, SECOND_STOP]] = -torch.inf
-    masked = filler.apply(scores, masks, pytest.fail)
+    masked, alive = filler.apply(scores, masks)
+    filler.report(masks, pytest.fail, alive)
     assert torch.nonzero(masked > -torch.inf).tolist() == [[0, A]] + [[i, stop] for i in (1, 2) for stop in (1, 2)]
     assert masked.softmax(1).isfinite().all()
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.session import masks
 from hf_guided.session import session as sessions
-from hf_guided.session.apply import apply_bitmask
 from hf_guided.session.masks import MaskFiller
 from hf_guided.session.pinned_buffers import PinnedBuffers
 from hf_guided.session.row import Row
@@ -139,17 +138,3 @@ def test_time_for_copies_is_counted_separately(monkeypatch: pytest.MonkeyPatch) 
         session.fill_ahead(rows, [None]).result()
     assert session.stats.copy_ns == 3 * 7 + 100  # the third step reuses the buffer of the first
     assert session.stats.fill_ns == 0
-
-
-@pytest.mark.parametrize("governed", [[0, 1, 2, 3], [1, 3], [2]])
-def test_device_path_gives_the_same_scores_as_the_cpu_path(governed: list[int]) -> None:
-    """With all rows at once and with selected rows. The device path also runs on the CPU."""
-    from hf_guided.session.apply import _apply_on_device
-
-    torch.manual_seed(0)
-    scores = torch.randn(4, 100)
-    scores[3] = float("-inf")
-    bitmask = torch.randint(-(2**31), 2**31, (4, 4), dtype=torch.int64).to(torch.int32)
-    expected = apply_bitmask(scores, bitmask, governed)
-    actual = _apply_on_device(scores, bitmask[governed], governed)
-    assert torch.equal(actual[0], expected[0]) and actual[1] == expected[1]
