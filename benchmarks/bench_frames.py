@@ -64,7 +64,7 @@ def main() -> None:
         generate(tokens, logits_processor=[seam], stopping_criteria=[seam.companion])
 
     def loop(tokens: int) -> None:
-        generate(tokens, custom_generate=guide.decoder(constraint, overlap=False, device_lane=False))
+        generate(tokens, custom_generate=guide.decoder(constraint, overlap=False))
 
     rows = []
     for name, run in {"processor": processor, "with the companion": companion, "fast loop": loop}.items():

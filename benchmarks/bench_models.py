@@ -12,7 +12,6 @@ A cell says:
 
 - right: the tokens are the same;
 - plain: the decoder left the call to transformers' own loop, for this reason;
-- host: the device lane left the call to the host, for this reason;
 - wrong at token N of row R: the first difference;
 - error: what was raised;
 - transformers itself: plain generate(), without this package, fails or is wrong in this way.
@@ -38,9 +37,9 @@ from typing import Any, NamedTuple
 from benchmarks.common import RESULTS, origin
 
 LIMIT_S, LIMIT_BYTES = 120.0, 9 * 2**30
-COLUMNS = ("processor", "decoder", "grammar", "lookup", "steps", "device", "static", "static_device", "continuous")
+COLUMNS = ("processor", "decoder", "grammar", "lookup", "steps", "static", "continuous")
 FIELDS = ("task", "model", "class", "variant", "built", *COLUMNS, "seconds")
-VARIANT_COLUMNS = ("decoder", "lookup", "steps", "device", "static")  # of the variants that are not the base
+VARIANT_COLUMNS = ("decoder", "lookup", "steps", "static")  # of the variants that are not the base
 TASKS = ("causal", "seq2seq", "image")
 BASE = "base"
 PRELOADED = (
@@ -48,7 +47,6 @@ PRELOADED = (
     "transformers.generation.continuous_batching",
     "transformers.models.llama.modeling_llama",
     "hf_guided.generation.api",
-    "hf_guided.hf.device.run",
     "hf_guided.backends.automaton",
     "hf_guided.backends.llguidance",
 )

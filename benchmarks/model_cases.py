@@ -83,7 +83,6 @@ class Run:
 
     rows: list[list[int]]
     plain_reason: str = ""
-    host_reason: str = ""
 
 
 class Case:
@@ -161,7 +160,7 @@ class Case:
         loop = DecodeOptions(**options, closes=False)
         decoder = self.guide.decoder_of(self.guide.session(list(constraints)), loop)
         rows_ = self.generate(rows, custom_generate=decoder, **arguments)
-        return Run(rows_, getattr(decoder, "plain_reason", ""), decoder.host_reason)
+        return Run(rows_, decoder.plain_reason)
 
 
 def usable_case(

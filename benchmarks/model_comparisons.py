@@ -99,8 +99,6 @@ class Comparisons:
                 return f"{wrong} ({name})"
             if run.plain_reason:
                 reasons.append(f"plain: {run.plain_reason}")
-            elif run.host_reason and options.get("device_lane"):
-                reasons.append(f"host: {run.host_reason}")
         if not reasons:
             return RIGHT
         return (
@@ -153,9 +151,7 @@ class Comparisons:
             "grammar": lambda: self.decoder(PAIR, draft="grammar"),
             "lookup": lambda: self.decoder((*PAIR, "batch 1, free"), draft="prompt_lookup"),
             "steps": lambda: self.decoder(PAIR, jump_forward=False),
-            "device": lambda: self.decoder(PAIR, jump_forward=False, device_lane=True),
             "static": lambda: self.decoder(PAIR, static=True),
-            "static_device": lambda: self.decoder(PAIR, static=True, jump_forward=False, device_lane=True),
             "continuous": self.continuous,
         }
 

@@ -52,7 +52,7 @@ def cases() -> dict[str, Callable[[], Any]]:
             return run(logits_processor=[seam], stopping_criteria=[seam.companion])
 
         def loop(run: Any = run) -> Any:
-            return run(custom_generate=guide.decoder(text, device_lane=False))
+            return run(custom_generate=guide.decoder(text))
 
         def generate(prompts: Any = prompts, schemas: Any = schemas, batch: int = batch) -> Any:
             return hg.generate(model, tokenizer, prompts, schemas, do_sample=False, batch_size=batch, progress=False)

@@ -80,7 +80,7 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_t
 - `streamer`, `stop_strings`: the same as in `generate()`. A streamer works only with a single row.
 - `reasoning`: `hf_guided.Reasoning(start, end, max_tokens)`. The model writes free text first, then the answer.
 - All other arguments of `hf_guided.Guide.decoder`: `backend`, `prefix`, `jump_forward`, `retokenize`, `seeds`,
-  `device_lane`, `overlap`, `on_violation`, `stop_token_ids`.
+  `overlap`, `on_violation`, `stop_token_ids`.
 - All arguments of `generate()`. Greedy decoding and sampling run in hf-guided's loop. Beams and `output_scores` run in
   transformers' own loop, with the same constraint.
 

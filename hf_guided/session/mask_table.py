@@ -109,9 +109,7 @@ class MaskTable:
         """
         with self._lock:
             known = self._by_key.get((id(kept), may_stop, stop_token_ids))
-            if known is None or known[0]() is not kept:
-                return None
-            return self._leased(known[1], lease)
+            return None if known is None else self._leased(known[1], lease)
 
     def _leased(self, slot: int, lease: Lease) -> int:
         row = self._rows[slot]

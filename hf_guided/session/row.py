@@ -15,6 +15,7 @@ matcher is *lost*: it is not called again, and a row that is rewound makes a new
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -30,6 +31,30 @@ from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 from ..options import CALL_CPU_S
 
 T = TypeVar("T")
+
+
+_CLOCK_S = 0.5  # how old a reading of the CPU clock may be
+
+
+class _Clock:
+    """A reading of this thread's CPU clock, which costs microseconds, beside one of the wall clock, which costs none."""
+
+    def __init__(self, wall: float):
+        self.wall, self._cpu = wall, time.thread_time()
+
+    def cpu_since(self, began: float) -> float:
+        """Seconds of CPU time since this time of the wall clock; at most ``_CLOCK_S`` less than it was."""
+        return time.thread_time() - self._cpu - (began - self.wall)
+
+
+_of_thread = threading.local()
+
+
+def _clock_of_thread(now: float) -> _Clock:
+    clock: _Clock | None = getattr(_of_thread, "clock", None)
+    if clock is None or now - clock.wall > _CLOCK_S:
+        clock = _of_thread.clock = _Clock(now)
+    return clock
 
 
 class RowState(str, Enum):
@@ -189,9 +214,12 @@ class Row:
 
     def _timed(self, call: Callable[[], T], what: str) -> T:
         """What a call of the engine returns; the row is closed if the call has taken too long."""
-        began = time.thread_time()
+        began = time.perf_counter()
+        clock = _clock_of_thread(began)
         value = call()
-        if (seconds := time.thread_time() - began) > CALL_CPU_S and self.matcher is not None:
+        if time.perf_counter() - began <= CALL_CPU_S or self.matcher is None:
+            return value
+        if (seconds := clock.cpu_since(began)) > CALL_CPU_S:
             self.fail(
                 CompileLimitExceeded(
                     f"{self.matcher.compiled.backend} took {seconds:.1f} s of CPU time for {what}, more than "

@@ -137,9 +137,7 @@ def test_a_replayed_graph_calls_no_processor(graphs: Any, filled_late: tuple[boo
         manager.continuous_batching_config.decode_compile_config = None
 
 
-def test_only_guided_batches_wait_for_the_tokens_of_the_last(
-    filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_guided_batches_wait_for_the_tokens_of_the_last(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that preparing a batch, and applying its masks, wait for."""
     waited: list[str] = []
     inside: list[str] = []

@@ -1,0 +1,82 @@
+"""Host time of the steps of one call, for one tree of the sources; see bench_step.py.
+
+The package is the one in PYTHONPATH. Prints a list of microseconds, the median step of each replay but the first.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+import hf_guided as hg
+from benchmarks.bench_processor import Replay, compact_documents, make_replay
+from benchmarks.common import record12
+from hf_guided.session import masks
+from tests import vocabularies
+
+STUBS: dict[str, Callable[..., Any]] = {  # what writes the scores, or launches what does: its name in either tree
+    "apply_bitmask": lambda scores, bitmask, rows, transfer=None: (scores, [True] * len(rows)),
+    "apply_words": lambda scores, words: (scores, [True] * len(words)),
+}
+
+
+def replay_of(tokenizer: Any, rows: int) -> Replay:
+    return make_replay(
+        tokenizer.encode(record12()["prompts"][0]),
+        [tokenizer.encode(one, add_special_tokens=False) for one in compact_documents(rows)],
+        tokenizer.eos_token_id,
+    )
+
+
+def processor_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Tensor) -> Iterator[None]:
+    processor = guide.logits_processor(constraint, overlap=False)
+    for ids in replay.steps:
+        processor(ids, scores)
+        yield
+
+
+def loop_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Tensor) -> Iterator[None]:
+    """What the fast loop asks of its session in a step without drafts."""
+    session = guide.session(constraint, overlap=False)
+    rows = session.begin(len(scores))
+    left: list[int | None] = [None] * len(rows)
+    for new in replay.new_ids:
+        for row, token_id in zip(rows, new, strict=False):
+            row.advance(token_id)
+        session.apply(scores, session.fill_ahead(rows, left).result())
+        yield
+
+
+SEAMS = {"processor": processor_steps, "loop": loop_steps}
+
+
+def main(seam: str, rows: int, replays: int, whole: bool) -> None:
+    if not whole:
+        for name, stub in STUBS.items():
+            if hasattr(masks, name):
+                setattr(masks, name, stub)
+    tokenizer = vocabularies.fast_tekken()
+    guide = hg.Guide(tokenizer, len(tokenizer))
+    constraint = hg.JsonSchema(record12()["schema"], whitespace="flexible")
+    guide.compile(constraint)
+    replay = replay_of(tokenizer, rows)
+    scores = torch.zeros(rows, guide.vocabulary.padded_size)
+    taken = []
+    for _ in range(replays + 1):
+        times, began = [], time.thread_time_ns()
+        for _ in SEAMS[seam](guide, constraint, replay, scores):
+            times.append((time.thread_time_ns() - began) / 1e3)
+            began = time.thread_time_ns()
+        taken.append(statistics.median(times))
+    print(json.dumps(np.round(taken[1:], 2).tolist()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "whole")
