@@ -59,7 +59,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "grammar drafts": {"draft": "grammar"},
     "prompt lookup": {"draft": "prompt_lookup"},
 }
-DRAFTED_FORMS = ("grammar drafts", "prompt lookup")  # in turns, where slow tests do not run
+TURNS = ("grammar drafts", "prompt lookup", "without jump-forward")  # in turns, where slow tests do not run
 PLAIN_FORMS = ("default", "without jump-forward")  # transformers' own loop runs in all of them; two are enough
 
 
@@ -295,7 +295,7 @@ def check(model: Any, inputs: dict[str, Any], plain: bool, forms: dict[str, dict
 def test_every_loop_writes_what_generate_writes(name: str, rows: int) -> None:
     build, length, plain = CASES[name]
     plain = rows == 1 if plain is None else plain
-    some = [*FORMS] if effort.everything else ["default", DRAFTED_FORMS[len(name) % 3]]
+    some = [*FORMS] if effort.everything else ["default", TURNS[len(name) % 3]]
     check(build(), prompts(rows, length), plain, {name: FORMS[name] for name in (PLAIN_FORMS if plain else some)})
 
 

@@ -129,7 +129,7 @@ def test_the_caller_s_own_cache_too() -> None:
     assert again.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("form", ["default", "device lane"])
+@pytest.mark.parametrize("form", ["default", "without jump-forward"])
 def test_a_static_cache_of_the_caller(form: str) -> None:
     network = model("llama")
     guide = hg.Guide(TOKENIZER, network)

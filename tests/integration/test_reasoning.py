@@ -198,11 +198,11 @@ def test_the_fast_loop_thinks_as_the_plain_loop(
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
     asked: dict[str, Any] = {"backend": "automaton", "reasoning": thinking, "max_new_tokens": budget}
     given: dict[str, Any] = {"max_new_tokens": budget, "do_sample": do_sample, "pad_token_id": tokenizer.pad_token_id}
-    decoder = guide.decoder(constraints, seeds=range(5), **asked)
+    decoder = guide.decoder(constraints, jump_forward=False, seeds=range(5), **asked)
     output = model.generate(**inputs, **given, custom_generate=decoder)
     if do_sample:
-        stepwise = guide.decoder(constraints, jump_forward=False, seeds=range(5), **asked)
-        assert output.tolist() == model.generate(**inputs, **given, custom_generate=stepwise).tolist()
+        drafted = guide.decoder(constraints, jump_forward=False, draft="prompt_lookup", seeds=range(5), **asked)
+        assert output.tolist() == model.generate(**inputs, **given, custom_generate=drafted).tolist()
     else:
         plain = guide.logits_processor(constraints, **asked)
         assert output.tolist() == model.generate(**inputs, **given, logits_processor=[plain]).tolist()

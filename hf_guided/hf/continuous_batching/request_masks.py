@@ -134,9 +134,8 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         """
         if self._unfilled:
             self._fill_batch(non_blocking=True)
-        masked = scores.clone()  # they may be the model's own
-        self._kernels.apply_slots_(masked, self._masks, tensor_arg[: len(scores)])
-        return masked
+        assert self._kernel is not None, "fill_defaults comes first"
+        return self._kernel(scores, self._masks, tensor_arg)[0]
 
     def _fill_batch(self, *, non_blocking: bool) -> None:
         """Fill the masks of the batch, and copy them to the device on the current stream."""
