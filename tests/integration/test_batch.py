@@ -100,6 +100,7 @@ def test_a_job_that_was_killed_three_times(tmp_path: Path) -> None:
     killed_and_gone_on_with(tmp_path, kills=3, rows=150)
 
 
+@pytest.mark.slow
 def test_shards_end_as_one_job_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Three shards one after another, one of them twice, and merged."""
     sharded = job(tmp_path, 10, output=tmp_path / "sharded.jsonl")
@@ -324,6 +325,7 @@ def strict_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line, parse_constant=refuse) for line in file.read_bytes().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_model_in_several_places_answers_as_one_in_one(tmp_path: Path) -> None:
     """Half of its layers are on disk, and brought in by accelerate's hooks."""
     model, tokenizer = demo.load()

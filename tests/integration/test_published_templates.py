@@ -243,7 +243,14 @@ def test_the_pipeline_renders_as_python_does(sent: Prompts) -> None:
 # -- over HTTP ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=NAMES)
+# Each of these has thinking or a notation of calls that the others have too.
+SERVED_FIRST = ("Qwen-Qwen3-0.6B", "openai-gpt-oss-120b", "Mistral-Small-3.2-24B-Instruct-2506")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[name if name in SERVED_FIRST else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
+)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """The name of a template, and the URL of a server of its model."""
     folder = tmp_path_factory.mktemp("served") / "model"
