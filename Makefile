@@ -78,6 +78,5 @@ SITE = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('pur
 $(FRAMEWORKS)/.hf-guided-ready: $(READY)
 	$(BIN)/python -m venv $(FRAMEWORKS)
 	echo "import site; site.addsitedir('$(SITE)')" > $$($(FRAMEWORKS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth
-	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt "ray[data]" langchain-core langchain-tests llama-index-core trl gradio \
-		s3fs "moto[s3]" flask flask-cors
+	$(FRAMEWORKS)/bin/python -m pip install -c constraints.txt -e ".[frameworks]"
 	touch $@

@@ -20,14 +20,16 @@ from hf_guided.session.mask_table import MaskTables
 from hf_guided.session.masks import MaskFiller
 from tests import vocabularies
 
+Counts = Counter[str]
 
-def steps(guide: hg.Guide, filler: MaskFiller, constraint: Any, token_ids: list[int], limit: int | None) -> Counter[str]:
+
+def steps(guide: hg.Guide, filler: MaskFiller, constraint: Any, token_ids: list[int], limit: int | None) -> Counts:
     """The masks of one text: how many, and how many of them are sent."""
     session = guide.session(constraint, max_new_tokens=limit)
     [row] = session.begin(1)
     assert row.matcher is not None
     table = filler._tables and filler._tables.of(filler._device)
-    found: Counter[str] = Counter()
+    found: Counts = Counter()
     for number, token_id in enumerate(token_ids):
         before = len(table._by_content) if table else 0
         masks = filler.fill([row], [None if limit is None else limit - number])
@@ -51,7 +53,7 @@ def main() -> None:
     for limit in (None, 2048):
         tables = MaskTables(guide.vocabulary.padded_size)
         filler = MaskFiller(guide.vocabulary, guide.vocabulary.stop_token_ids, tables=tables)
-        counts = {"first": Counter[str](), "later": Counter[str]()}
+        counts = {"first": Counts(), "later": Counts()}
         for case in cases:
             valid = [one["data"] for one in case["tests"] if one["valid"]]
             try:

@@ -277,7 +277,8 @@ def main() -> None:
             write_csv(path, with_others([{**row, "load": load} for row in rows], path, versions))
     print(f"\n{table(rows)}\n")
     made = origin()
-    print(f"{hardware()}, transformers {made['transformers']}, torch {made['torch']}, {made['date']}, load {loads}.")
+    versions_line = f"transformers {made['transformers']}, torch {made['torch']}"
+    print(f"{hardware()}, {versions_line}, {made['date']}, load average {loads}.")
     for name in there:
         if LIBRARIES[name].remark:
             print(f"- {name}: {LIBRARIES[name].remark}.")

@@ -14,10 +14,7 @@ from .hf.drafts import (
     draft_source,
 )
 
-Asked, Several = DraftRequest, DraftChain  # the old names
-
 __all__ = [
-    "Asked",
     "AssistantDraft",
     "Draft",
     "DraftChain",
@@ -26,7 +23,6 @@ __all__ = [
     "DraftSource",
     "GrammarDraft",
     "PromptLookup",
-    "Several",
     "Warp",
     "compact_twin",
     "draft_source",

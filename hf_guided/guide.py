@@ -244,8 +244,7 @@ class Guide:
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
-        Returns at once: constraints compile in the background, and the first mask waits for them. It raises
-        VocabularySizeError if the logits have another width than this guide, except those of an assistant model.
+        Returns at once: constraints compile in the background, and the first mask waits for them.
 
         Args:
             constraint: one for all rows, or a list with one per prompt (None = free row). A list of strings is one
@@ -273,6 +272,8 @@ class Guide:
             InvalidConstraint: a constraint is malformed, or there are both a prefix and ``reasoning``.
             UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
+            VocabularySizeError: raised by the processor, for logits of another width than this guide's, except those of
+                an assistant model.
         """
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
         return GuidedLogitsProcessor(self._session(constraint, prefix, options))
@@ -395,7 +396,10 @@ class Guide:
         *,
         budget: bool = False,
     ) -> Session:
-        """A session for constraints in any form; ``budget``: also if only a call knows its limit."""
+        """A session for constraints in any form.
+
+        ``budget``: whether constraints are compiled for a token budget, even without ``max_new_tokens``.
+        """
         given = coerce_batch(constraint)
         per_prompt = isinstance(given, list)
         constraints: list[Constraint | None] = list(given) if isinstance(given, list) else [given]

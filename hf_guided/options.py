@@ -211,7 +211,7 @@ class CompileLimits:
 
     Args:
         max_states: of the byte automaton, before and after it is made minimal.
-        max_work: steps; a step takes about a microsecond.
+        max_work: units of work, each of about a microsecond.
         expect: whether to give up before anything is built where more states are to be expected: a guess.
     """
 
@@ -236,7 +236,7 @@ NETWORK = CompileLimits(max_states=400_000, max_work=10_000_000)
 """Of the network engine: it takes what no other engine enforces."""
 
 NETWORK_QUICK_WORK = 650_000
-"""Steps that "auto" gives the network first: some 30 milliseconds. No schema of the benchmark takes more; what does is
+"""Work that "auto" gives the network first: some 30 milliseconds. No schema of the benchmark takes more; what does is
 large, and llguidance is ready sooner."""
 
 OUTLINES = CompileLimits(max_states=400_000)
@@ -262,12 +262,11 @@ XGRAMMAR_MAX_OPTIONAL = 500
 """Optional properties of one object: xgrammar holds memory that grows with their square, 8 MB at this number."""
 
 SEARCH_WORK = 150_000
-"""Steps of each of the searches for a way to the end, before a request with a token budget, where an engine knows none.
-They are counted, so every machine finds the same. A step takes about a microsecond; more if an engine's masks are
-slow."""
+"""Work of each of the searches for a way to the end, before a request with a token budget, where an engine knows none.
+It is counted, so every machine finds the same. A unit takes about a microsecond; more if an engine's masks are slow."""
 
 LATER_SEARCH_WORK = 30_000
-"""Steps of such a search inside a text, while a model waits."""
+"""Work of such a search inside a text, while a model waits."""
 
 LM_FORMAT_ENFORCER_MAX_CALLS = 3_000_000
 """lm-format-enforcer has no limit of its own. Its calls are counted, so every machine takes the same constraints."""

@@ -94,8 +94,8 @@ REMOVALS = [
     Removal(
         "reasoning: what a prompt holds already",
         "session/session.py",
-        "self._requests.new_rows(num_rows, self._ids, self._max_new_tokens)",
-        "self._requests.new_rows(num_rows, None, self._max_new_tokens)",
+        "self._requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)",
+        "self._requests.new_rows(num_rows, None, self._limit, self._filler.warn_once)",
         f"{THINKING}::test_hot_models_think_and_answer[demo-beams]",
     ),
     Removal(
@@ -417,8 +417,8 @@ REMOVALS = [
     Removal(
         "budget: what was generated is taken from it",
         "session/session.py",
-        "else self._max_new_tokens - generated",
-        "else self._max_new_tokens",
+        "else self._limit - generated",
+        "else self._limit",
         f"{BUDGET}::test_every_output_closes_in_time[sampling-1.0-never_ends]",
     ),
     Removal(

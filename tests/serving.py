@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import pytest
 import torch
 from fastapi import FastAPI
 
@@ -17,11 +18,14 @@ from hf_guided import demo
 from hf_guided.serve import models
 from hf_guided.serve.app import Server, build_app
 from hf_guided.serve.options import ServeOptions
+from hf_guided.serve.requirements import OLDEST, is_supported
 
 
 @contextmanager
 def serving(model: str | Path = "demo", **options: object) -> Iterator[str]:
     """The URL of a server, at a free port."""
+    if not is_supported():
+        pytest.skip(f"the server needs transformers {OLDEST}")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Accepts members in any order, which an RTN would have to count: it is restricted to the order of their declaration.
 _NARROWED = frozenset({"lm_format_enforcer"})
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_LITERALS = 64  # that a search tries
+_LITERALS = 64  # maximum number of literals that a search tries
 
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:

@@ -39,10 +39,10 @@ _BRANCHES = 12
 _SAME_COST = 4  # of one cost
 _FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
 
-# Work, of about a microsecond: a mask takes longer the more tokens it allows.
-_MASK = 500  # work of one mask, however few tokens it allows
-_TOKENS = 32  # number of allowed tokens that add 1 to the work of a mask
-_TRIED = 30  # work of one token that is given to an engine
+# Work, in units of about a microsecond: a mask takes longer the more tokens it allows.
+_MASK_WORK = 500  # work of one mask, however few tokens it allows
+_TOKENS_PER_WORK = 32  # number of allowed tokens that add 1 to the work of a mask
+_ACCEPT_WORK = 30  # work of one token that is given to an engine
 _MOVES, _LONG = 160, 64  # literals and characters that are tried at one state, and bytes of one, at most
 
 ASCII = ("\n", *map(chr, range(0x20, 0x7F)))
@@ -64,7 +64,7 @@ _orders: WeakKeyDictionary[TokenTrie, _Order] = WeakKeyDictionary()
 
 
 def _order(tokens: TokenTrie) -> _Order:
-    """Sorted once for all searches of a vocabulary."""
+    """The order of a vocabulary, sorted once for all its searches."""
     order = _orders.get(tokens)
     if order is None:
         by_byte = np.full(256, _OTHER)
@@ -80,7 +80,7 @@ def _order(tokens: TokenTrie) -> _Order:
 
 
 class _Work:
-    """Counts down.
+    """Counts down the work of one search.
 
     Args:
         left: work that may be done.
@@ -122,7 +122,7 @@ class CompletionSearch:
         return self._order.token_ids[self._allowed(engine)]
 
     def _allowed(self, engine: Engine) -> NDArray[np.int64]:
-        """(tokens,) where they are in the order."""
+        """(tokens,) the indices of the allowed tokens in the order."""
         bitmask = allocate_bitmask(1, self._size)
         engine.fill(bitmask, 0)
         bits = np.unpackbits(bitmask[0].numpy().view(np.uint8), bitorder="little")
@@ -133,7 +133,7 @@ class CompletionSearch:
 
         Args:
             engine: where to begin; not moved.
-            work: how much each of the searches may do; one more step, at most, is done.
+            work: work of each search; one more mask or token, at most, is done.
         """
         if engine.is_completed():
             return []
@@ -155,13 +155,13 @@ class CompletionSearch:
                 if here.is_completed():
                     return self._shortened(engine, path)
                 for index in set(range(len(marks))) - used:
-                    work.spend(_TRIED * len(marks[index]))
+                    work.spend(_ACCEPT_WORK * len(marks[index]))
                     ahead = here.fork()
                     if all(map(ahead.accept, marks[index])):
                         made += 1
                         heapq.heappush(queue, (cost - _MARK, made, ahead, path + marks[index], used | {index}))
                 for rank, token_id in enumerate(self._branches(here, work)):
-                    work.spend(_TRIED)
+                    work.spend(_ACCEPT_WORK)
                     ahead = here.fork()
                     if ahead.accept(token_id):
                         made += 1
@@ -184,12 +184,12 @@ class CompletionSearch:
                 path = path + forced
                 if here.is_completed():
                     return self._shortened(engine, path)
-                work.spend(_TRIED * sum(len(tokens) for _, tokens in self._moves))
+                work.spend(_ACCEPT_WORK * sum(len(tokens) for _, tokens in self._moves))
                 takes = [here.validate(tokens) == len(tokens) for _, tokens in self._moves]
                 repeated += bytes(takes) in seen
                 seen.add(bytes(takes))
                 for tokens in _unlike(self._moves, takes):
-                    work.spend(_TRIED * len(tokens))
+                    work.spend(_ACCEPT_WORK * len(tokens))
                     ahead = here.fork()
                     if all(map(ahead.accept, tokens)):
                         made += 1
@@ -202,14 +202,14 @@ class CompletionSearch:
 
     def _branches(self, engine: Engine, work: _Work) -> list[int]:
         """Some of the tokens that may come: the cheapest, but not only such as are all alike."""
-        places = self._allowed(engine)
-        work.spend(_MASK + len(places) // _TOKENS)
-        groups = self._order.groups[places]
+        indices = self._allowed(engine)
+        work.spend(_MASK_WORK + len(indices) // _TOKENS_PER_WORK)
+        groups = self._order.groups[indices]
         few: list[int] = []
         first = 0
         while first < len(groups) and len(few) < _BRANCHES:
             after = int(np.searchsorted(groups, groups[first], "right"))
-            few += self._order.token_ids[places[first : min(after, first + _SAME_COST)]].tolist()
+            few += self._order.token_ids[indices[first : min(after, first + _SAME_COST)]].tolist()
             first = after
         return few[:_BRANCHES]
 
@@ -221,7 +221,7 @@ class CompletionSearch:
         except UnwritableConstraint:
             return ahead, []
         for token_id in tokens:
-            work.spend(_TRIED)
+            work.spend(_ACCEPT_WORK)
             if not ahead.accept(token_id):
                 break
             taken.append(token_id)

@@ -15,15 +15,16 @@ import jsonschema
 import torch
 from pydantic import BaseModel
 
-from hf_guided.demo import Example, examples, load
-from hf_guided.generation.api import generate
-from hf_guided.guide import Guide
-from hf_guided.session.result import GuidedResult
+from ..demo import Example, examples, load
+from ..generation.api import generate
+from ..guide import Guide
+from ..session.result import GuidedResult
 
 MAX_NEW_TOKENS = 160  # the longest record takes about half
 BATCH_SIZE = 16
 ROUNDS = 3  # free and guided take turns, so that a busy moment of the machine does not hit one side alone
 COLUMN = 56
+_CONTACT = {"email": "email", "full_name": "name", "age": "age"}  # fields of Contact, and of a person's record
 
 
 class Contact(BaseModel):
@@ -93,11 +94,13 @@ def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
     print(f"{n} prompts a case in batches of {BATCH_SIZE}, a model of {size} on {model.device}")
     print(f"vocabulary read and all formats compiled in {1000 * preparing:.0f} ms\n")
     table = [f"{'':28}{'parses':>8}{'validates':>11}{'is right':>10}{'tokens/s':>10}{'passes/token':>14}"]
+    last_answers: list[GuidedResult] = []
     for case in cases:
         free, guided = _compare(case, model, tokenizer, guide, seed)
         print(textwrap.fill(f"{case.name}: {case.meaning}", 2 * COLUMN + 3), end="\n\n")
         _print_pair(case, free, guided)
         table += [_line(case, free), _line(case, guided)]
+        last_answers = guided.results
     print("\n".join(table))
     print(
         f"""
@@ -105,9 +108,10 @@ parses        the text is JSON
 validates     the JSON has the keys and the types that were asked for
 is right      all values are those of the prompt, which no format can make sure of
 tokens/s      generated tokens per second, all rows of a batch together: the median of {ROUNDS} rounds, after a warm-up
-passes/token  forward passes of the model for each token of a row; a token that the format forces needs none"""
+passes/token  forward passes of the model for each token of a row;
+              a token that the format forces, or a confirmed guess, needs none"""
     )
-    finished = next((result for result in guided.results if result.finish_reason == "stop"), None)
+    finished = next((result for result in last_answers if result.finish_reason == "stop"), None)
     if finished is not None:
         print(f"\nand as a value, from the last case:\n{pformat(finished.value, sort_dicts=False)}")
 
@@ -162,9 +166,6 @@ def _cases(n: int, seed: int, temperature: float) -> list[Case]:
             greedy,
         ),
     ]
-
-
-_CONTACT = {"email": "email", "full_name": "name", "age": "age"}  # its fields, and those of a person's record
 
 
 def _compare(case: Case, model: Any, tokenizer: Any, guide: Guide, seed: int) -> tuple[Run, Run]:

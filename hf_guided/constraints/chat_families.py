@@ -10,15 +10,42 @@ from __future__ import annotations
 import hashlib
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 _QUESTION, _MARK = {"role": "user", "content": "Go."}, "markOfAnswer"
-_MAX_HEADERS = 256  # headers that are remembered, by template and variables
-_headers: dict[tuple[str, str], str] = {}
 _ALPHANUMERIC = string.digits + string.ascii_letters
+
+Value = TypeVar("Value")
+
+
+class Measured(Generic[Value]):
+    """What renderings of small chats have shown of the 256 templates used last; for any threads."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, template: Hashable, variables: Mapping[str, Any], measure: Callable[[], Value]) -> Value:
+        """The value of a template with these variables, measured where it is not known."""
+        key = template, repr(sorted(variables.items(), key=lambda item: item[0]))
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = measure()  # not locked: a template may take its time
+        with self._lock:
+            self._values[key] = value
+            if len(self._values) > 256:
+                self._values.popitem(last=False)
+        return value
+
+
+_headers: Measured[str] = Measured()
 
 
 @dataclass(frozen=True)
@@ -27,7 +54,7 @@ class ChatFamily:
 
     Args:
         calls: the notation of tool calls, a name of ``ToolCalls.format``; None if there is none for it.
-        mark: a pattern that only templates of this family contain, or prompts that they write.
+        mark: a pattern that only templates of this family contain.
         thinking: the markers around thinking; None: those of ``_THINKING`` that the template contains.
         ends_prompts: whether every prompt ends with the end of thinking, which begins the next message.
         call_ids: a pattern of all ids of calls that the family knows; None where any id will do.
@@ -93,7 +120,7 @@ _THINKING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 @lru_cache(maxsize=64)
 def family_of_text(template: str) -> ChatFamily | None:
-    """The family of a chat template's source, or of a prompt that the template writes; None if it is unknown."""
+    """The family of a chat template's source; None if it is unknown."""
     return next((family for family in _FAMILIES if re.search(family.mark, template, re.DOTALL)), None)
 
 
@@ -124,6 +151,25 @@ def template_source(templates: Any, arguments: Mapping[str, Any]) -> str | None:
         chosen = own.get(chosen or default, chosen)
     chosen = own if chosen is None else chosen
     return chosen if isinstance(chosen, str) else None
+
+
+def attempts(arguments: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The arguments for a template, and those with no tools in a list if they have none.
+
+    Some templates go through their tools without asking whether there are any.
+    """
+    return [arguments] if arguments.get("tools") is not None else [arguments, {**arguments, "tools": []}]
+
+
+def rendered_if_taken(templates: Any, chat: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> str | None:
+    """The text that a template makes of a chat as it is; None if the template refuses it."""
+    kept = {name: value for name, value in arguments.items() if name not in ("tokenize", "sanitize_control_tokens")}
+    for given in attempts(kept):
+        try:
+            return str(templates.apply_chat_template(chat, tokenize=False, **given))
+        except Exception:  # a template may raise anything
+            continue
+    return None
 
 
 def thinking_markers(templates: Any) -> tuple[str, str] | None:
@@ -190,17 +236,12 @@ def answer_header(templates: Any, arguments: Mapping[str, Any]) -> str:
     """
     if (source := template_source(templates, arguments)) is None:
         return ""
-    key = source, repr(sorted(arguments.items(), key=lambda item: item[0]))
-    if key not in _headers:
-        if len(_headers) >= _MAX_HEADERS:
-            _headers.clear()
-        _headers[key] = _measured_header(templates, arguments)
-    return _headers[key]
+    return _headers.get(source, arguments, lambda: _measured_header(templates, arguments))
 
 
 def _measured_header(templates: Any, arguments: Mapping[str, Any]) -> str:
     start, end = markers = thinking_markers(templates) or ("", "")
-    prompt = _rendered(templates, [_QUESTION], {**arguments, "add_generation_prompt": True})
+    prompt = rendered_if_taken(templates, [_QUESTION], {**arguments, "add_generation_prompt": True})
     if prompt is None:
         return ""
     # A template may write an answer's thinking otherwise than its prompt does.
@@ -218,7 +259,7 @@ def _measured_header(templates: Any, arguments: Mapping[str, Any]) -> str:
 def _before_next(templates: Any, arguments: Mapping[str, Any], prompt: str, role: str) -> str | None:
     """The text between a prompt and the text of the next message; None if that message does not follow it."""
     chat = [_QUESTION, {"role": role, "content": _MARK}]
-    text = _rendered(templates, chat, arguments)
+    text = rendered_if_taken(templates, chat, arguments)
     if text is None:
         return None
     before, found, _ = text.removeprefix(prompt).partition(_MARK)
@@ -231,14 +272,3 @@ def _without_thinking(prompt: str, markers: tuple[str, str]) -> str:
     for marker in reversed(markers):
         text = text.removesuffix(marker.rstrip()).rstrip()
     return text
-
-
-def _rendered(templates: Any, chat: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> str | None:
-    """The text of a chat without calls; None if the template refuses it."""
-    kept = {name: value for name, value in arguments.items() if name not in ("tokenize", "sanitize_control_tokens")}
-    for given in (kept, {**kept, "tools": []}):  # some templates go through tools without asking whether there are any
-        try:
-            return str(templates.apply_chat_template(chat, tokenize=False, **given))
-        except Exception:  # a template may raise anything
-            continue
-    return None

@@ -24,9 +24,9 @@ from .tool_mistral import MISTRAL, mistral_format, mistral_tag
 Tag = dict[str, Any]
 AUTO = "auto"
 
-_CALL_END = "<|call|>"
-_HEADER = {"type": "const_string", "value": "<|channel|>final<|message|>"}
-_MESSAGE_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
+_HARMONY_CALL_END = "<|call|>"
+_HARMONY_HEADER = {"type": "const_string", "value": "<|channel|>final<|message|>"}
+_HARMONY_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
 
 
 def formats() -> list[str]:
@@ -200,18 +200,22 @@ def ends_turns(format: str, tokenizer: Any) -> bool:
     if format != "harmony":
         return False
     added = getattr(getattr(tokenizer, "tokenizer", tokenizer), "added_tokens_decoder", {})
-    return any(token.content == _CALL_END and token.special for token in added.values())
+    return any(token.content == _HARMONY_CALL_END and token.special for token in added.values())
 
 
 def _one_message(root: Tag, choice: str) -> Tag:
     """Harmony's calls, each an answer of its own that its end token ends, and the text of an answer."""
     root = root["content"] if root["type"] == "optional" else root
     calls = [
-        {**tag, "content": {**tag["content"], "excludes": [*_MESSAGE_MARKS, "<|constrain|>", _CALL_END]}, "end": ""}
+        {
+            **tag,
+            "content": {**tag["content"], "excludes": [*_HARMONY_MARKS, "<|constrain|>", _HARMONY_CALL_END]},
+            "end": "",
+        }
         for tag in root["tags"]
-        if tag["end"] == _CALL_END and choice != "none"
+        if tag["end"] == _HARMONY_CALL_END and choice != "none"
     ]
-    text = {"type": "sequence", "elements": [_HEADER, {"type": "any_text", "excludes": _MESSAGE_MARKS}]}
+    text = {"type": "sequence", "elements": [_HARMONY_HEADER, {"type": "any_text", "excludes": _HARMONY_MARKS}]}
     branches = [*calls, *([text] if choice in ("auto", "none") else [])]
     return branches[0] if len(branches) == 1 else {"type": "or", "elements": branches}
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from threading import Lock
 from typing import Any, NamedTuple
 
 from ..constraints.chat_families import (
     ChatFamily,
+    Measured,
     accepts_id,
     family_of_text,
     nine_alphanumerics,
+    rendered_if_taken,
     template_source,
 )
 from .chat_content import Chat
@@ -46,7 +46,6 @@ _TOOL = {
     },
 }
 _AS_JSON = re.compile(rf'\{{\s*"{_KEY}"\s*:\s*"{_VALUE}"\s*\}}')
-_MAX_FORMS = 64  # templates whose form is remembered
 _NONE_CONTENT = (
     "{%- set restored = namespace(messages=[]) %}{%- for message in messages %}"
     "{%- set restored.messages = restored.messages + [message if 'content' in message else "
@@ -66,8 +65,7 @@ class CallForm(NamedTuple):
     without_content: bool = False
 
 
-_forms: OrderedDict[Any, CallForm] = OrderedDict()
-_forms_lock = Lock()
+_forms: Measured[CallForm] = Measured()
 
 
 def has_calls(chat: Chat) -> bool:
@@ -104,21 +102,23 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
     """A chat in which each call has arguments of its own, and each message a text; and what these stand for."""
     marks: dict[str, str] = {}
 
-    def mark(what: str) -> str:
-        marks[found := f"markOf{len(marks)}End"] = what
-        return found
+    def new_mark(meaning: str) -> str:
+        mark = f"markOf{len(marks)}End"
+        marks[mark] = meaning
+        return mark
+
+    def with_mark(number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
+        function = _function(call)
+        return {**call, "function": {**function, "arguments": {_KEY: new_mark(_call_text(number, function))}}}
 
     messages = []
     for number, message in enumerate(chat):
         message = dict(message)
         if message.get("tool_calls"):
-            message["tool_calls"] = [
-                {**call, "function": {**(one := _function(call)), "arguments": {_KEY: mark(_call_text(number, one))}}}
-                for call in message["tool_calls"]
-            ]
+            message["tool_calls"] = [with_mark(number, call) for call in message["tool_calls"]]
         if isinstance(text := message.get("content"), str) and text.strip():
-            what = "the tool's answer" if message.get("role") == "tool" else f"the {message.get('role')}'s text"
-            message["content"] = mark(f"{what} in message {number}")
+            meaning = "the tool's answer" if message.get("role") == "tool" else f"the {message.get('role')}'s text"
+            message["content"] = new_mark(f"{meaning} in message {number}")
         messages.append(message)
     return messages, marks
 
@@ -167,7 +167,7 @@ def _with_ids(chat: Chat, family: ChatFamily | None, *, replace_all: bool) -> It
     made: dict[str, str] = {}
     taken = {str(call.get("id")) for message in chat for call in message.get("tool_calls") or ()}
 
-    def known(given: Any, number: int, name: str) -> str:
+    def id_for(given: Any, number: int, name: str) -> str:
         key = str(given)
         if replace_all:
             return key if re.fullmatch("[0-9A-Za-z]{9}", key) else nine_alphanumerics(key)
@@ -191,7 +191,7 @@ def _with_ids(chat: Chat, family: ChatFamily | None, *, replace_all: bool) -> It
             with_ids, waiting = [], []
             for call in calls:
                 name, given = str(_function(call).get("name")), call.get("id")
-                own = _new_id(family, number, name) if given is None else known(given, number, name)
+                own = _new_id(family, number, name) if given is None else id_for(given, number, name)
                 with_ids.append({**call, "id": own})
                 waiting.append(own)
                 number += 1
@@ -200,7 +200,7 @@ def _with_ids(chat: Chat, family: ChatFamily | None, *, replace_all: bool) -> It
             answered: str | None
             given = message.get("tool_call_id")
             if given is not None:
-                answered = known(given, number, str(message.get("name")))
+                answered = id_for(given, number, str(message.get("name")))
             else:  # templates that name no ids have their answers in order
                 answered = waiting[0] if waiting else None
             if answered is not None:
@@ -218,19 +218,9 @@ def _new_id(family: ChatFamily | None, number: int, name: str) -> str:
 def _form_of(templates: Any, source: str | None, arguments: Mapping[str, Any]) -> CallForm:
     if source is None:  # written by code, such as mistral-common's, which takes both
         return CallForm()
-    key = (source, type(templates))
-    with _forms_lock:
-        if key in _forms:
-            _forms.move_to_end(key)
-            return _forms[key]
     others = inspect.signature(templates.apply_chat_template).parameters.keys() - {"chat_template"}
     variables = {name: value for name, value in arguments.items() if name not in others | {"processor_kwargs"}}
-    form = _probed(templates, source, variables)
-    with _forms_lock:
-        _forms[key] = form
-        while len(_forms) > _MAX_FORMS:
-            _forms.popitem(last=False)
-    return form
+    return _forms.get((source, type(templates)), variables, lambda: _probed(templates, source, variables))
 
 
 def _probed(templates: Any, source: str, arguments: Mapping[str, Any]) -> CallForm:
@@ -252,17 +242,14 @@ def _probed(templates: Any, source: str, arguments: Mapping[str, Any]) -> CallFo
 
 
 def _written_probe(templates: Any, source: str, arguments: Mapping[str, Any], form: CallForm) -> str:
-    """The prompt after a call and its answer; empty if the template refuses them."""
+    """The prompt after a call and its answer; empty if the template refuses them, which shows nothing."""
     call = {"id": _ID, "type": "function", "function": {"name": _NAME, "arguments": _ARGUMENTS}}
     chat: Sequence[Mapping[str, Any]] = [
         {"role": "user", "content": "Look up."},
         _message({"role": "assistant", "content": "", "tool_calls": [call]}, form),
         {"role": "tool", "tool_call_id": _ID, "name": _NAME, "content": "found"},
     ]
-    given = {name: value for name, value in arguments.items() if value is not None}  # tools
+    given = {**arguments, "add_generation_prompt": True}
     if form.without_content:
         given["chat_template"] = _NONE_CONTENT + source
-    try:
-        return str(templates.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **given))
-    except Exception:  # a template may raise anything; a probe that raises tells nothing
-        return ""
+    return rendered_if_taken(templates, chat, given) or ""

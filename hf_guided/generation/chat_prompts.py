@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..constraints.chat_families import answer_header, template_source, thinking_markers
+from ..constraints.chat_families import answer_header, attempts, template_source, thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import InvalidArgument, PromptError, shown
@@ -88,6 +89,7 @@ class Prompt:
         media: the kinds of content other than text: "image", "video", "audio".
         unseen: warnings about parts of the request that the model does not see.
         group: equal for prompts that a processor can read in one call, so that they may share a batch.
+        rendered: the text that a template has made of the chat, if that text is all that is tokenized.
         tokens: the token ids of the prompt, if they are already known.
         answer_start: what comes after the rendered chat, before the answer: the header of an answer, or the end of
             thinking that the template has begun.
@@ -99,6 +101,7 @@ class Prompt:
     media: frozenset[str] = frozenset()
     unseen: tuple[str, ...] = ()
     group: Hashable = None
+    rendered: str | None = None
     tokens: Sequence[int] | None = None
     answer_start: str = ""
 
@@ -156,29 +159,38 @@ def prepared(
     unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
     media = _media(templates, chat, arguments)
     _check_parts(templates, chat, arguments)
+    whole = rendered(templates, chat, arguments) if _tokenizes_text(templates, arguments) else None
     start = ""
     if constraint is not None and not continues and not options.thinks:
-        start = answer_start(templates, chat, arguments, calls=isinstance(constraint, ToolCalls))
+        render = (lambda: whole) if whole is not None else partial(rendered, templates, chat, arguments)
+        start = answer_start(templates, arguments, render, calls=isinstance(constraint, ToolCalls))
     group = _group(templates, chat, arguments, media)
-    return Prompt(None, chat, arguments, media, tuple(unseen), group, answer_start=start)
+    return Prompt(None, chat, arguments, media, tuple(unseen), group, whole, answer_start=start)
 
 
-def answer_start(templates: Any, chat: Chat, arguments: Mapping[str, Any], *, calls: bool) -> str:
+def _tokenizes_text(templates: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether the tokens of a chat are those of its rendered text."""
+    of_tokenizer = {"sanitize_control_tokens", "tokenizer_kwargs"} & arguments.keys()
+    return _renders_by_template(templates) and not is_processor(templates) and not of_tokenizer
+
+
+def answer_start(templates: Any, arguments: Mapping[str, Any], render: Callable[[], str], *, calls: bool) -> str:
     """The text between a rendered chat and an answer without thinking.
 
     Args:
         templates: the tokenizer, or a processor.
-        chat: its messages.
         arguments: for ``apply_chat_template``.
+        render: returns the rendered chat; called only where the model may think.
         calls: whether the answer may be tool calls, whose notation has the header.
     """
     header = "" if calls else answer_header(templates, arguments)
     markers = thinking_markers(templates)
     if markers is None:
         return header
-    text, (start, end) = rendered(templates, chat, arguments), markers
+    text, (start, end) = render(), markers
     if not text.rstrip().endswith(start.rstrip()):
         return header
+    # Templates whose marker ends its line write the end in a line of its own, and an empty line after it.
     return (f"\n{end}\n\n" if text.endswith("\n") else end) + header
 
 
@@ -217,9 +229,14 @@ def has_template(templates: Any, arguments: Mapping[str, Any]) -> bool:
         templates: the tokenizer, or a processor.
         arguments: of its chat template.
     """
-    render = getattr(type(templates), "apply_chat_template", None)
-    by_template = getattr(render, "__module__", "") in _RENDERS_BY_TEMPLATE  # others may write chats in code
-    return not by_template or bool(getattr(templates, "chat_template", None) or arguments.get("chat_template"))
+    return not _renders_by_template(templates) or bool(
+        getattr(templates, "chat_template", None) or arguments.get("chat_template")
+    )
+
+
+def _renders_by_template(templates: Any) -> bool:
+    """Whether chats are written by transformers' own method; others may write them in code."""
+    return getattr(getattr(type(templates), "apply_chat_template", None), "__module__", "") in _RENDERS_BY_TEMPLATE
 
 
 def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
@@ -245,19 +262,16 @@ def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
         PromptError: for any error of the template.
     """
     arguments.setdefault("add_generation_prompt", not arguments.get("continue_final_message"))
-    attempts = [(arguments, False)]
-    if has_calls(chat):
-        attempts.append((arguments, True))  # its ids may be those of another provider
-    if arguments.get("tools") is None:
-        # The template may go through its tools without asking whether there are any.
-        attempts += [({**arguments, "tools": []}, refused) for _, refused in attempts]
     refusal: Exception | None = None
-    for given, refused in attempts:
-        try:
-            shown, taken = for_template(templates, chat, given, refused=refused)
-            return templates.apply_chat_template(shown, **taken)
-        except Exception as error:  # a template may raise anything
-            refusal = error if refusal is None or refused else refusal
+    for refused in (False, True) if has_calls(chat) else (False,):  # its ids may be those of another provider
+        for given in attempts(arguments):
+            try:
+                shown, taken = for_template(templates, chat, given, refused=refused)
+                return templates.apply_chat_template(shown, **taken)
+            except Exception as error:  # a template may raise anything
+                # Reported is the first refusal, of the chat as it is; but if its ids were replaced, the last one, which
+                # cannot be about them.
+                refusal = error if refusal is None or refused else refusal
     raise PromptError(f"the chat template refuses this chat: {type(refusal).__name__}: {refusal}") from refusal
 
 

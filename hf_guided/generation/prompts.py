@@ -122,8 +122,11 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
             )
         return ids or [tokenizer.bos_token_id]
     if prompt.tokens is None:
-        arguments = prompt.arguments or {}
-        ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+        if prompt.rendered is not None:
+            ids = list(tokenizer(prompt.rendered, add_special_tokens=False)["input_ids"])
+        else:
+            arguments = prompt.arguments or {}
+            ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
         if prompt.answer_start:
             ids += tokenizer.encode(prompt.answer_start, add_special_tokens=False)
     else:

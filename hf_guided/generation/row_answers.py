@@ -60,8 +60,11 @@ class RowSettings:
     chat_template_kwargs: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.top_p is not None and (not self.temperature or not 0 < self.top_p <= 1):
-            raise InvalidArgument("top_p: expected a number up to 1, beside temperature above 0")
+        if self.top_p is not None and (self.temperature == 0 or not 0 < self.top_p <= 1):
+            raise InvalidArgument(
+                f"top_p: expected a number above 0 and up to 1, for samples, got {self.top_p} with "
+                f"temperature={self.temperature}; correct it, or leave top_p out"
+            )
 
 
 Outcome = GuidedResult[Any] | Exception
@@ -121,7 +124,8 @@ class RowAnswers:
         samples: whether answers are sampled, so that they depend on the numbers of the rows.
 
     Raises:
-        HFGuidedError: the default cannot be enforced, or not within this number of tokens.
+        HFGuidedError: the default cannot be enforced, or not within this number of tokens; or ``top_p`` is given for a
+            greedy choice.
     """
 
     def __init__(self, model: Any, tokenizer: Any, default: Constraint | None, settings: RowSettings):
@@ -135,6 +139,11 @@ class RowAnswers:
             check_budgets(requests, GenerationSettings(model, {"max_new_tokens": settings.max_new_tokens}), [()])
         self._sampling = sampling_at(settings.temperature, settings.top_p)
         self.samples = bool(GenerationSettings(model, self._sampling).get("do_sample"))
+        if settings.top_p is not None and not self.samples:
+            raise InvalidArgument(
+                "top_p: expected samples, and the model's generation config is greedy; pass a temperature above 0, or "
+                "leave top_p out"
+            )
 
     def answer(self, requests: Sequence[RowRequest], rows: Sequence[int]) -> list[Outcome]:
         """Answer one batch.

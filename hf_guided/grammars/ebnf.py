@@ -5,14 +5,15 @@ nothing, as ``x ::= x{0,3}``, lets it run out of stack: references to such a rul
 that may be empty is repeated, as in ``(("a"?){0,300}){0,300}``, every number of empty repetitions is a position of its
 own, and one token takes minutes: so what is repeated is written without its empty text.
 
-xgrammar's masks are slow, up to 100 ms of 131,072 tokens, for ``(x){0,}`` and for a repeated choice, whose branches
-become rules of their own. So no repetition without an upper bound is written with a count, and a repeated choice
-becomes a rule that leads to itself after each branch: ``s ::= "" | a s | b s``. Small rules are replaced in it.
+xgrammar's masks are slow, up to 100 ms with a vocabulary of 131,072 tokens, for ``(x){0,}`` and for a repeated choice,
+whose branches become rules of their own. So no repetition without an upper bound is written with a count, and a
+repeated choice becomes a rule that leads to itself after each branch: ``s ::= "" | a s | b s``. Small rules are
+replaced in it.
 """
 
 from __future__ import annotations
 
-from .rules import Choice, Expression, Leaf, Reference, Repeat, Rules, Sequence, may_be_empty, small, writing
+from .rules import Choice, Expression, Leaf, Reference, Repeat, Rules, Sequence, may_be_empty, small_rules, writing
 
 _EMPTY = '""'
 _MAX_LEAVES = 16  # maximum number of leaves of a rule that is replaced by its alternatives in a repetition
@@ -32,7 +33,7 @@ class EbnfWriter:
         self._may_be_empty = may_be_empty(rules, Leaf(_EMPTY))
         self._not_empty_names: dict[str, str] = {}
         self._lines: list[str] = []
-        self._small = small(rules, _MAX_LEAVES)
+        self._small = small_rules(rules, _MAX_LEAVES)
 
     def write(self, root: str) -> str:
         """The grammar, read from this rule."""
@@ -63,7 +64,7 @@ class EbnfWriter:
             return self._endless(repeat.body, body, low)
         if (low, repeat.high) == (0, 1):
             return f"({body})?"
-        return f"({body}){{{low},{'' if repeat.high is None else repeat.high}}}"
+        return f"({body}){{{low},{repeat.high}}}"
 
     def _endless(self, expression: Expression, body: str, low: int) -> str:
         """A body without its empty text, at least ``low`` times."""

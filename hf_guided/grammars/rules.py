@@ -173,12 +173,12 @@ def may_be_empty(rules: Rules, empty: Leaf) -> Callable[[Expression], bool]:
     return lambda expression: derives(expression, known)
 
 
-def small(rules: Rules, most: int) -> set[str]:
-    """The rules that have at most this many leaves when references are replaced by what they refer to.
+def small_rules(rules: Rules, max_leaves: int) -> set[str]:
+    """The rules that have at most ``max_leaves`` leaves when references are replaced by what they refer to.
 
     Args:
         rules: all rules that are referred to.
-        most: number of leaves.
+        max_leaves: of a small rule.
     """
     sizes: dict[str, int] = {}
 
@@ -186,14 +186,14 @@ def small(rules: Rules, most: int) -> set[str]:
         if isinstance(expression, Leaf):
             return 1
         if isinstance(expression, Reference):
-            return sizes.get(expression.name, most + 1)
+            return sizes.get(expression.name, max_leaves + 1)
         if isinstance(expression, Repeat):
             return size(expression.body)
         return sum(map(size, expression.parts if isinstance(expression, Sequence) else expression.branches))
 
     def is_small(expression: Expression, known: set[str]) -> bool:
         sizes.update({name: size(rules[name]) for name in known - set(sizes)})
-        return size(expression) <= most
+        return size(expression) <= max_leaves
 
     return _known_by_steps(rules, is_small)
 

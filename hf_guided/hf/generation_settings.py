@@ -42,11 +42,10 @@ def sampling_at(temperature: float | None, top_p: float | None = None) -> dict[s
         temperature: of the samples; 0 is greedy, and None leaves the choice to the model's generation config.
         top_p: of the samples; None leaves it to the generation config.
     """
-    if temperature is None:
-        return {}
     if temperature == 0:
         return {"do_sample": False}
-    return {"do_sample": True, "temperature": temperature, **({} if top_p is None else {"top_p": top_p})}
+    sampling = {} if temperature is None else {"do_sample": True, "temperature": temperature}
+    return sampling if top_p is None else {**sampling, "top_p": top_p}
 
 
 class GenerationSettings:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
 
 from ..errors import PromptError
 from ..generation.chat_prompts import answer_start, applied, unshown
+from ..generation.chat_prompts import rendered as written
 from ..hf.compat import input_device
 from .call import Chat, Prompt
 from .error_responses import log
@@ -93,9 +95,11 @@ def _rendered_chat(served: ServedModel, chat: Chat, variables: Mapping[str, Any]
 def _with_start(
     served: ServedModel, chat: Chat, variables: Mapping[str, Any], rendered: Rendered, calls: bool
 ) -> Rendered:
-    """With what comes between the chat and an answer without thinking."""
+    """The prompt with the text that comes between the chat and an answer without thinking."""
     shown = {} if chat.tools is None else {"tools": list(chat.tools)}
-    start = answer_start(served.templates, chat.messages, {**shown, **variables}, calls=calls)
+    arguments = {**shown, **variables}
+    render = partial(written, served.templates, chat.messages, arguments)
+    start = answer_start(served.templates, arguments, render, calls=calls)
     added = served.tokenizer.encode(start, add_special_tokens=False) if start else []
     shape = (1, len(rendered.token_ids))
     inputs = {

@@ -71,7 +71,7 @@ class Reasoning:
 
 
 def with_own_markers(reasoning: Reasoning, templates: Any) -> Reasoning:
-    """With the markers of a model's chat template in place of the defaults, or of a part of its markers.
+    """The reasoning with the markers of a model's chat template in place of the defaults, or of a part of its markers.
 
     Args:
         reasoning: the caller's.

@@ -57,12 +57,11 @@ class Requests:
         """Whether ``prepare`` would not wait."""
         return all(request.compiled is None or request.compiled.done() for request in self._requests)
 
-    def prepare(self, max_new_tokens: int | None, warn: Callable[[str], None]) -> None:
+    def prepare(self, max_new_tokens: int | None) -> None:
         """Wait for compilation, and let each prompt's row accept its prefix.
 
         Args:
             max_new_tokens: every row closes its text within this many tokens; None sets no limit.
-            warn: called with a message if a constraint's text may be cut, because no way to its end was found.
 
         Raises:
             BudgetTooSmall: ``max_new_tokens`` is too small from the start, thinking not counted.
@@ -73,12 +72,6 @@ class Requests:
             if max_new_tokens is None:
                 break
             check_budget(row, max_new_tokens)
-            if row.matcher is not None and row.min_tokens_to_finish() is None and row.is_open:
-                warn(
-                    f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so "
-                    f"its texts may be cut by max_new_tokens={max_new_tokens}; allow more tokens, or a "
-                    "constraint that ends"
-                )
         self._prototypes, self.ready = prototypes, True
 
     def new_rows(
@@ -86,6 +79,7 @@ class Requests:
         num_rows: int,
         prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None,
         max_new_tokens: int | None,
+        warn: Callable[[str], None],
     ) -> tuple[list[Row], int]:
         """Rows after their prefixes, and how many consecutive rows share a request; only after ``prepare``.
 
@@ -93,6 +87,7 @@ class Requests:
             num_rows: how many.
             prompts: token ids of each row, which may have begun the thinking; None if they have not.
             max_new_tokens: as for ``prepare``.
+            warn: called with a message if a constraint's text may be cut, because no way to its end was found.
 
         Raises:
             BatchSizeError: the number of rows is not a multiple of the number of prompts.
@@ -112,6 +107,12 @@ class Requests:
         if max_new_tokens is not None:
             for row in {id(row): row for row in rows}.values():
                 check_budget(row, max_new_tokens)
+                if row.matcher is not None and row.min_tokens_to_finish() is None and row.is_open:
+                    compiled = row.matcher.compiled
+                    warn(
+                        f"{compiled.backend} found no way to the end of {compiled.constraint}, so its texts may be cut "
+                        f"by max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
+                    )
         return [row.fork() for row in rows], group_size
 
     @property

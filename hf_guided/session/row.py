@@ -37,7 +37,7 @@ _CLOCK_S = 0.5  # how old a reading of the CPU clock may be
 
 
 class _Clock:
-    """A reading of this thread's CPU clock, which costs microseconds, beside one of the wall clock, which costs none."""
+    """A reading of this thread's CPU clock, which takes microseconds, and of the wall clock, which takes none."""
 
     def __init__(self, wall: float):
         self.wall, self._cpu = wall, time.thread_time()

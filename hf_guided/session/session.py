@@ -78,7 +78,7 @@ class Session:
         if given is not None and not given:
             raise StopTokenError("stop_token_ids: expected at least one, got none; pass generate()'s eos_token_id")
         self.stop_token_ids = vocabulary.stop_token_ids if given is None else vocabulary.stops_with_logits(given)
-        self._most_new_tokens = self._max_new_tokens = options.max_new_tokens
+        self._own_limit = self._limit = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
         self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
@@ -224,7 +224,7 @@ class Session:
         self._settle()
         if not self._requests.ready:
             self._prepare()
-        return self._requests.new_rows(num_rows, prompts, self._max_new_tokens)[0]
+        return self._requests.new_rows(num_rows, prompts, self._limit, self._filler.warn_once)[0]
 
     def logprob_recorder(
         self,
@@ -248,7 +248,7 @@ class Session:
 
     def tokens_left(self, generated: int) -> int | None:
         """The rest of a row's token budget after this many generated tokens; None without a budget."""
-        return None if self._max_new_tokens is None else self._max_new_tokens - generated
+        return None if self._limit is None else self._limit - generated
 
     def fill_ahead(
         self,
@@ -315,7 +315,7 @@ class Session:
     @property
     def max_new_tokens(self) -> int | None:
         """The number of tokens within which every row closes its text; None if there is no limit."""
-        return self._max_new_tokens
+        return self._limit
 
     def limit_call(self, max_new_tokens: int | None) -> None:
         """Set the limit of the next generate() call; the smaller one of it and of the session's own limit holds.
@@ -323,8 +323,8 @@ class Session:
         Args:
             max_new_tokens: after which the call cuts its rows; None if it does not.
         """
-        limits = [limit for limit in (self._most_new_tokens, max_new_tokens) if limit is not None]
-        self._max_new_tokens = min(limits, default=None)
+        limits = [limit for limit in (self._own_limit, max_new_tokens) if limit is not None]
+        self._limit = min(limits, default=None)
 
     def record_dead_end(self, row: int, reason: EmptyIntersection | str) -> None:
         """Record a row that has to end, alone.
@@ -438,12 +438,12 @@ class Session:
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
         self.dead_ends.clear()
-        return self._requests.new_rows(num_rows, self._ids, self._max_new_tokens)
+        return self._requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
 
     def _prepare(self) -> None:
         """Wait for compilation."""
         start = time.perf_counter_ns()
-        self._requests.prepare(self._max_new_tokens, self._filler.warn_once)
+        self._requests.prepare(self._limit)
         self.stats.wait_ns += time.perf_counter_ns() - start
         if self.recorder is not None:
             self.recorder.spent("compile", start)

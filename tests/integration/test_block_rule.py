@@ -308,9 +308,8 @@ def test_token_types_are_those_that_generate_passes(length: int, rows: int) -> N
 def test_a_trial_costs_few_passes_once() -> None:
     model = overriding(Forwards)()
     guide = hg.Guide(TOKENIZER, model)
-    guide.compile(
-        CONSTRAINTS[1], budget=True
-    )  # the first call would run the prompt while this compiles, and forced text after it
+    # The first call would run the prompt while this compiles, and forced text after it.
+    guide.compile(CONSTRAINTS[1], budget=True)
     passes, forward = [], model.forward
 
     def counted(*args: Any, **kwargs: Any) -> Any:

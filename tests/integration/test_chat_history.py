@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import pytest
+from transformers import tokenization_utils_base
 
 import hf_guided as hg
 from tests import vocabularies
@@ -207,6 +208,38 @@ def test_a_refused_chat_says_what_the_template_says(tokenizer: Any, monkeypatch:
     for messages in (chat("a"), chat("a")[:1]):
         with pytest.raises(hg.PromptError, match="roles must alternate"):
             prompt_of(tokenizer, messages, monkeypatch)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_form_of_arguments_may_depend_on_a_variable(tokenizer: Any, first: bool) -> None:
+    """Each variable has its own form, whichever comes first."""
+    tokenizer.chat_template = template(
+        "{% if text_args %}{{ '' + f.arguments }}{% else %}{{ f.arguments | tojson }}{% endif %}"
+    )
+    model = models.llama(tokenizer)
+    for text_args in (first, not first):
+        variables = {"text_args": True} if text_args else {}
+        options = {"do_sample": False, "max_new_tokens": 30, "chat_template_kwargs": variables}
+        [result] = hg.generate(model, tokenizer, chat("abcDEF123"), LETTERS, **options)
+        assert result.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_chat_is_rendered_once(tokenizer: Any, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And once more with marks, to see whether its calls are shown."""
+    tokenizer.chat_template = "{# <think></think> #}" + template(WRITERS["as an object"])
+    model = models.llama(tokenizer)
+    counted: list[str] = []
+    render = tokenization_utils_base.render_jinja_template
+
+    def heard(*args: Any, **kwargs: Any) -> Any:
+        counted.append(kwargs["conversations"][0][0]["content"])
+        return render(*args, **kwargs)
+
+    monkeypatch.setattr(tokenization_utils_base, "render_jinja_template", heard)
+    messages = [{"role": "user", "content": "Once."}, *(chat("abcDEF123")[1:] if calls else ())]
+    hg.generate(model, tokenizer, messages, LETTERS, do_sample=False, max_new_tokens=30)
+    assert counted.count("Once.") == 1
 
 
 def test_the_chat_is_not_changed(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

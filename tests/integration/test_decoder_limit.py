@@ -31,6 +31,15 @@ def test_decoder_reads_the_limit_of_the_call(given: str, modes: dict[str, Any]) 
     json.loads(tokenizer.decode(output[0, start:], skip_special_tokens=True))
 
 
+def test_each_limit_is_named_that_may_cut_a_text() -> None:
+    model, tokenizer = demo.load()
+    decoder = hg.Guide(tokenizer, model).decoder(hg.Grammar("root ::= [a-z]{3000}"))  # no search finds the end
+    inputs = tokenizer("Go.", return_tensors="pt", return_token_type_ids=False)
+    for limit in (3, 6):
+        with pytest.warns(UserWarning, match=f"found no way to the end of .* by max_new_tokens={limit};"):
+            model.generate(**inputs, max_new_tokens=limit, do_sample=False, custom_generate=decoder)
+
+
 WORD = hg.Regex("[a-z]{3,90}")
 
 

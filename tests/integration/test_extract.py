@@ -238,7 +238,7 @@ def test_what_does_not_fit_is_said() -> None:
         ({"model": "demo", "tokenizer": object(), "column": "a"}, "tokenizer: "),
         ({"model": object(), "column": "a"}, "tokenizer: "),
         ({"model": "demo", "column": "a", "prompt": "no place"}, "prompt: "),
-        ({"model": "demo", "column": "a", "top_p": 0.5}, "top_p: "),
+        ({"model": "demo", "column": "a", "top_p": 0.5, "temperature": 0}, "top_p: "),
     ):
         with pytest.raises(hg.InvalidArgument, match=why):
             extract(**arguments)

@@ -166,6 +166,22 @@ def test_samples_of_a_generation_config_need_numbers_of_rows_too(pair: Any) -> N
     AnswerColumns(model, tokenizer, WORD, greedy, prompt_column="prompt")
 
 
+def test_rows_take_top_p_where_they_sample(pair: Any) -> None:
+    model, tokenizer = pair
+    request = RowRequest("x", WORD)
+    with pytest.raises(hg.InvalidArgument, match="top_p: expected samples"):
+        RowAnswers(model, tokenizer, WORD, RowSettings(max_new_tokens=20, top_p=0.5))
+    with pytest.raises(hg.InvalidArgument, match="top_p: expected a number above 0"):
+        RowSettings(temperature=0, top_p=0.5)
+    [greedy] = set(by_rows(model, tokenizer, 0))
+    vars(model.generation_config).update(HOT)
+    assert set(by_rows(model, tokenizer, None)) != {greedy}
+    for temperature in (None, 6.0):
+        settings = RowSettings(max_new_tokens=20, temperature=temperature, top_p=1e-6)  # leaves the best token alone
+        [result] = RowAnswers(model, tokenizer, WORD, settings).answer([request], [0])
+        assert result.text == greedy  # type: ignore[union-attr]
+
+
 def saved(folder: Path, **settings: Any) -> Path:
     """The demo model as a checkpoint named "demo" with these settings in its generation config."""
     model, tokenizer = demo.load()

@@ -85,5 +85,6 @@ print("clean")
 """
 
 
+@pytest.mark.slow
 def test_the_loops_stay_within_their_arrays(tmp_path) -> None:
     assert compiled_core.run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"

@@ -235,7 +235,7 @@ def settings_of(loops: Core | None, few: int, different: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=repeats(60, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=repeats(25, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(components(), vocabularies, st.data())
 def test_tables_are_what_following_every_token_finds(compiled, component, texts, data):
     tokens = trie_for(texts)
@@ -406,6 +406,7 @@ print("clean")
 """
 
 
+@pytest.mark.slow
 def test_the_loops_stay_within_their_arrays(tmp_path):
     component, tokens = object_names("ab", "é"), trie_for([b'"ab":', b'b"', b"\xc3\xa9", b'\xa9":', b"a\\n", b"xyz"])
     walk = ComponentWalk(component, NodeSets(tokens))

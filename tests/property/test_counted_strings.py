@@ -291,5 +291,6 @@ print("clean")
 """
 
 
+@pytest.mark.slow
 def test_the_loops_stay_within_their_arrays(tmp_path: Path) -> None:
     assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"

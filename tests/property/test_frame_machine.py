@@ -203,6 +203,7 @@ del dropped
 """
 
 
+@pytest.mark.slow
 def test_no_machine_ends_with_the_interpreter():
     """Daemon threads may still read then."""
     result = subprocess.run([sys.executable, "-c", _AT_EXIT], capture_output=True, text=True, check=True)

@@ -41,7 +41,7 @@ MODULES = {
     "hf_guided.drafts": ["Draft", "DraftSource"],
     "hf_guided.errors": ["HFGuidedError"],
     "hf_guided.hf.custom_generate": ["generate"],
-    "hf_guided.hf.listening": ["RowListener"],
+    "hf_guided.hf.listening": ["TokenListener"],
     "hf_guided.schema.formats": ["NARROWER"],
     "hf_guided.serve.smolagents_model": ["GuidedTransformersModel"],
     "hf_guided.vocabulary": ["Vocabulary"],

@@ -79,14 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_constraint(parser)
     parser.add_argument(
         "--prompt-column",
-        "--prompt-field",
         default="prompt",
         metavar="NAME",
         help="a row's text, or list of messages (%(default)s)",
     )
     parser.add_argument(
         "--constraint-column",
-        "--constraint-field",
         metavar="NAME",
         help="a row's own JSON Schema or response_format, if it has one (default: response_format, if there is one)",
     )

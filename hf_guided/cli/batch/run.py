@@ -120,8 +120,8 @@ def _validated(arguments: argparse.Namespace, scratch: Path) -> tuple[Job, Parts
     if arguments.overwrite and (arguments.shard or arguments.merge):
         raise UsageError("--overwrite: one shard cannot know whether others have begun; delete the answers instead")
     constraint = constraint_of(arguments)
-    if arguments.top_p is not None and (not arguments.temperature or arguments.top_p > 1):
-        raise UsageError("--top-p: expected a number up to 1, beside --temperature above 0")
+    if arguments.top_p is not None and (arguments.temperature == 0 or arguments.top_p > 1):
+        raise UsageError("--top-p: expected a number up to 1, and --temperature above 0 or left out")
     source = place_of(arguments.input)
     parts = Parts(place_of(arguments.output), arguments.work_folder)
     parts.check_apart(source)

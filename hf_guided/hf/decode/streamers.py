@@ -18,15 +18,7 @@ from ...session.logprobs import TokenLogprob
 
 
 class TokenListener(ABC):
-    """Gets the output tokens of every row. An exception of a listener ends the call.
-
-    Its old name is RowListener, and the old name of its method is ``hear``; a subclass may still define that instead.
-    """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if getattr(cls.on_tokens, "__isabstractmethod__", False) and hasattr(cls, "hear"):
-            cls.on_tokens = _call_hear  # type: ignore[method-assign]
+    """Gets the output tokens of every row. An exception of a listener ends the call."""
 
     @abstractmethod
     def on_tokens(self, row: int, token_ids: Sequence[int]) -> bool | None:
@@ -42,10 +34,6 @@ class TokenListener(ABC):
 
         For forced text it is called one forward pass after ``on_tokens``; otherwise on the same terms.
         """
-
-
-def _call_hear(self: Any, row: int, token_ids: Sequence[int]) -> None:
-    self.hear(row, token_ids)
 
 
 class StreamerListener(TokenListener):
