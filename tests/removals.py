@@ -444,14 +444,14 @@ REMOVALS = [
     ),
     Removal(
         "overlap: a step that was foreseen in vain is taken back",
-        "session/lookahead.py",
+        "session/run_ahead.py",
         "            expected.step.undo()\n",
         "            pass\n",
         WITH_LOOKAHEAD,
     ),
     Removal(
         "overlap: masks foreseen for other ids are not used",
-        "session/lookahead.py",
+        "session/run_ahead.py",
         "        if not expected.is_for(input_ids):\n            return None\n",
         "",
         WITH_LOOKAHEAD,
@@ -479,10 +479,10 @@ REMOVALS = [
     ),
     Removal(
         "overlap: a slot is written when its copy is done",
-        "session/pinned_buffers.py",
+        "session/transfers.py",
         "            transfer.synchronize()\n",
         "",
-        "tests/unit/test_pinned_buffers.py::test_buffer_is_not_overwritten_before_its_copy_is_done",
+        "tests/unit/test_transfers.py::test_buffer_is_not_overwritten_before_its_copy_is_done",
     ),
     Removal(
         "overlap: free rows cost no copy",
@@ -493,14 +493,14 @@ REMOVALS = [
     ),
     Removal(
         "overlap: who wants a job that is not begun does it",
-        "session/background_worker.py",
+        "session/run_ahead.py",
         "        self.run()\n        start = time",
         "        start = time",
         f"{WORKER}::test_result_runs_a_job_that_has_not_started_in_the_calling_thread",
     ),
     Removal(
         "overlap: a forked child has a worker of its own",
-        "session/background_worker.py",
+        "session/run_ahead.py",
         "lost = sys.is_finalizing() or not self._owner",
         "lost = sys.is_finalizing() and not self._owner",
         f"{WORKER}::test_forked_child_starts_its_own_worker",

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ..vocabulary.bitmask import ALL_ALLOWED, WORD_BITS, check_width
 from ..vocabulary.bitmask import words as words_of
-from .cuda_copies import to_device
 from .mask_kernel import NOT_MASKED, mask_kernel
+from .transfers import to_device
 
 # Above this share of mixed words, unpacking all bits beats gathering ids (measured at 131k tokens).
 _GATHER_SHARE = 1 / 8

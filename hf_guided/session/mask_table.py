@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..options import LoopOptions
 from ..vocabulary.bitmask import words
-from .cuda_copies import StreamOrder
+from .transfers import StreamOrder
 
 Words = NDArray[np.int32]
 Key = tuple[int, bool, tuple[int, ...]]  # the id of an engine's array; whether the row may stop, with which tokens

@@ -21,11 +21,10 @@ from ..errors import EmptyIntersection, StopTokenError
 from ..vocabulary.bitmask import ALL_ALLOWED, check_width, unpack
 from ..vocabulary.tokens import Vocabulary
 from .apply import apply_words
-from .cuda_copies import Transfer, Transfers, to_device
 from .mask_kernel import FALLBACK_SCORE, NOT_MASKED, mask_kernel
 from .mask_table import Lease, MaskTables
-from .pinned_buffers import PinnedBuffers
 from .row import Row, RowState
+from .transfers import PinnedBuffers, Transfer, Transfers, to_device
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 

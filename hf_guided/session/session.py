@@ -3,9 +3,9 @@
 Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and check that a
 choice is left. The first call waits for compilation, so that compilation overlaps the prefill.
 
-The first two stages can run while the model computes the scores, on the worker of background_worker.py: ``fill_ahead``
+The first two stages can run while the model computes the scores, on the worker of run_ahead.py: ``fill_ahead``
 starts them for loops that keep their rows, ``look_ahead`` starts them if the next ids are known before the forward
-pass. At most one such job runs at a time (lookahead.py), and every other call waits for it first. If the ids never
+pass. At most one such job runs at a time (run_ahead.py), and every other call waits for it first. If the ids never
 come, the job's steps are undone, and its errors and warnings are dropped.
 """
 
@@ -31,16 +31,14 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
-from .background_worker import Pending
-from .late_alive import LateAlive
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
-from .lookahead import ExpectedIds, Lookahead
 from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
+from .run_ahead import ExpectedIds, LateAlive, Lookahead, Pending
 from .stats import SessionStats
 from .tensor_parallel import Ranks
 from .tracker import RowTracker, TokenIds

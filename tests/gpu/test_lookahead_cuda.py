@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import hf_guided as hg
-from hf_guided.session.cuda_copies import CudaTransfers
 from hf_guided.session.masks import MaskFiller
-from hf_guided.session.pinned_buffers import PinnedBuffers
 from hf_guided.session.row import Row
+from hf_guided.session.transfers import CudaTransfers, PinnedBuffers
 from tests.toy import compiled_set, letters
 
 pytestmark = [

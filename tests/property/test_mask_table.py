@@ -108,7 +108,7 @@ def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int
     rng, device = random.Random(seed), FakeDevice()
     with pytest.MonkeyPatch.context() as patch, device:
         patch.setattr(mask_table, "StreamOrder", lambda device: FakeOrder())
-        patch.setattr("hf_guided.session.pinned_buffers.CudaTransfers", lambda device: None)
+        patch.setattr("hf_guided.session.transfers.CudaTransfers", lambda device: None)
         shared = tables(rows)
         filler, reference = MaskFiller(VOCABULARY, STOPS, tables=shared), MaskFiller(VOCABULARY, STOPS)
         pairs = [[row_of(CONSTRAINTS[i], budget=False) for i in which] for _ in range(2)]

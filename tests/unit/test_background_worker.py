@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from hf_guided.errors import InternalError
-from hf_guided.session.background_worker import Pending, submit
+from hf_guided.session.run_ahead import Pending, submit
 
 TIMEOUT_S = 120.0  # seconds until a test that hangs fails instead
 
@@ -181,7 +181,7 @@ def test_forked_child_starts_its_own_worker() -> None:
         """
         import os, threading
         from hf_guided.errors import InternalError
-        from hf_guided.session.background_worker import Pending, submit
+        from hf_guided.session.run_ahead import Pending, submit
 
         started, release, ran = threading.Event(), threading.Event(), threading.Event()
         first = Pending(lambda: (started.set(), release.wait()))
@@ -220,7 +220,7 @@ def test_interpreter_shutdown_does_not_hang() -> None:
         """
         import os, threading
         from hf_guided.errors import InternalError
-        from hf_guided.session.background_worker import Pending, submit
+        from hf_guided.session.run_ahead import Pending, submit
 
         started, never = threading.Event(), threading.Event()
         # With its own globals: the interpreter does not tear down objects that a running thread can reach.

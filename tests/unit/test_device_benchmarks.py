@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import torch
+from hf_guided.hf.device.kernels import Kernels, TorchKernels
+from hf_guided.hf.device.reference import apply_slots_, step_
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
@@ -24,8 +26,6 @@ from benchmarks.bench_device import COLD as NO_MASKS
 from benchmarks.bench_device import GENERATE, GUIDED, LOOP, lower_bound
 from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
-from hf_guided.hf.device.kernels import Kernels, TorchKernels
-from hf_guided.hf.device.reference import apply_slots_, step_
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 from tests.kernel_harness import ROOT, HarnessKernels

@@ -18,8 +18,8 @@ from hf_guided.errors import EmptyIntersection
 from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.decode.loop import DecodeLoop
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor, MaskCompanion
-from hf_guided.session import lookahead, mask_table, pinned_buffers
-from hf_guided.session.background_worker import Pending
+from hf_guided.session import mask_table, run_ahead, transfers
+from hf_guided.session.run_ahead import Pending
 from tests import vocabularies
 from tests.fake_device import FakeDevice, FakeOrder, FakeTransfers, is_on, put, put_model, take_model
 from tests.integration import models
@@ -46,9 +46,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
         pending.run()
         mode.waits = waits  # of the worker
 
-    monkeypatch.setattr(pinned_buffers, "CudaTransfers", lambda device: FakeTransfers(device, mode))
+    monkeypatch.setattr(transfers, "CudaTransfers", lambda device: FakeTransfers(device, mode))
     monkeypatch.setattr(mask_table, "StreamOrder", lambda device: FakeOrder())
-    monkeypatch.setattr(lookahead, "submit", at_once)
+    monkeypatch.setattr(run_ahead, "submit", at_once)
     return mode
 
 

@@ -17,9 +17,9 @@ from hf_guided.constraints.values import Choice
 from hf_guided.errors import TokenRejected
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor
 from hf_guided.options import LoopOptions
-from hf_guided.session.background_worker import Pending, submit
 from hf_guided.session.masks import MaskFiller
 from hf_guided.session.row import RowState
+from hf_guided.session.run_ahead import Pending, submit
 from hf_guided.session.session import Session
 from hf_guided.vocabulary.bitmask import unpack
 from tests import sessions

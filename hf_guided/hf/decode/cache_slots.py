@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from ...session.cuda_copies import to_device
+from ...session.transfers import to_device
 from ..compat import CACHE_NAME, cache_in
 from .cache_kinds import grows, is_empty, takes_holes
 from .generate_call import GenerateCall

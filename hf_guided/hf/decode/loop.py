@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from ...errors import EmptyIntersection
-from ...session.background_worker import Pending
-from ...session.cuda_copies import to_device
 from ...session.masks import Masks
 from ...session.row import Row
+from ...session.run_ahead import Pending
 from ...session.session import Session
+from ...session.transfers import to_device
 from ...trace.events import Kind
 from ..drafts.verify import Accepted, accept_greedy, accept_sampling, accept_seeded
 from .cache_slots import CacheSlots

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from transformers import generation
 
-from ...session.cuda_copies import to_device
+from ...session.transfers import to_device
 
 _WARPERS = tuple(getattr(generation, name) for name in dir(generation) if name.endswith("LogitsWarper"))
 _BLIND = (*_WARPERS, generation.InfNanRemoveLogitsProcessor, generation.LogitNormalization)  # to the tokens so far

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ...session.cuda_copies import to_device
+from ...session.transfers import to_device
 from ..philox import gumbel
 
 # Reads (n,) integers or booleans of a device, and waits for it once; a caller's own may read other numbers along.

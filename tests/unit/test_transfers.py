@@ -13,8 +13,8 @@ from hf_guided.backends.base import CompiledConstraint
 from hf_guided.session import masks
 from hf_guided.session import session as sessions
 from hf_guided.session.masks import MaskFiller
-from hf_guided.session.pinned_buffers import PinnedBuffers
 from hf_guided.session.row import Row
+from hf_guided.session.transfers import PinnedBuffers
 from hf_guided.vocabulary.bitmask import unpack
 from tests.late import LateTransfer, LateTransfers
 from tests.sessions import session_of
