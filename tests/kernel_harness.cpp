@@ -18,6 +18,10 @@ struct Index {
 };
 static Index blockIdx, threadIdx, gridDim;
 
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+static void __stwb(uint4 *place, uint4 value) { *place = value; }
 static void atomicOr(int *place, int bits) { *place |= bits; }
 
 #include "guided_bitmask.cuh"

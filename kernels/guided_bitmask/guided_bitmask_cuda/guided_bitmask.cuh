@@ -21,9 +21,11 @@ typedef GbFormat<unsigned, 0xff800000u, 0x7f800000u, 0xc61c4000u> GbF32;
 typedef GbFormat<unsigned short, 0xfc00u, 0x7c00u, 0xf0e2u> GbF16;
 typedef GbFormat<unsigned short, 0xff80u, 0x7f80u, 0xc61cu> GbBf16;
 
+
 template <class Format>
-struct alignas(16) GbUnit {
+union GbUnit {
     typename Format::Bits score[Format::UNIT];
+    uint4 quad;
 };
 
 // Whether a number is above -inf; NaN is not.
@@ -80,7 +82,7 @@ __global__ void __launch_bounds__(GB_THREADS) gb_mask(
                 allowed[i] &= token < 0 ? gb_bits(mask, words, 0) << shift : gb_bits(mask, words, token);
             }
             if (allowed[i] && together && inside[i] == all) {
-                held[i] = *(const GbUnit<Format>*)(from + token);
+                held[i].quad = *(const uint4*)(from + token);
             } else {
 #pragma unroll
                 for (int j = 0; j < unit; ++j) {
@@ -95,9 +97,16 @@ __global__ void __launch_bounds__(GB_THREADS) gb_mask(
             for (int j = 0; j < unit; ++j) {
                 if (!(allowed[i] >> j & 1u)) held[i].score[j] = (typename Format::Bits)Format::NEG_INF;
                 found |= gb_alive<Format>(held[i].score[j]);
-                if (inside[i] != all && inside[i] >> j & 1u) to[token + j] = held[i].score[j];
             }
-            if (inside[i] == all) *(GbUnit<Format>*)(to + token) = held[i];
+            if (inside[i] == all) {
+                // nvcc would make a plain assignment single stores.
+                __stwb((uint4*)(to + token), held[i].quad);
+            } else {
+#pragma unroll
+                for (int j = 0; j < unit; ++j) {
+                    if (inside[i] >> j & 1u) to[token + j] = held[i].score[j];
+                }
+            }
         }
     }
     if (found && !alive[row]) atomicOr(alive + row, 1);  // another block may set it meanwhile: then it is set twice
