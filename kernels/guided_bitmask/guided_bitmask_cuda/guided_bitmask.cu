@@ -20,8 +20,8 @@ using at::Tensor;
 using Maybe = std::optional<Tensor>;
 
 void check(Tensor const &tensor, const char *name, at::ScalarType dtype, int64_t dimensions, Tensor const &scores) {
-  TORCH_CHECK(tensor.device() == scores.device(), name, ": expected on ", scores.device(), ", where the scores are, got ",
-              tensor.device());
+  TORCH_CHECK(tensor.device() == scores.device(), name, ": expected on ", scores.device(),
+              ", where the scores are, got ", tensor.device());
   TORCH_CHECK(tensor.scalar_type() == dtype, name, ": expected ", dtype, ", got ", tensor.scalar_type());
   TORCH_CHECK(tensor.dim() == dimensions, name, ": expected ", dimensions, " dimensions, got ", tensor.sizes());
   TORCH_CHECK(tensor.is_contiguous(), name, ": expected contiguous, got strides ", tensor.strides());
@@ -32,18 +32,21 @@ void launch(Tensor const &out, Tensor const &alive, Tensor const &scores, Tensor
             Maybe const &own, Maybe const &stops) {
   using Bits = typename Format::Bits;
   const int64_t rows = scores.size(0), vocab = scores.size(1);
-  const auto blocks = [](int64_t threads) { return static_cast<unsigned>(std::min<int64_t>(65535, threads / GB_THREADS + 1)); };
+  const auto blocks = [](int64_t threads) {
+    return static_cast<unsigned>(std::min<int64_t>(65535, threads / GB_THREADS + 1));
+  };
   const auto stream = c10::cuda::getCurrentCUDAStream();
   Bits *const written = static_cast<Bits *>(out.data_ptr());
   const int *const shared = masks.const_data_ptr<int>();
   gb_mask<Format><<<dim3(rows, blocks(vocab / (Format::UNIT * GB_BATCH))), GB_THREADS, 0, stream>>>(
-      written, alive.data_ptr<int>(), static_cast<Bits const *>(scores.const_data_ptr()), scores.stride(0), vocab, shared,
-      own ? own->const_data_ptr<int>() : shared, masks.size(1), slots.const_data_ptr<int>());
+      written, alive.data_ptr<int>(), static_cast<Bits const *>(scores.const_data_ptr()), scores.stride(0), vocab,
+      shared, own ? own->const_data_ptr<int>() : shared, masks.size(1), slots.const_data_ptr<int>());
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   if (!stops) return;
   static_assert(sizeof(long long) == sizeof(int64_t));
   gb_end<Format><<<dim3(rows, blocks(vocab / 16)), GB_THREADS, 0, stream>>>(  // few rows ever need it
-      written, vocab, alive.const_data_ptr<int>(), static_cast<long long const *>(stops->const_data_ptr()), stops->size(0));
+      written, vocab, alive.const_data_ptr<int>(), static_cast<long long const *>(stops->const_data_ptr()),
+      stops->size(0));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -61,7 +64,8 @@ std::tuple<Tensor, Tensor> apply_masks(Tensor const &given, Tensor const &masks,
               slots.size(0));
   if (own) {
     check(*own, "own", at::kInt, 2, given);
-    TORCH_CHECK(own->size(1) == masks.size(1), "own: expected ", masks.size(1), " words, as in masks, got ", own->size(1));
+    TORCH_CHECK(own->size(1) == masks.size(1), "own: expected ", masks.size(1), " words, as in masks, got ",
+                own->size(1));
   }
   if (stops) check(*stops, "stops", at::kLong, 1, given);
   const c10::cuda::CUDAGuard guard(given.device());

@@ -121,7 +121,8 @@ __global__ void __launch_bounds__(GB_THREADS) gb_end(
 ) {
     const long long row = blockIdx.x;
     if (alive[row]) return;
-    for (int token = (int)(blockIdx.y * GB_THREADS + threadIdx.x); token < vocab; token += (int)gridDim.y * GB_THREADS) {
+    const int step = (int)gridDim.y * GB_THREADS;
+    for (int token = (int)(blockIdx.y * GB_THREADS + threadIdx.x); token < vocab; token += step) {
         unsigned bits = Format::NEG_INF;
         for (int i = 0; i < count; ++i) {
             if (stops[i] == token) bits = Format::FALLBACK;
