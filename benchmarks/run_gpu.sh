@@ -41,8 +41,8 @@ sanitized() {
     # Without torch's own allocator a tensor is an allocation of its own, and its end is seen.
     part "$1" "$2" env PYTORCH_NO_CUDA_MEMORY_CACHING=1 \
         compute-sanitizer --tool "$1" --error-exitcode 9 --log-file "$out/gpu_$1.txt" \
-        "$python" -m pytest -q -m gpu -p no:cacheprovider tests/gpu/test_shapes_cuda.py -k \
-        'found and (every_alignment or (steps_at_many_batches and not 25) or (greatest_score and 1003))'
+        "$python" -m pytest -q -m gpu -p no:cacheprovider tests/gpu/test_kernels.py -k \
+        'found and (batches or (vocabularies and 4097))'
 }
 
 # The kernel project is compiled with nvcc, beside nothing else: its limit would not hold otherwise.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from .errors import InvalidArgument, reading, shown
@@ -168,38 +167,32 @@ class CompilerOptions:
 
 @dataclass(frozen=True)
 class KernelOptions:
-    """Where CUDA kernels come from.
+    """Which kernel masks scores on an NVIDIA GPU; by default the Triton kernel of hf-guided.
 
     Args:
-        hub_repository: of the Hub, loaded with the package ``kernels``; None: nothing is loaded from there.
-        cache_directory: where compiled kernels are kept; None: nowhere.
-        torch_only: look for none, and use plain torch.
+        hub_repository: of the Hub, loaded with the package ``kernels`` and used instead; None: nothing is loaded.
+        torch_only: use torch's own operations.
     """
 
     hub_repository: str | None = None
-    cache_directory: Path | None = None
     torch_only: bool = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> KernelOptions:
-        """What the environment says.
+        """The defaults, overridden by the environment.
 
         Args:
-            environ: read instead of the process's environment. HF_GUIDED_KERNEL_REPOSITORY, HF_GUIDED_KERNEL_CACHE
-                ("none": keep nothing; by default a folder in XDG_CACHE_HOME, or in ~/.cache) and HF_GUIDED_TORCH_ONLY
+            environ: read instead of the process's environment. HF_GUIDED_KERNEL_REPOSITORY and HF_GUIDED_TORCH_ONLY
                 ("0" or "1") are read; an empty value counts as not set.
 
         Raises:
             InvalidArgument: another value of a switch, naming the variable.
         """
-        environ = os.environ if environ is None else environ
-        named = environ.get("HF_GUIDED_KERNEL_CACHE", "")
-        caches = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return cls(
-            hub_repository=environ.get("HF_GUIDED_KERNEL_REPOSITORY") or None,
-            cache_directory=None if named == "none" else Path(named) if named else caches / "hf_guided" / "kernels",
-            **_read(environ, cls, {"torch_only": ("HF_GUIDED_TORCH_ONLY", _switch())}),
-        )
+        readers: dict[str, Reader] = {
+            "hub_repository": ("HF_GUIDED_KERNEL_REPOSITORY", str),
+            "torch_only": ("HF_GUIDED_TORCH_ONLY", _switch()),
+        }
+        return cls(**_read(environ, cls, readers))
 
 
 def api_keys_from_env(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:

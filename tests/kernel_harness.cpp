@@ -1,168 +1,87 @@
-// Runs the kernels of guided_bitmask.cuh on the CPU, block by block in a shuffled order, for tests/kernel_harness.py.
+// Runs the kernels of guided_bitmask.cuh on the CPU, thread by thread, for tests/kernel_harness.py.
 //
-// Commands come from stdin, answers go to stdout, both binary and little-endian:
-//   B id size bytes         a buffer of exactly this size, so that the sanitizer sees what lies beside it
-//   P id offset id offset   writes the address of a place in one buffer into another
-//   L name grid_x grid_y seed count arguments   one launch; an argument is a number, a place in a buffer, or null
-//   D id                    the bytes of a buffer
+// A request on stdin is a Request and then the bytes of its buffers, each of which is allocated for itself, so that the
+// sanitizer sees what lies beside it. The answer on stdout is the result and then the int32 of its rows.
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <map>
-#include <numeric>
-#include <random>
-#include <string>
-#include <utility>
 #include <vector>
 
-static long long gb_block_x, gb_block_y, gb_grid_x;
-static unsigned gb_thread_step, gb_thread_first;
+#define __global__ static
+#define __device__ static
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
 
-// The threads of a block in some order: an odd step goes through all of a power of two.
-static int gb_thread_at(int i) { return (int)((gb_thread_first + (unsigned)i * gb_thread_step) % 256); }
+struct Index {
+    unsigned x, y;
+};
+static Index blockIdx, threadIdx, gridDim;
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+static void __stwb(uint4 *place, uint4 value) { *place = value; }
+static void atomicOr(int *place, int bits) { *place |= bits; }
 
 #include "guided_bitmask.cuh"
 
-static_assert(GB_THREADS == 256, "gb_thread_at");
-
-// Parts of kernels, one result per block.
-static void philox(const gb_u32 *in, gb_u32 *out) {
-    const gb_u32 *const one = in + 6 * gb_block_x;
-    const GbRandom found = gb_philox(one[0], one[1], one[2], one[3], one[4], one[5]);
-    memcpy(out + 4 * gb_block_x, found.word, sizeof(found.word));
-}
-static void exponential(const gb_u32 *in, float *out) {
-    out[gb_block_x] = gb_exponential(in[2 * gb_block_x], in[2 * gb_block_x + 1]);
-}
-static void value_of_f16(const gb_u16 *in, float *out) { out[gb_block_x] = GbF16::value(in[gb_block_x]); }
-
-struct Buffer {
-    unsigned char *bytes = nullptr;
-    uint64_t size = 0;
+struct Request {
+    int64_t dtype;                     // 0: float32, 1: float16, 2: bfloat16
+    int64_t rows, vocab, stride;       // the stride in scores
+    int64_t score_bytes, first_score;  // of all scores' storage; the first score of row 0
+    int64_t masks, own, words, slots, stops;  // how many of each; stops -1: none are given
+    int64_t blocks;                    // in y
 };
 
-static std::map<uint32_t, Buffer> buffers;
-
-static void take(void *target, uint64_t size) {
-    if (fread(target, 1, size, stdin) != size) {
-        fprintf(stderr, "the input ends inside a command\n");
+template <class T>
+static std::vector<T> taken(int64_t count) {
+    std::vector<T> found(count);
+    if (count && fread(found.data(), sizeof(T), found.size(), stdin) != found.size()) {
+        fprintf(stderr, "the input ends inside a request\n");
         exit(2);
     }
-}
-
-template <class T>
-static T take() {
-    T found;
-    take(&found, sizeof(T));
     return found;
 }
 
-static unsigned char *place() {
-    const Buffer &buffer = buffers.at(take<uint32_t>());
-    return buffer.bytes + take<uint64_t>();
-}
-
-struct Argument {
-    long long number;
-    void *address;
-};
-
-template <class T>
-static T as(const Argument &argument) {
-    if constexpr (std::is_pointer_v<T>) {
-        return static_cast<T>(argument.address);
-    } else {
-        return static_cast<T>(argument.number);
-    }
-}
-
-template <class... Types, size_t... I>
-static void call(void (*kernel)(Types...), const std::vector<Argument> &arguments, std::index_sequence<I...>) {
-    kernel(as<Types>(arguments[I])...);
-}
-
-template <class... Types>
-static void launch(void (*kernel)(Types...), const std::vector<Argument> &arguments, uint64_t grid_x, uint64_t grid_y,
-                   uint64_t seed) {
-    if (arguments.size() != sizeof...(Types)) {
-        fprintf(stderr, "expected %zu arguments, got %zu\n", sizeof...(Types), arguments.size());
-        exit(2);
-    }
-    std::mt19937_64 random(seed);
-    std::vector<uint64_t> blocks(grid_x * grid_y);
-    std::iota(blocks.begin(), blocks.end(), 0);
-    std::shuffle(blocks.begin(), blocks.end(), random);
-    gb_grid_x = (long long)grid_x;
-    for (uint64_t block : blocks) {
-        gb_block_x = (long long)(block % grid_x);
-        gb_block_y = (long long)(block / grid_x);
-        gb_thread_step = (unsigned)random() | 1u;
-        gb_thread_first = (unsigned)random();
-        call(kernel, arguments, std::index_sequence_for<Types...>());
-    }
-}
-
-static void launch_named() {
-    std::string name(take<uint8_t>(), ' ');
-    take(name.data(), name.size());
-    const uint64_t grid_x = take<uint64_t>(), grid_y = take<uint64_t>(), seed = take<uint64_t>();
-    std::vector<Argument> arguments(take<uint32_t>());
-    for (Argument &argument : arguments) {
-        argument = {0, nullptr};
-        switch (take<char>()) {
-            case 'i': argument.number = take<long long>(); break;
-            case 'p': argument.address = place(); break;
-            default: break;
+template <class Kernel, class... Arguments>
+static void launch(int64_t rows, int64_t blocks, Kernel kernel, Arguments... arguments) {
+    gridDim = {static_cast<unsigned>(rows), static_cast<unsigned>(blocks)};
+    for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
+        for (blockIdx.y = gridDim.y; blockIdx.y-- > 0;) {  // the last block first: no order may matter
+            for (threadIdx.x = 0; threadIdx.x < GB_THREADS; ++threadIdx.x) kernel(arguments...);
         }
     }
-#define KERNEL(one) \
-    if (name == #one) return launch(one, arguments, grid_x, grid_y, seed);
-    KERNEL(gb_apply_f32)
-    KERNEL(gb_apply_f16)
-    KERNEL(gb_apply_bf16)
-    KERNEL(gb_advance)
-    KERNEL(gb_build)
-    KERNEL(gb_sample_f32)
-    KERNEL(gb_sample_f16)
-    KERNEL(gb_sample_bf16)
-    KERNEL(gb_pick)
-    KERNEL(philox)
-    KERNEL(exponential)
-    KERNEL(value_of_f16)
-    fprintf(stderr, "no kernel %s\n", name.c_str());
-    exit(2);
+}
+
+template <class Format>
+static void run(const Request &request) {
+    using Bits = typename Format::Bits;
+    const auto scores = taken<Bits>(request.score_bytes / sizeof(Bits));
+    const auto masks = taken<int>(request.masks * request.words), own = taken<int>(request.own * request.words);
+    const auto slots = taken<int>(request.slots);
+    const auto stops = taken<long long>(request.stops > 0 ? request.stops : 0);
+    const int64_t rows = request.rows;
+    const int vocab = static_cast<int>(request.vocab), words = static_cast<int>(request.words);
+    std::vector<Bits> out(rows * vocab);
+    std::vector<int> alive(rows);
+    launch(rows, request.blocks, gb_mask<Format>, out.data(), alive.data(), scores.data() + request.first_score,
+           request.stride, vocab, masks.data(), own.data(), words, slots.data());
+    if (request.stops >= 0) {
+        launch(rows, request.blocks, gb_end<Format>, out.data(), vocab, alive.data(), stops.data(),
+               static_cast<int>(stops.size()));
+    }
+    if (out.size()) fwrite(out.data(), sizeof(Bits), out.size(), stdout);
+    if (rows) fwrite(alive.data(), sizeof(int), alive.size(), stdout);
+    fflush(stdout);
 }
 
 int main() {
-    for (int command = getchar(); command != EOF; command = getchar()) {
-        switch (command) {
-            case 'B': {
-                Buffer &buffer = buffers[take<uint32_t>()];
-                free(buffer.bytes);
-                buffer.size = take<uint64_t>();
-                buffer.bytes = (unsigned char *)malloc(buffer.size);
-                take(buffer.bytes, buffer.size);
-                break;
-            }
-            case 'P': {
-                unsigned char *const where = place();
-                const unsigned char *const address = place();
-                memcpy(where, &address, sizeof(address));
-                break;
-            }
-            case 'L': launch_named(); break;
-            case 'D': {
-                const Buffer &buffer = buffers.at(take<uint32_t>());
-                fwrite(buffer.bytes, 1, buffer.size, stdout);
-                fflush(stdout);
-                break;
-            }
-            default: return 2;
-        }
+    Request request;
+    while (fread(&request, sizeof(request), 1, stdin) == 1) {
+        if (request.dtype == 0) run<GbF32>(request);
+        if (request.dtype == 1) run<GbF16>(request);
+        if (request.dtype == 2) run<GbBf16>(request);
     }
-    for (auto &[id, buffer] : buffers) free(buffer.bytes);
     return 0;
 }

@@ -1,4 +1,4 @@
-"""The installed packages, the kernels that would be used, and why not faster ones."""
+"""The installed packages, the kernel that masks scores on each device, and why not a faster one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from ..automaton.core import CORE
-from ..hf.device import kernel_loader
+from ..session.mask_kernel import kernel_in_use
 
 _PACKAGES = ("hf-guided", "torch", "transformers", "tokenizers", "numpy")
 _ENGINES = ("llguidance", "xgrammar", "outlines-core", "lm-format-enforcer")
-_KERNELS = ("cuda-core", "cuda-bindings", "kernels")
+_KERNELS = ("triton", "kernels")
 
 
 def report() -> Iterator[tuple[str, str]]:
@@ -23,14 +23,12 @@ def report() -> Iterator[tuple[str, str]]:
         yield package, _installed(package)
     yield "compiled core", "none: no C compiler when hf-guided was installed" if CORE is None else "in use"
     yield "CUDA of torch", torch.version.cuda or "none: built without"
-    yield "CUDA of NVRTC", _nvrtc()
-    yield "CUDA majors", _majors()
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()
+    names = [torch.cuda.get_device_name(index) for index in range(count)]
     yield "GPUs", ", ".join(names) or "none that torch sees"
-    loaded = kernel_loader.find()
-    yield "kernels", loaded.kernels.name
-    for loader, reason in loaded.why_not.items():
-        yield f"not {loader}", reason
+    for device in [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]:
+        name, reason = kernel_in_use(device)
+        yield f"masks on {device}", f"{name}: {reason}" if reason else name
 
 
 def _installed(package: str) -> str:
@@ -38,18 +36,3 @@ def _installed(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _nvrtc() -> str:
-    try:
-        return ".".join(map(str, kernel_loader.nvrtc_version()))
-    except kernel_loader.NotHere as error:
-        return f"none: {error}"
-
-
-def _majors() -> str:
-    try:
-        kernel_loader.check_majors()
-    except kernel_loader.NotHere as error:
-        return str(error)
-    return "agree"

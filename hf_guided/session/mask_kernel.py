@@ -81,33 +81,35 @@ def mask_kernel(device: torch.device) -> MaskKernel:
         return _found[device]
 
 
-def why_not_fastest(device: torch.device) -> str:
-    """Why torch's own operations run on a device; empty if a kernel does."""
+def kernel_in_use(device: torch.device) -> tuple[str, str]:
+    """What masks scores on a device: "triton", a repository of the Hub or "torch"; and why torch, else ""."""
     kernel = mask_kernel(device)
     assert isinstance(kernel, _Fastest)
-    return kernel.reason
+    return kernel.name, kernel.reason
 
 
 class _Fastest:
     """A kernel, until it fails once; then torch's operations, for good, and one warning with the reason."""
 
     def __init__(self, device: torch.device):
-        self._kernel: MaskKernel = apply_with_torch
-        self.reason = f"the kernels are for NVIDIA GPUs, the scores are on {device.type}"
-        if device.type != "cuda" or torch.version.cuda is None:
-            return
+        options = KernelOptions.from_env()
+        self.name = options.hub_repository or "triton"
         self.reason = ""
+        self._kernel: MaskKernel = apply_with_torch
         try:
-            self._kernel = _loaded(KernelOptions.from_env())
+            self._kernel, self.reason = _loaded(device, options)
+            if self.reason:
+                self.name = "torch"
+                return
             for dtype in _OF_KERNELS:  # also those whose first use would compile during a capture
                 scores = torch.zeros(1, WORD_BITS, dtype=dtype, device=device)
-                self._kernel(
+                masked, _ = self._kernel(
                     scores,
                     torch.zeros(1, 1, dtype=torch.int32, device=device),
                     torch.zeros(1, dtype=torch.int32, device=device),
                     stops=torch.zeros(1, dtype=torch.int64, device=device),
                 )
-            torch.cuda.synchronize(device)
+                masked.cpu()  # waits: a launch that fails is noticed here
         except Exception as error:  # no Triton, no C compiler for its launcher, a driver that is too old
             self._fail(error)
 
@@ -118,29 +120,33 @@ class _Fastest:
         if self._kernel is not apply_with_torch and scores.dtype in _OF_KERNELS:
             try:
                 return self._kernel(scores, masks, slots, own, stops)
+            except torch.OutOfMemoryError:
+                raise
             except Exception as error:  # a shape that was not tried out has to be compiled
                 self._fail(error)
         return apply_with_torch(scores, masks, slots, own, stops)
 
     def _fail(self, error: Exception) -> None:
-        self._kernel, self.reason = apply_with_torch, cause(error)
+        self._kernel, self.name, self.reason = apply_with_torch, "torch", cause(error)
         warnings.warn(
             f"hf-guided masks scores with torch's own operations, which are slower: its kernel failed ({self.reason})",
             stacklevel=2,
         )
 
 
-def _loaded(options: KernelOptions) -> MaskKernel:
+def _loaded(device: torch.device, options: KernelOptions) -> tuple[MaskKernel, str]:
+    """The kernel to try, and why it is torch's operations where no other is wanted."""
+    if device.type != "cuda" or torch.version.cuda is None:  # AMD's GPUs have the type "cuda" too
+        return apply_with_torch, f"the kernels are for NVIDIA GPUs, not for {device.type} of torch {torch.__version__}"
     if options.torch_only:
-        return apply_with_torch
+        return apply_with_torch, "HF_GUIDED_TORCH_ONLY=1"
     if options.hub_repository is not None:
         from kernels import get_kernel
 
-        kernel: MaskKernel = get_kernel(options.hub_repository, version=1).apply_masks
-        return kernel
+        return get_kernel(options.hub_repository, version=1).apply_masks, ""
     from .mask_triton import apply_with_triton
 
-    return apply_with_triton
+    return apply_with_triton, ""
 
 
 _found: dict[torch.device, _Fastest] = {}

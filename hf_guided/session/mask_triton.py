@@ -15,6 +15,7 @@ from torch import Tensor
 from .mask_kernel import FALLBACK_SCORE
 
 _BLOCK = 4096  # columns of one program
+_OPTIONS: Any = {"enable_fp_fusion": False}  # nothing is calculated; unless it is set, Triton 3.9 warns of its default
 
 
 @triton.jit
@@ -59,9 +60,9 @@ def apply_with_triton(
     rows, vocab = scores.shape
     out = torch.empty((rows, vocab), dtype=scores.dtype, device=scores.device)
     alive = torch.zeros(rows, dtype=torch.int32, device=scores.device)
-    if not out.numel():
+    if not rows:
         return out, alive
-    grid: Any = (rows, triton.cdiv(vocab, _BLOCK))
+    grid: Any = (rows, max(1, triton.cdiv(vocab, _BLOCK)))
     with _on(scores.device):
         _mask[grid](
             scores,
@@ -74,9 +75,10 @@ def apply_with_triton(
             masks.shape[1],
             scores.stride(0),
             BLOCK=_BLOCK,
+            **_OPTIONS,
         )
         if stops is not None:
-            _end[grid](out, alive, stops, len(stops), vocab, FALLBACK_SCORE, BLOCK=_BLOCK)
+            _end[grid](out, alive, stops, len(stops), vocab, FALLBACK_SCORE, BLOCK=_BLOCK, **_OPTIONS)
     return out, alive
 
 

@@ -7,9 +7,6 @@ import torch
 
 import hf_guided as hg
 from hf_guided.hf.decode.cache_slots import CacheSlots
-from hf_guided.hf.device.apply_masks import AppliedMasks
-from hf_guided.hf.device.kernel_loader import find
-from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.session.apply import apply_bitmask
 from hf_guided.vocabulary.bitmask import pack
 
@@ -29,25 +26,6 @@ def test_apply_equals_the_cpu(dtype: torch.dtype, share: float) -> None:
     masked, alive = apply_bitmask(scores.cuda(), bitmask, [0, 2, 3])
     assert torch.equal(masked.cpu(), expected)
     assert alive == expected_alive
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4], [0, 2, 4]])
-def test_masks_are_applied_without_a_wait_and_as_on_the_cpu(dtype: torch.dtype, rows: list[int]) -> None:
-    torch.manual_seed(0)
-    scores = torch.randn(5, 32003).to(dtype)
-    scores[1], scores[2], scores[3] = -torch.inf, torch.nan, torch.nan
-    bitmask = pack(torch.rand(5, 32003) < 0.1)[rows]
-    expected, expected_alive = AppliedMasks(TorchKernels())(scores, bitmask, rows, [7, 2])
-    apply, scores_gpu, bitmask_gpu = AppliedMasks(find().kernels), scores.cuda(), bitmask.cuda()
-    apply(scores_gpu, bitmask_gpu, rows, [7, 2])  # compiles and loads
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        masked, alive = AppliedMasks(find().kernels)(scores_gpu, bitmask_gpu, rows, [7, 2])
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(masked.cpu().nan_to_num(7.0), expected.nan_to_num(7.0))
-    assert torch.equal(alive.cpu(), expected_alive)
 
 
 @pytest.mark.parametrize("rows", [1, 4])

@@ -1,4 +1,4 @@
-"""The kernel project as it is built ahead of time: its own tests, and the device lane's functions through it."""
+"""The kernel project as it is built ahead of time: its own tests, and hf-guided's cases."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import torch
 
-from hf_guided.hf.device.kernels import OpKernels
-from tests.gpu.test_shapes_cuda import check_apply, check_steps
+from hf_guided.session.mask_kernel import apply_with_torch
+from tests.gpu.test_kernels import on_gpu
 from tests.kernel_project import PROJECT, build
-from tests.lanes import DTYPES
+from tests.mask_cases import DTYPES, check, random_case
 
 NINJA, NVCC = shutil.which("ninja"), shutil.which("nvcc")
 pytestmark = [
@@ -47,23 +45,14 @@ def test_its_own_tests_pass(folder: Path) -> None:
     assert "skipped" not in done.stdout
 
 
-@pytest.fixture(scope="module")
-def kernels(folder: Path) -> Iterator[OpKernels]:
-    """As ``kernel_loader`` has it from the Hub."""
-    sys.path.insert(0, str(folder))
-    import guided_bitmask as package  # built a moment ago
+def test_cases_of_hf_guided(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    import guided_bitmask  # built a moment ago
 
-    module: Any = package
-    yield OpKernels("built ahead", module)
-    sys.path.remove(str(folder))
-
-
-@pytest.mark.parametrize("rows", [0, 1, 33, 257])
-def test_steps(kernels: OpKernels, rows: int) -> None:
-    check_steps(kernels, Random(rows), rows, 300, 3)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [1, 33, 32_003])
-def test_apply(kernels: OpKernels, dtype: torch.dtype, width: int) -> None:
-    check_apply(kernels, Random(width), 4, width, dtype, -(-width // 32))
+    for seed in range(400):
+        case = random_case(Random(seed))
+        check(guided_bitmask.apply_masks(*on_gpu(case)), apply_with_torch(*case))
+    for dtype in DTYPES:
+        for vocab in 32_003, 151_936:
+            case = random_case(Random(vocab), dtype, vocab, 5)
+            check(guided_bitmask.apply_masks(*on_gpu(case)), apply_with_torch(*case))

@@ -296,7 +296,7 @@ def test_usage_errors(arguments, capsys):
     assert "usage: hf-guided" in capsys.readouterr().err
 
 
-def test_doctor_lists_versions_and_reasons_for_missing_kernels(capsys):
+def test_doctor_lists_versions_and_why_torch_masks(capsys):
     import torch
 
     assert run("doctor") == 0
@@ -304,9 +304,21 @@ def test_doctor_lists_versions_and_reasons_for_missing_kernels(capsys):
     assert report["hf-guided"] == __version__
     assert report["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     if not torch.cuda.is_available():
-        assert report["kernels"] == "torch"
-        assert "HF_GUIDED_KERNEL_REPOSITORY" in report["not hub"]
-        assert "CUDA" in report["not nvrtc"] or "GPU" in report["not nvrtc"]
+        assert report["masks on cpu"].startswith("torch: ") and "NVIDIA" in report["masks on cpu"]
+
+
+def test_doctor_names_the_kernel_of_each_gpu(capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
+    found = {0: ("triton", ""), 1: ("torch", "RuntimeError: no kernel image")}
+    monkeypatch.setattr("hf_guided.cli.doctor.kernel_in_use", lambda device: found[device.index])
+    assert run("doctor") == 0
+    report = {line[:20].rstrip(): line[20:] for line in capsys.readouterr().out.splitlines()}
+    assert report["GPUs"] == "GPU 0, GPU 1"
+    assert report["masks on cuda:0"] == "triton"
+    assert report["masks on cuda:1"] == "torch: RuntimeError: no kernel image"
 
 
 def served_with(monkeypatch, *arguments: str) -> Any:

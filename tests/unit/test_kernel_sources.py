@@ -1,30 +1,33 @@
 """The kernel project: its layout, and compiling its sources without a GPU, with the compilers that are installed.
 
-NVRTC comes with the extra ``cuda`` and the NVIDIA wheels that it names; nvcc with a CUDA toolkit.
+NVRTC is NVIDIA's compiler as a library, in the wheel nvidia-cuda-nvrtc; nvcc comes with a CUDA toolkit.
 """
 
 from __future__ import annotations
 
+import ast
+import ctypes
+import inspect
 import re
 import shutil
 import struct
 import subprocess
 import sys
+import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hf_guided.hf.device.kernel_loader import NotHere, nvrtc_version
-from hf_guided.hf.device.nvrtc import compiled
+from hf_guided.session.mask_kernel import MaskKernel
 from tests.kernel_harness import HEADER, ROOT
 
 PROJECT = ROOT / "kernels" / "guided_bitmask"
-KERNELS = {"gb_advance", "gb_build", "gb_pick"} | {
-    f"gb_{what}_{dtype}" for what in ("apply", "sample") for dtype in ("f32", "f16", "bf16")
-}
+SOURCE = PROJECT / "guided_bitmask_cuda" / "guided_bitmask.cu"
 BINDING = PROJECT / "torch-ext" / "torch_binding.cpp"
+KERNELS = [f"{kernel}<{dtype}>" for kernel in ("gb_mask", "gb_end") for dtype in ("GbF32", "GbF16", "GbBf16")]
 TORCH = Path(torch.__file__).parent / "include"
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="needs nvcc, of a CUDA toolkit")
@@ -52,25 +55,48 @@ def test_layout_of_kernel_builder() -> None:
 
 
 def test_device_source_has_no_includes() -> None:
-    source = HEADER.read_text()
-    assert "#include" not in source
-    assert set(re.findall(r"^GB_KERNEL (\w+)\(", source, re.MULTILINE)) == {"gb_advance", "gb_build", "gb_pick"}
+    assert "#include" not in HEADER.read_text()
 
 
-def stack_bytes(cubin: bytes) -> dict[str, int]:
-    """The stack frame of each kernel in a cubin, where registers are spilled to.
+class Nvrtc:
+    """Compiles CUDA C++ to code for one architecture."""
 
-    NVRTC does not report it. The section .nv.info has the attribute EIATTR_FRAME_SIZE: bytes 04 11, length 8, the
-    number of a symbol, and a size.
-    """
-    sections = elf_sections(cubin)
-    symbols, names = sections[".symtab"], sections[".strtab"]
-    info, frames = sections[".nv.info"], {}
-    for found in re.finditer(rb"\x04\x11\x08\x00", info):
-        number, size = struct.unpack_from("<II", info, found.end())
-        (start,) = struct.unpack_from("<I", symbols, 24 * number)
-        frames[names[start : names.index(b"\0", start)].decode()] = size
-    return frames
+    def __init__(self, folder: str):
+        [library] = Path(folder).rglob("libnvrtc.so.*")
+        self._library = ctypes.CDLL(str(library))
+
+    def compiled(self, source: str, kernels: list[str], arch: str) -> bytes:
+        """The binary for "sm_90", or the text for "compute_90"."""
+        program = ctypes.c_void_p()
+        self._call("CreateProgram", ctypes.byref(program), source.encode(), b"guided_bitmask.cu", 0, None, None)
+        for kernel in kernels:
+            self._call("AddNameExpression", program, kernel.encode())
+        options = [b"-std=c++17", f"-arch={arch}".encode()]
+        try:
+            self._call("CompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*options))
+        except AssertionError:
+            pytest.fail(self._result("ProgramLog", program).decode())
+        return self._result("PTX" if arch.startswith("compute") else "CUBIN", program)
+
+    def _result(self, what: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"Get{what}Size", program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._call(f"Get{what}", program, text)
+        return text.raw
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        assert getattr(self._library, f"nvrtc{name}")(*arguments) == 0, name
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    spec = find_spec("nvidia")
+    folders = [] if spec is None else [str(path) for path in spec.submodule_search_locations or ()]
+    for folder in folders:
+        if any(Path(folder).rglob("libnvrtc.so.*")):
+            return Nvrtc(folder)
+    pytest.skip("needs NVRTC, of the wheel nvidia-cuda-nvrtc")
 
 
 def elf_sections(data: bytes) -> dict[str, bytes]:
@@ -86,6 +112,16 @@ def elf_sections(data: bytes) -> dict[str, bytes]:
     return found
 
 
+def stack_bytes(cubin: bytes) -> list[int]:
+    """The stack frame of each kernel in a cubin, where registers are spilled to.
+
+    NVRTC does not report it. The section .nv.info has the attribute EIATTR_FRAME_SIZE: bytes 04 11, length 8, the
+    number of a symbol, and a size.
+    """
+    info = elf_sections(cubin)[".nv.info"]
+    return [struct.unpack_from("<II", info, found.end())[1] for found in re.finditer(rb"\x04\x11\x08\x00", info)]
+
+
 ARCHITECTURES = [
     "sm_90",
     *(pytest.param(f"sm_{number}", marks=pytest.mark.slow) for number in (75, 80, 86, 89, 100, 103, 120)),
@@ -93,45 +129,32 @@ ARCHITECTURES = [
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_nvrtc_compiles_the_device_source_once_per_architecture(
-    arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    try:
-        nvrtc_version()
-    except NotHere as reason:
-        pytest.skip(str(reason))
-    code = compiled(arch, tmp_path)
-    assert code.startswith(b"\x7fELF")
-    assert {name.removeprefix(".text.") for name in elf_sections(code) if name.startswith(".text.")} == KERNELS
-    frames = stack_bytes(code)
-    assert frames.keys() >= KERNELS and not any(frames.values()), frames  # nothing is spilled
-    monkeypatch.setattr("cuda.core.Program", None)  # the cached binary needs no compiler
-    assert compiled(arch, tmp_path) == code
+def test_nvrtc_compiles_the_kernels_without_spilling(nvrtc: Nvrtc, arch: str) -> None:
+    code = nvrtc.compiled(HEADER.read_text(), KERNELS, arch)
+    assert len([name for name in elf_sections(code) if name.startswith(".text.")]) == len(KERNELS)
+    assert stack_bytes(code) == [0] * len(KERNELS)
 
 
-@needs_nvcc
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_nvcc_compiles_the_device_source_without_spilling(arch: str, tmp_path: Path) -> None:
-    flags = ["-x", "cu", "-std=c++17", f"-arch={arch}", "-Werror", "all-warnings", "-Xptxas", "-v"]
-    command = [str(NVCC), *flags, "-cubin", str(HEADER), "-o", str(tmp_path / "kernels.cubin")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert set(re.findall(r"Compiling entry function '(\w+)'", done.stderr)) == KERNELS
-    sizes = "(\\d+) bytes stack frame, (\\d+) bytes spill stores, (\\d+) bytes spill loads"
-    assert re.findall(sizes, done.stderr) == [("0", "0", "0")] * len(KERNELS)
+@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if "mask" in kernel])
+def test_aligned_scores_are_loaded_and_stored_16_bytes_at_once(nvrtc: Nvrtc, kernel: str) -> None:
+    text = nvrtc.compiled(HEADER.read_text(), [kernel], "compute_90").decode()
+    for direction in "ld", "st":
+        assert len(re.findall(rf"{direction}\.global[.a-z]*\.v4\.[bu]32", text)) >= 4, "each of the units of a thread"
 
 
 @pytest.mark.slow
 @needs_nvcc
-def test_nvcc_compiles_the_torch_extension(tmp_path: Path) -> None:
-    source = PROJECT / "guided_bitmask_cuda" / "guided_bitmask.cu"
+def test_nvcc_compiles_the_torch_extension_without_spilling(tmp_path: Path) -> None:
     includes = [f"-I{TORCH}", f"-I{TORCH / 'torch' / 'csrc' / 'api' / 'include'}"]
     # A torch without CUDA has all headers except the one that its build generates.
     macros = ["-DC10_USING_CUSTOM_GENERATED_MACROS", "-DCUDA_KERNEL"]
-    command = [str(NVCC), "-std=c++20", "-arch=sm_90", *macros, *includes, "-c", str(source), "-o", str(tmp_path / "o")]
+    flags = ["-std=c++20", "-arch=sm_90", "-Xptxas", "-v"]
+    command = [str(NVCC), *flags, *macros, *includes, "-c", str(SOURCE), "-o", str(tmp_path / "o")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert str(PROJECT) not in done.stderr  # no warning about our own lines
+    sizes = "(\\d+) bytes stack frame, (\\d+) bytes spill stores, (\\d+) bytes spill loads"
+    assert re.findall(sizes, done.stderr) == [("0", "0", "0")] * len(KERNELS)
 
 
 @pytest.mark.slow
@@ -149,26 +172,20 @@ def test_binding_compiles(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_binding_declares_the_written_arguments() -> None:
-    text = BINDING.read_text().replace('"\n      "', "")
-    for schema in re.findall(r'ops\.def\(\s*"([^"]+)"', text):
-        parsed = torch._C.parse_schema(schema)
-        written = {
-            argument.name for argument in parsed.arguments if argument.alias_info and argument.alias_info.is_write
-        }
-        assert written == WRITTEN[parsed.name], parsed.name
-        assert not parsed.returns
+def arguments_of(source: str, name: str) -> ast.arguments:
+    [found] = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef) and node.name == name]
+    return found.args
 
 
-WRITTEN = {
-    "apply_bitmask_": {"logits", "alive"},
-    "automaton_step_": {
-        *("logits", "shadow", "history", "known", "claims", "masks", "state_of", "slot_of", "work", "work_count"),
-        "alive",
-    },
-    "build_masks_": {"masks"},
-    "masked_sample_": {"next_tokens", "best"},
-}
+def test_package_and_operator_have_the_arguments_of_a_mask_kernel() -> None:
+    ours = arguments_of(textwrap.dedent(inspect.getsource(MaskKernel)), "__call__")
+    del ours.args[0]  # self
+    package = (PROJECT / "torch-ext" / "guided_bitmask" / "__init__.py").read_text()
+    assert ast.unparse(arguments_of(package, "apply_masks")) == ast.unparse(ours)
+    [schema] = re.findall(r'ops\.def\(\s*"([^;]+)"\);', BINDING.read_text())
+    parsed = torch._C.parse_schema(re.sub(r'"\s*"', "", schema))
+    assert [argument.name for argument in parsed.arguments] == [*(one.arg for one in ours.args), "log_sums"]
+    assert not any(argument.alias_info for argument in parsed.arguments), "nothing is written in place"
 
 
 OPERATORS = """
@@ -182,16 +199,17 @@ build(folder, cuda=False)
 sys.path.insert(0, str(folder))
 import guided_bitmask
 
-for name in "apply_bitmask_", "automaton_step_", "build_masks_", "masked_sample_":
-    assert callable(getattr(guided_bitmask, name)) and hasattr(torch.ops.guided_bitmask_here, name)
 with torch._subclasses.FakeTensorMode():
-    guided_bitmask.apply_bitmask_(torch.empty(2, 40), torch.empty(2, 2, dtype=torch.int32))
+    words = torch.empty(2, 2, dtype=torch.int32)
+    masked, alive = guided_bitmask.apply_masks(torch.empty(40, 3).T.half(), words, words[0])
+assert masked.shape == (3, 40) and masked.dtype == torch.float16 and masked.is_contiguous()
+assert alive.shape == (3,) and alive.dtype == torch.int32
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="needs ninja, which torch builds extensions with")
-def test_package_has_its_operators(tmp_path: Path) -> None:
+def test_package_has_its_operator(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPERATORS, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

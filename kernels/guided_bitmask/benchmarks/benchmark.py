@@ -1,7 +1,6 @@
-"""Writing -inf, for `kernels benchmark`: vocabularies and batches of all sizes; few, half or most tokens allowed.
+"""Masking, for `kernels benchmark`: vocabularies and batches of all sizes; few, half or most tokens allowed.
 
-The automaton step needs tables that hf-guided makes; its benchmarks/bench_apply.py times both, in CUDA graphs and
-beside other libraries' kernels.
+hf-guided's benchmarks/bench_apply.py times it in CUDA graphs and beside other libraries' kernels.
 """
 
 from itertools import product
@@ -20,19 +19,19 @@ class GuidedBitmaskBenchmark(Benchmark):
     seed = 0
 
     def _setup(self, rows: int, vocab: int, share: float) -> None:
-        self.logits = torch.randn(rows, vocab, device=self.device, dtype=torch.bfloat16)
+        self.scores = torch.randn(rows, vocab, device=self.device, dtype=torch.bfloat16)
         self.may = torch.rand(rows, vocab, device=self.device) < share
         words = -(-vocab // 32)
         bits = torch.zeros(rows, words * 32, dtype=torch.int64, device=self.device)
         bits[:, :vocab] = self.may
-        self.bitmask = (bits.view(rows, words, 32) << torch.arange(32, device=self.device)).sum(2).to(torch.int32)
-        self.out = self.logits
+        self.masks = (bits.view(rows, words, 32) << torch.arange(32, device=self.device)).sum(2).to(torch.int32)
+        self.slots = torch.arange(rows, dtype=torch.int32, device=self.device)
 
     def _run(self) -> None:
-        self.kernel.apply_bitmask_(self.logits, self.bitmask)
+        self.out, _ = self.kernel.apply_masks(self.scores, self.masks, self.slots)
 
     def _verify(self) -> torch.Tensor:
-        return self.logits.masked_fill(~self.may, float("-inf"))
+        return self.scores.masked_fill(~self.may, float("-inf"))
 
 
 def _add_workloads() -> None:

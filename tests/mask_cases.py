@@ -1,0 +1,83 @@
+"""Random arguments of a mask kernel, of all kinds that its contract allows, and what must come of them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hf_guided.session.mask_kernel import FALLBACK_SCORE
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+WIDTHS = (1, 2, 7, 8, 9, 31, 32, 33, 100, 257)
+_AS_INT = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Case(NamedTuple):
+    """The arguments of a ``MaskKernel``."""
+
+    scores: Tensor
+    masks: Tensor
+    slots: Tensor
+    own: Tensor | None
+    stops: Tensor | None
+
+
+def random_case(
+    random: Random, dtype: torch.dtype | None = None, vocab: int | None = None, rows: int | None = None
+) -> Case:
+    """Scores with NaN and infinities at any stride and alignment; masks of any length; slots of all kinds."""
+    generator = torch.Generator().manual_seed(random.getrandbits(32))
+    rows = random.randint(0, 5) if rows is None else rows
+    vocab = vocab or random.choice(WIDTHS)
+    dtype = dtype or random.choice(DTYPES)
+    offset, stride = random.randint(0, 9), vocab + random.choice((0, 0, 1, 3, 8, 16))
+    flat = torch.randn(offset + rows * stride + random.randint(0, 9), generator=generator).to(dtype)
+    share = random.choice((0.03, 0.3, 1.0))
+    for number in (torch.nan, torch.inf, 0.0, -0.0, -torch.inf):
+        flat[torch.rand(flat.shape, generator=generator) < share] = number
+    scores = flat[offset : offset + rows * stride].view(rows, stride)[:, :vocab]
+    words = max(0, -(-vocab // 32) + random.choice((0, 0, 0, -1, 2)))
+    masks, own = _masks(random, generator, 4, words), _masks(random, generator, 3, words)
+    lowest = random.choice((-1, -4))
+    slots = torch.randint(lowest, 4, (rows + random.randint(0, 2),), generator=generator).int()
+    stops = torch.tensor([0, vocab - 1, vocab // 2][: random.randint(0, 3)], dtype=torch.int64)
+    return Case(scores, masks, slots, own if lowest < -1 else None, random.choice((None, stops)))
+
+
+def _masks(random: Random, generator: torch.Generator, count: int, words: int) -> Tensor:
+    """One that allows nothing, one that allows everything, one that allows runs, and any."""
+    masks = torch.randint(-(2**31), 2**31, (count, words), generator=generator)
+    masks[0] = random.choice((0, 1))
+    masks[1] = -1
+    masks[2] = random.choice((0xFF, -256, 0xFFFF, 7 << 29)) - (1 << 32) * (random.random() < 0.5)
+    return masks.to(torch.int32)
+
+
+def expected(case: Case) -> tuple[Tensor, Tensor]:
+    """The result, token by token."""
+    scores, masks, slots, own, stops = case
+    masked, alive = scores.clone(memory_format=torch.contiguous_format), [1] * len(scores)
+    for row, slot in enumerate(slots[: len(scores)].tolist()):
+        if slot == -1:
+            continue
+        words = (masks[slot] if slot >= 0 else own[-2 - slot]).tolist()  # type: ignore[index]
+        may = [token // 32 < len(words) and words[token // 32] >> token % 32 & 1 for token in range(scores.shape[1])]
+        masked[row, [token for token, allowed in enumerate(may) if not allowed]] = -torch.inf
+        if not any(score > -torch.inf for score in masked[row].tolist()):
+            alive[row] = 0
+            if stops is not None:
+                masked[row] = -torch.inf
+                masked[row, stops] = FALLBACK_SCORE
+    return masked, torch.tensor(alive, dtype=torch.int32)
+
+
+def check(found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> None:
+    """Every bit is the same, of NaN too."""
+    masked, alive = (tensor.cpu() for tensor in found)
+    as_int = _AS_INT[masked.element_size()]
+    assert masked.dtype == wanted[0].dtype and masked.is_contiguous()
+    assert torch.equal(masked.view(as_int), wanted[0].view(as_int))
+    assert alive.dtype == torch.int32 and alive.tolist() == wanted[1].tolist()
