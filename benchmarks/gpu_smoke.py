@@ -1,4 +1,4 @@
-"""Does everything that touches a GPU work at all? Each part once, in seconds; a part that fails does not stop the others.
+"""Does everything that touches a GPU work at all? Each part once; a part that fails does not stop the others.
 
 python -m benchmarks.gpu_smoke [--device cpu]
 """
