@@ -164,7 +164,8 @@ mkdir -p "$out"
 [ ! -e .whl/record12.json ] || export HF_GUIDED_DATA=$PWD/.whl
 export PYTHONPATH=$site:$PWD PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
 export OUT=$out SITE=$site PYTHON=$python
-say "# $1: $(date -u +%Y-%m-%dT%H:%MZ), $(nvidia-smi --query-gpu=name,driver_version,memory.used --format=csv,noheader 2>&1 | head -n 1)"
+gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.used --format=csv,noheader 2>/dev/null | head -n 1)
+say "# $1: $(date -u +%Y-%m-%dT%H:%MZ), ${gpu:-no GPU}"
 "run_$1"
 rm -f "$out"/*.part
 say "" "all: $SECONDS s, status $status"
