@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_guided.serve.requirements import OLDEST, is_supported
 from tests import effort, vocabularies
-# from tests.kernel_harness import Harness, build
+from tests.kernel_harness import Harness, build
 
 collect_ignore_glob = [] if is_supported() else ["integration/test_serve*.py"]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.session.cuda_copies import to_device
 from hf_guided.session.mask_kernel import mask_kernel
 from hf_guided.session.mask_table import Lease, MaskTable
 
@@ -60,24 +61,24 @@ def test_steps_on_several_streams_are_masked_by_their_own_masks(device: torch.de
     random, masks = Random(rows), kept_masks(12)
     table, kernel = MaskTable(VOCAB, rows * 4 * WORDS, device), mask_kernel(device)
     on_gpu = device.type == "cuda"
-    streams = [torch.cuda.Stream() for _ in range(2)] if on_gpu else [None]
-    found, wanted = [], []
-    for step in range(60):
-        chosen = random.choices(masks, k=3)
-        scores = torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(step))
-        stream: Any = random.choice(streams)
-        lease = Lease(table)
-        slots = slots_of(table, chosen, lease)
-        with torch.cuda.stream(stream) if on_gpu else nullcontext():
-            given = scores.to(device), torch.tensor(slots, dtype=torch.int32, device=device)
-            if on_gpu and random.random() < 0.3:
-                torch.cuda._sleep(LATE)
-            with table.on_device([slot for slot in slots if slot is not None]) as there:
-                found.append(kernel(given[0], there, given[1])[0])
-        del lease
-        wanted.append(expected(scores, chosen))
+    streams: list[Any] = [torch.cuda.Stream() for _ in range(2)] if on_gpu else [None]
+    steps = [(random.choices(masks, k=3), torch.randn(3, VOCAB)) for _ in range(60)]
+    there = [scores.to(device) for _, scores in steps]  # before the steps, because the host waits for it
     if on_gpu:
         torch.cuda.synchronize()
+    found = []
+    for (chosen, _), scores in zip(steps, there, strict=True):
+        lease = Lease(table)
+        slots = slots_of(table, chosen, lease)
+        with torch.cuda.stream(random.choice(streams)) if on_gpu else nullcontext():
+            if on_gpu and random.random() < 0.3:
+                torch.cuda._sleep(LATE)
+            with table.on_device([slot for slot in slots if slot is not None]) as rows_there:
+                found.append(kernel(scores, rows_there, to_device(slots, device, dtype=torch.int32))[0])
+        del lease
+    if on_gpu:
+        torch.cuda.synchronize()
+    wanted = [expected(scores, chosen) for chosen, scores in steps]
     for ours, theirs in zip(found, wanted, strict=True):
         assert torch.equal(ours.cpu(), theirs)
     assert (table.sent_bytes == 4 * WORDS * len(masks)) == (rows >= len(masks))
