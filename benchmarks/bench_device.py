@@ -1,67 +1,120 @@
-"""What does guided decoding on the device cost, against free generation? Pairs of calls, one after the other.
+"""What does guided decoding cost against free generation, on a GPU, as users call it?
 
-    python -m benchmarks.bench_device                                          # on an NVIDIA GPU, about three minutes
-    python -m benchmarks.bench_device --device cpu --shape tiny --pairs 2 --tokens 12 --batch 1 3
+    python -m benchmarks.bench_device                                          # on an NVIDIA GPU, some ten minutes
+    python -m benchmarks.bench_device --device cpu --shape tiny --rounds 2 --tokens 12 --batch 1 3
 
-A random Llama of 1B shape in bf16 with Tekken's vocabulary writes so many tokens in every row, greedily: free in
-``model.generate``, free in hf-guided's loop, and guided in that loop, where the device masks and chooses. No row ends
-before: the grammar does not allow it, and of the free ones the stop token's score is made 0. The grammar has two sizes:
-in the large one the states do not fit the pool, and each of its calls begins with an empty pool, so that every step has
-to make its masks. Rounds of all sides, in
-changing order; a round's ratio is the time of one to that of the guided one, so above 1 guided is faster. The bound
-below the median holds with 95 %, whatever the times are like: it is the order statistic that the sign test gives.
+A random Llama of 1B shape in bf16 with Tekken's vocabulary writes in every row, greedily: free in ``model.generate``;
+with hf-guided's logits processor, alone and with its companion; in hf-guided's fast loop with default options; and with
+the processors of other libraries where they are installed. "masks not resident" means a guide without tables of masks
+on the device (HF_GUIDED_MASK_TABLE_BYTES=0), which sends the mask of every row at each step.
+
+Constraints: lines of small JSON objects (a regular expression), and the 12-field record (a JSON Schema). The limit of
+tokens is ``--tokens``, or the length of the shortest answer where that is more. Free rows write to the limit, because
+the score of the stop token is made 0. The fast loop closes each text within the limit, and appends forced text without
+a forward pass; the processors' texts are cut. So sides write different numbers of tokens, and are compared by tokens a
+second.
 
 - eager: a growing cache;
-- captured: a static cache, each step of hf-guided's loop one CUDA graph; generate() itself runs op by op;
 - compiled: a static cache, for which generate() has the forward pass compiled into CUDA graphs; the loop uses the same.
 
-Before anything is timed, guided lines are read by ``re``, and it is made sure that the device chose them.
+Rounds of all sides, in changing order; a round's ratio is the tokens a second of a side to those of free generation in
+that round, so above 1 guided is faster. The bound below the median holds with 95 %, whatever the times are like: it is
+the order statistic that the sign test gives. The masks of a side are warm (known from earlier calls), but those of
+"masks cold", whose guide is new in each round; ``--more`` adds this side, and the loop with overlap on and off.
+
+Before anything is timed, hf-guided's lines are read by ``re``, and finished records by ``jsonschema``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import random
 import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
-from benchmarks.decode_cases import SHAPES, random_model
-from hf_guided.hf.decode.options import DecodeOptions
-from hf_guided.hf.device import kernel_loader
-from hf_guided.options import DeviceLane
+from benchmarks.common import RESULTS, hardware, load_average, markdown_table, record12, runs_here, write_csv
+from benchmarks.decode_cases import SHAPES, Task, is_valid, random_model
+from benchmarks.libraries import Constraint, Library, Outlines, XGrammar
+from hf_guided.session.mask_kernel import kernel_in_use
+from hf_guided.vocabulary.bitmask import words
 
 LINE = r'\{"id": [0-9]{1,6}, "name": "[a-z ]{1,24}"\}\n'
-LINES = 60  # more than are ever written
-COLD_LINES = 500  # 25,000 states, whose masks do not fit the pool: 16,384 of Tekken's vocabulary do
-GENERATE, LOOP, GUIDED = "free, model.generate", "free, hf-guided's loop", "guided, on the device"
-COLD = "guided, no mask in the pool"
-SIDES = GENERATE, LOOP, GUIDED, COLD
-FORMS: dict[str, dict[str, Any]] = {  # arguments of generate()
-    "eager": {},
-    "captured": {"cache_implementation": "static", "disable_compile": True},
-    "compiled": {"cache_implementation": "static"},
-}
-AIMED_AT = {  # median ratio, and the bound below it
-    ("eager", GENERATE): (0.995, 0.98),
+LINES, RECORD = "lines", "record12"
+FREE = "free, model.generate"
+PROCESSOR, COMPANION, LOOP = "processor", "processor, companion", "fast loop"
+COMPANION_NOT_RESIDENT, LOOP_NOT_RESIDENT = f"{COMPANION}, masks not resident", f"{LOOP}, masks not resident"
+OVERLAP, NO_OVERLAP, COLD = f"{LOOP}, overlap on", f"{LOOP}, overlap off", f"{LOOP}, masks cold"
+OURS = PROCESSOR, COMPANION, LOOP, COMPANION_NOT_RESIDENT, LOOP_NOT_RESIDENT
+MORE = OVERLAP, NO_OVERLAP, COLD
+PEERS: tuple[type[Library], ...] = XGrammar, Outlines
+SIDES = FREE, *OURS, *(peer.name for peer in PEERS), *MORE
+FORMS: dict[str, dict[str, Any]] = {"eager": {}, "compiled": {"cache_implementation": "static"}}  # for generate()
+AIMED_AT: dict[tuple[str, str], tuple[float, float | None]] = {  # median ratio, and the bound below it
     ("eager", LOOP): (0.995, 0.98),
-    ("captured", LOOP): (0.98, None),
-    ("compiled", GENERATE): (0.98, None),
     ("compiled", LOOP): (0.98, None),
 }
-Side = Callable[[], list[list[int]]]
+
+
+class Side(NamedTuple):
+    """One way to generate.
+
+    Args:
+        run: returns the new tokens of each row, up to its stop token.
+        sent: bytes of masks that have been sent to the device so far; None where it is not known.
+        prepare: what comes before the time of a call.
+    """
+
+    run: Callable[[], list[list[int]]]
+    sent: Callable[[], int] | None = None
+    prepare: Callable[[], None] = lambda: None
+
+
+class Taken(NamedTuple):
+    """One call of one side."""
+
+    seconds: float
+    tokens: int
+    sent_bytes: int | None = None
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+@dataclass(eq=False)
+class _Cold:
+    """A guide that is new in each round."""
+
+    guide: hg.Guide
 
 
 class Model:
-    """A model and the call of each side.
+    """A model and the calls of each side.
 
     Args:
         shape: of ``SHAPES``.
@@ -71,93 +124,146 @@ class Model:
     def __init__(self, shape: str, device: str):
         dtype = torch.bfloat16 if device == "cuda" else torch.float32
         self.model, self.tokenizer = random_model(shape, device=device, dtype=dtype)
+        self.stop = self.tokenizer.eos_token_id
         with torch.no_grad():
-            self.model.get_output_embeddings().weight[self.tokenizer.eos_token_id] = 0  # never the greatest of so many
+            self.model.get_output_embeddings().weight[self.stop] = 0  # never the greatest of so many
         self.guide = hg.Guide(self.tokenizer, self.model)
-        self.constraints = {
-            GUIDED: hg.Regex(f"({LINE}){{{LINES}}}"),
-            COLD: hg.Regex(f"({LINE}){{{COLD_LINES}}}"),
-        }
-        for constraint in self.constraints.values():
-            self.guide.compile(constraint, "automaton")
+        with _environment("HF_GUIDED_MASK_TABLE_BYTES", "0"):
+            self.not_resident = hg.Guide(self.tokenizer, self.model)
+        self.peers: dict[str, Library] = {}
 
-    def sides(self, rows: int, tokens: int, form: str) -> dict[str, Side]:
-        """What writes so many tokens in so many rows.
+    def constraint(self, name: str) -> tuple[Any, Constraint]:
+        """A constraint in our form, and in that of ``libraries``."""
+        if name == LINES:
+            pattern = f"({LINE})+"
+            return hg.Regex(pattern), Constraint("regex", pattern)
+        schema = record12()["schema"]
+        return hg.JsonSchema(schema, whitespace="compact"), Constraint("json", json.dumps(schema))
+
+    def inputs(self, rows: int) -> dict[str, Any]:
+        """Prompts that differ, padded on the left."""
+        draw = random.Random(0)
+        prompts = [self.tokenizer.encode(f"Customers of {draw.randint(0, 10**9)}, a line each:\n") for _ in range(rows)]
+        longest = max(map(len, prompts))
+        padding = [longest - len(row) for row in prompts]
+        ids = [[self.stop] * more + row for more, row in zip(padding, prompts, strict=True)]
+        mask = [[0] * more + [1] * len(row) for more, row in zip(padding, prompts, strict=True)]
+        to = {"device": self.model.device}
+        return {"input_ids": torch.tensor(ids, **to), "attention_mask": torch.tensor(mask, **to)}
+
+    def limit(self, name: str, tokens: int) -> int:
+        """So many tokens, or as many as the shortest answer has."""
+        compiled = self.guide.compile(self.constraint(name)[0], budget=True)
+        return max(tokens, compiled.matcher().min_tokens_to_finish() or 0)
+
+    def sides(self, name: str, rows: int, tokens: int, form: str, chosen: Sequence[str] = SIDES) -> dict[str, Side]:
+        """What writes up to so many tokens in so many rows.
 
         Args:
+            name: of the constraint.
             rows: of the batch.
-            tokens: that every row writes.
+            tokens: the limit of each row.
             form: of ``FORMS``.
+            chosen: of ``SIDES``; free generation is always among them. A library that is not installed is left out.
         """
-        prompt = self.tokenizer.encode("Customers, a line each:\n")
-        ids = torch.tensor([prompt] * rows, device=self.model.device)
-        captured = form == "captured"
-        settings: dict[str, Any] = {
-            "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "max_new_tokens": tokens,
-            "do_sample": False,
-            "pad_token_id": self.tokenizer.eos_token_id,
-            **FORMS[form],
-        }
+        ours, theirs = self.constraint(name)
+        given = self.inputs(rows)
+        settings = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": self.stop, **FORMS[form]}
 
         def generate(**more: Any) -> list[list[int]]:
-            output = self.model.generate(**settings, **more)
-            return output[:, ids.shape[1] :].tolist()
+            output = self.model.generate(**given, **settings, **more)
+            new = output[:, given["input_ids"].shape[1] :].tolist()
+            return [row[: row.index(self.stop) + 1] if self.stop in row else row for row in new]
 
-        def loop(constraint: Any, backend: str) -> Side:
+        def processor(guide: hg.Guide, companion: bool) -> Side:
             def run() -> list[list[int]]:
-                lane: DeviceLane = "captured" if captured else True
-                session = self.guide.session(constraint, backend=backend)  # of texts that are cut
-                decoder = self.guide.decoder_of(
-                    session, DecodeOptions(jump_forward=False, device_lane=lane, closes=False), backend
-                )
+                one = guide.logits_processor(ours)
+                return generate(logits_processor=[one], stopping_criteria=[one.companion] if companion else [])
+
+            return Side(run, lambda: self.sent_bytes(guide))
+
+        def loop(guide: hg.Guide, **options: Any) -> Side:
+            def run() -> list[list[int]]:
+                decoder = guide.decoder(ours, **options)
                 found = generate(custom_generate=decoder)
-                assert not decoder.host_reason, f"the device lane was not taken: {decoder.host_reason}"
-                assert not captured or not decoder.eager_reason, f"steps were not captured: {decoder.eager_reason}"
+                assert not decoder.plain_reason, f"the fast loop was not taken: {decoder.plain_reason}"
                 return found
 
-            return run
+            return Side(run, lambda: self.sent_bytes(guide))
 
-        guided = {name: loop(constraint, "automaton") for name, constraint in self.constraints.items()}
-        return {GENERATE: generate, LOOP: loop(None, "auto"), **guided}
+        def cold() -> Side:
+            kept = _Cold(self.guide)
 
-    def prepare(self, name: str) -> None:
-        """What comes before the time of a side: without the pools that are kept, the cold one finds no mask."""
-        if name == COLD:
-            self.guide._device_store.forget_pools()
+            def prepare() -> None:
+                kept.guide = hg.Guide(self.tokenizer, self.model)
+                kept.guide.compile(ours, budget=True)
 
-    def check(self, sides: dict[str, Side], tokens: int) -> None:
-        """All write as many tokens, and guided rows are of the language."""
-        for name, side in sides.items():
-            for row in side():
-                assert len(row) == tokens, f"{name}: {len(row)} tokens"
-                if name in self.constraints:
-                    lines = self.guide.vocabulary.decode_bytes(row).split(b"\n")
-                    assert all(re.fullmatch(LINE.encode(), line + b"\n") for line in lines[:-1]), lines
+            return Side(lambda: loop(kept.guide).run(), lambda: self.sent_bytes(kept.guide), prepare)
+
+        def peer(library: type[Library]) -> Side:
+            if library.name not in self.peers:
+                self.peers[library.name] = library(self.model, self.tokenizer)
+            one = self.peers[library.name]
+            arguments = one.constrain(theirs)
+            return Side(lambda: generate(**one.between_calls(arguments, theirs)))
+
+        made: dict[str, Callable[[], Side]] = {
+            FREE: lambda: Side(generate),
+            PROCESSOR: lambda: processor(self.guide, False),
+            COMPANION: lambda: processor(self.guide, True),
+            LOOP: lambda: loop(self.guide),
+            COMPANION_NOT_RESIDENT: lambda: processor(self.not_resident, True),
+            LOOP_NOT_RESIDENT: lambda: loop(self.not_resident),
+            OVERLAP: lambda: loop(self.guide, overlap=True),
+            NO_OVERLAP: lambda: loop(self.guide, overlap=False),
+            COLD: cold,
+        }
+        for library in PEERS:
+            if runs_here(library.package):
+                made[library.name] = lambda library=library: peer(library)
+        return {side: made[side]() for side in SIDES if side in made and (side in chosen or side == FREE)}
+
+    def sent_bytes(self, guide: hg.Guide) -> int:
+        """Bytes of masks that the guide's table has sent to the device."""
+        table = guide._mask_tables.of(self.model.device)
+        return 0 if table is None else table.sent_bytes
+
+    def check(self, name: str, side: str, found: Sequence[Sequence[int]], tokens: int) -> None:
+        """The lengths are right; and what hf-guided has let pass is in the language."""
+        for row in found:
+            assert len(row) == tokens or row[-1] == self.stop, f"{side}: {len(row)} tokens"
+            if side not in (*OURS, *MORE):
+                continue
+            has_ended = row[-1] == self.stop
+            text = self.guide.vocabulary.decode_bytes(row[:-1] if has_ended else row)
+            if name == LINES:
+                whole = text if has_ended else text[: text.rfind(b"\n") + 1]
+                assert re.fullmatch(f"({LINE})*".encode(), whole), f"{side}: {text!r}"
+            elif has_ended:
+                assert is_valid(Task("", record12()["schema"]), text), f"{side}: {text!r}"
 
 
-def seconds(side: Side, device: str) -> float:
+def timed(side: Side, device: str) -> Taken:
+    """One call, after its preparation."""
+    side.prepare()
+    before = side.sent() if side.sent else 0
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
-    side()
+    rows = side.run()
     if device == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    taken = time.perf_counter() - start
+    return Taken(taken, sum(map(len, rows)), side.sent() - before if side.sent else None)
 
 
-def rounds(sides: dict[str, Side], pairs: int, device: str, prepare: Callable[[str], None]) -> list[dict[str, float]]:
-    """Seconds of each side in each round, after its preparation."""
+def rounds(sides: dict[str, Side], count: int, device: str) -> list[dict[str, Taken]]:
+    """What each side took in each round."""
     found = []
-    for number in range(pairs):
+    for number in range(count):
         order = list(sides)
         random.Random(number).shuffle(order)
-        taken = {}
-        for name in order:
-            prepare(name)
-            taken[name] = seconds(sides[name], device)
-        found.append(taken)
+        found.append({name: timed(sides[name], device) for name in order})
     return found
 
 
@@ -176,76 +282,122 @@ def lower_bound(values: Sequence[float], doubt: float = 0.05) -> float | None:
     return sorted(values)[rank - 1] if rank else None
 
 
-def result_rows(taken: Sequence[dict[str, float]], rows: int, tokens: int, **common: Any) -> list[dict[str, Any]]:
-    """A row for each side, with what guided decoding is to it."""
+def result_rows(taken: Sequence[dict[str, Taken]], mask_bytes: int, **common: Any) -> list[dict[str, Any]]:
+    """A row for each side, with its ratio to free generation.
+
+    Args:
+        taken: of each round.
+        mask_bytes: sent for each row and step where masks are not resident.
+        common: columns before the others.
+    """
     found = []
     for name in [one for one in SIDES if one in taken[0]]:
-        ratios = [one[name] / one[GUIDED] for one in taken]
+        calls = [one[name] for one in taken]
+        ratios = [one[name].rate / one[FREE].rate for one in taken]
         bound = lower_bound(ratios)
+        sent: float | str = ""
+        if name in (COMPANION_NOT_RESIDENT, LOOP_NOT_RESIDENT):
+            sent = mask_bytes
+        elif calls[0].sent_bytes is not None:
+            sent = round(statistics.median((one.sent_bytes or 0) / one.tokens for one in calls), 1)
         found.append(
             {
                 **common,
-                "batch": rows,
-                "tokens": tokens,
                 "side": name,
-                "pairs": len(taken),
-                "p50_s": f"{statistics.median(one[name] for one in taken):.4f}",
-                "tokens_per_s": f"{rows * tokens / statistics.median(one[name] for one in taken):.1f}",
-                "guided_ratio": "" if name == GUIDED else f"{statistics.median(ratios):.4f}",
-                "guided_ratio_lower": "" if name == GUIDED or bound is None else f"{bound:.4f}",
+                "rounds": len(taken),
+                "tokens_a_call": calls[-1].tokens,
+                "p50_s": f"{statistics.median(one.seconds for one in calls):.4f}",
+                "tokens_per_s": f"{statistics.median(one.rate for one in calls):.1f}",
+                "ratio_to_free": "" if name == FREE else f"{statistics.median(ratios):.4f}",
+                "ratio_lower": "" if name == FREE or bound is None else f"{bound:.4f}",
+                "sent_bytes_a_token": sent,
+                "problem": "",
             }
         )
     return found
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """What was aimed at, met or not; empty where nothing was."""
+    """Whether a target is met; empty where there is none."""
     aimed = AIMED_AT.get((row["form"], row["side"]))
-    if aimed is None:
+    if aimed is None or row["problem"]:
         return ""
     median, lower = aimed
-    met = float(row["guided_ratio"]) >= median
+    met = float(row["ratio_to_free"]) >= median
     if lower is not None:
-        met = met and bool(row["guided_ratio_lower"]) and float(row["guided_ratio_lower"]) >= lower
+        met = met and bool(row["ratio_lower"]) and float(row["ratio_lower"]) >= lower
     return "met" if met else "MISSED"
 
 
 def table(rows: Sequence[dict[str, Any]], *, judged: bool) -> str:
     """As markdown; judged: with verdicts, which are for NVIDIA GPUs."""
-    header = ["form", "batch", "side", "tokens a second", "guided to it", "lower bound", "aimed at"]
-    names = ("form", "batch", "side", "tokens_per_s", "guided_ratio", "guided_ratio_lower")
-    cells = [[*(str(row[name]) for name in names), verdict(row) if judged else ""] for row in rows]
+    header = ["form", "constraint", "batch", "side", "tokens a second", "to free", "lower bound", "bytes", "target"]
+    names = (
+        "form",
+        "constraint",
+        "batch",
+        "side",
+        "tokens_per_s",
+        "ratio_to_free",
+        "ratio_lower",
+        "sent_bytes_a_token",
+    )
+    cells = [[*(str(row[name]) for name in names), row["problem"] or (verdict(row) if judged else "")] for row in rows]
     return markdown_table(header, cells)
+
+
+def working(model: Model, name: str, sides: dict[str, Side], tokens: int) -> tuple[dict[str, Side], dict[str, str]]:
+    """The sides that work, after two calls that compile and make masks; and the problems of the others."""
+    problems = {}
+    for side, call in sides.items():
+        try:
+            call.prepare()
+            for _ in range(2):
+                model.check(name, side, call.run(), tokens)
+        except Exception as error:  # a failing side must not cost the rows of the others
+            if side == FREE:
+                raise
+            problems[side] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return {side: call for side, call in sides.items() if side not in problems}, problems
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--shape", choices=list(SHAPES), default="1b")
+    parser.add_argument("--constraint", nargs="+", choices=[LINES, RECORD], default=[LINES, RECORD])
     parser.add_argument("--form", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--side", nargs="+", choices=SIDES, help="only these, and free generation")
+    parser.add_argument("--more", action="store_true", help="the loop with overlap on, off, and with cold masks too")
     parser.add_argument("--csv", type=Path, default=RESULTS / "device.csv")
     arguments = parser.parse_args()
+    chosen = arguments.side or [side for side in SIDES if arguments.more or side not in MORE]
     model = Model(arguments.shape, arguments.device)
     common = {
         "model": f"random Llama ({arguments.shape})",
         "dtype": str(model.model.dtype),
         "device": torch.cuda.get_device_name() if arguments.device == "cuda" else hardware(),
-        "kernels": kernel_loader.find(device=arguments.device).kernels.name,
+        "kernel": kernel_in_use(model.model.device)[0],
     }
+    mask_bytes = 4 * words(model.guide.vocabulary.padded_size) if arguments.device == "cuda" else 0  # nothing is sent
     rows: list[dict[str, Any]] = []
-    for form in arguments.form:
-        for batch in arguments.batch:
-            sides = model.sides(batch, arguments.tokens, form)
-            for _ in range(2):  # compiles, captures and fills the pool of masks
-                model.check(sides, arguments.tokens)
-            taken = rounds(sides, arguments.pairs, arguments.device, model.prepare)
-            more = {**common, "form": form, "load": load_average()}
-            rows += result_rows(taken, batch, arguments.tokens, **more)
-            write_csv(arguments.csv, rows)  # what is measured is kept, whatever comes
-    print(table(rows, judged=arguments.device == "cuda"))
+    for form, name, batch in product(arguments.form, arguments.constraint, arguments.batch):
+        tokens = model.limit(name, arguments.tokens)
+        sides, problems = working(model, name, model.sides(name, batch, tokens, form, chosen), tokens)
+        taken = rounds(sides, arguments.rounds, arguments.device)
+        place = {"form": form, "constraint": name, "batch": batch, "tokens": tokens}
+        found = result_rows(taken, mask_bytes, **common, **place, load=load_average())
+        empty = dict.fromkeys(found[0], "")
+        rows += found
+        rows += [{**empty, **common, **place, "side": side, "problem": why} for side, why in problems.items()]
+        write_csv(arguments.csv, rows)  # after each batch: an interrupted run keeps its rows
+        print(table(rows[-len(found) - len(problems) :], judged=arguments.device == "cuda"), flush=True)
+    failed = [row["side"] for row in rows if row["problem"] and row["side"] in (*OURS, *MORE)]
+    if failed:
+        raise SystemExit(f"these sides of hf-guided failed: {', '.join(sorted(set(failed)))}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Continuous batching on a GPU, eagerly and from CUDA graphs: every answer is what was asked for."""
+"""Continuous batching on a device, on a GPU eagerly and from CUDA graphs: every answer is what was asked for."""
 
 from __future__ import annotations
 
@@ -13,34 +13,18 @@ from transformers import ContinuousBatchingConfig
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.hf.continuous_batching.compat import first_processor
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; torch sees none"),
-]
+from tests.gpu.conftest import on_gpu
 
 
-@pytest.mark.parametrize("sampling", [{"do_sample": False}, {"do_sample": True, "temperature": 2.0}])
-@pytest.mark.parametrize("use_cuda_graph", [False, True])
-@pytest.mark.parametrize("on_device", [{}, {"device_lane": True, "backend": "automaton"}])
-def test_every_answer_is_what_was_asked_for(
-    sampling: dict[str, Any], use_cuda_graph: bool, on_device: dict[str, Any]
-) -> None:
-    model, tokenizer = demo.load()
+def asked_of(examples: list[demo.Example]) -> list[Any]:
+    """The tasks of the demo model, five regular expressions and a free request."""
+    return [*(one.schema for one in examples), *(re.compile(f"[a-f]{{{n}}}") for n in range(1, 6)), None]
+
+
+def check(model: Any, tokenizer: Any, **given: Any) -> None:
     examples = demo.examples(6, seed=1)
-    prompts = [example.prompt for example in examples] * 2
-    asked: list[Any] = [
-        *(example.schema for example in examples),
-        *(re.compile(f"[a-f]{{{n}}}") for n in range(1, 6)),
-        None,
-    ]
-    config = ContinuousBatchingConfig(
-        num_blocks=64, max_batch_tokens=256, use_cuda_graph=use_cuda_graph, use_async_batching=True
-    )
-    stats: list[hg.SessionStats] = []
-    given = {"continuous_batching": config, "stats": stats.append, **sampling, **on_device}
-    results = hg.generate(model.cuda(), tokenizer, prompts, asked, **given)
-    assert (stats[0].device_steps > 0) == bool(on_device)
+    asked = asked_of(examples)
+    results = hg.generate(model, tokenizer, [one.prompt for one in examples] * 2, asked, **given)
     assert [result.finish_reason for result in results[:-1]] == ["stop"] * 11
     for result, schema in zip(results[:6], asked, strict=False):
         jsonschema.validate(result.value, schema)
@@ -49,6 +33,27 @@ def test_every_answer_is_what_was_asked_for(
     )
 
 
+SAMPLING = [{"do_sample": False}, {"do_sample": True, "temperature": 2.0}]
+
+
+def test_every_answer_is_what_was_asked_for(device: torch.device) -> None:
+    model, tokenizer = demo.load()
+    config = ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=256)
+    check(model.to(device), tokenizer, continuous_batching=config, do_sample=True, temperature=2.0)
+
+
+@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "samples"])
+@pytest.mark.parametrize("graphs", [False, True])
+@on_gpu
+def test_asynchronous_batches(sampling: dict[str, Any], graphs: bool) -> None:
+    model, tokenizer = demo.load()
+    config = ContinuousBatchingConfig(
+        num_blocks=64, max_batch_tokens=256, use_cuda_graph=graphs, use_async_batching=True
+    )
+    check(model.cuda(), tokenizer, continuous_batching=config, **sampling)
+
+
+@on_gpu
 def test_graphs_read_the_masks_where_they_were_captured() -> None:
     model, tokenizer = demo.load()
     guide = hg.Guide(tokenizer, model)

@@ -6,15 +6,13 @@ import pytest
 import torch
 
 import hf_guided as hg
+from hf_guided import demo
 from hf_guided.session.masks import MaskFiller
 from hf_guided.session.row import Row
 from hf_guided.session.transfers import CudaTransfers, PinnedBuffers
+from tests.gpu.conftest import on_gpu
 from tests.toy import compiled_set, letters
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; torch sees none"),
-]
 LONG = 500_000_000  # cycles that a kernel sleeps: a quarter of a second or so
 
 
@@ -22,6 +20,7 @@ def transfers() -> CudaTransfers:
     return CudaTransfers(torch.device("cuda", torch.cuda.current_device()))
 
 
+@on_gpu
 def test_ids_reach_the_host_while_the_forward_pass_runs() -> None:
     lane = transfers()
     ids = torch.arange(12, device="cuda").view(3, 4)
@@ -33,6 +32,7 @@ def test_ids_reach_the_host_while_the_forward_pass_runs() -> None:
     assert arriving.tensor.tolist() == ids.tolist()
 
 
+@on_gpu
 def test_ids_that_are_still_being_computed_are_waited_for() -> None:
     lane = transfers()
     ids = torch.zeros(64, dtype=torch.long, device="cuda")
@@ -43,6 +43,7 @@ def test_ids_that_are_still_being_computed_are_waited_for() -> None:
     assert arriving.tensor.tolist() == [5] * 64
 
 
+@on_gpu
 def test_the_current_stream_waits_for_masks_and_the_host_does_not() -> None:
     lane = transfers()
     with torch.cuda.stream(lane._stream):
@@ -55,6 +56,7 @@ def test_the_current_stream_waits_for_masks_and_the_host_does_not() -> None:
     assert doubled.cpu().tolist() == (torch.arange(16, 64).view(3, 16) * 2).tolist()
 
 
+@on_gpu
 def test_no_slot_is_written_before_its_copy_is_done() -> None:
     lane = transfers()
     slots = PinnedBuffers(1 << 17, lane)
@@ -71,27 +73,26 @@ def test_no_slot_is_written_before_its_copy_is_done() -> None:
         assert (transfer.tensor == step).all()
 
 
-def test_masks_on_the_gpu_are_those_of_the_cpu() -> None:
+def test_masks_on_a_device_are_those_of_the_cpu(device: torch.device) -> None:
     vocabulary = letters("abc", stop=1)
     rows = [Row(compiled_set(vocabulary, "abc").matcher()), Row(None), Row(compiled_set(vocabulary, "cab").matcher())]
     scores = torch.randn(3, vocabulary.padded_size)
-    host, device = (MaskFiller(vocabulary, (1,)) for _ in range(2))
+    host, there = (MaskFiller(vocabulary, (1,)) for _ in range(2))
     for _ in range(4):  # from the second on, they are sent ahead
-        expected = host.apply(scores, host.fill(rows, [None] * 3), pytest.fail)
-        masks = device.fill(rows, [None] * 3)
-        assert torch.equal(device.apply(scores.cuda(), masks, pytest.fail).cpu(), expected)
-    assert masks.transfer is not None and masks.transfer.tensor.is_cuda
+        expected, alive = host.apply(scores, host.fill(rows, [None] * 3))
+        masks = there.fill(rows, [None] * 3)
+        found, found_alive = there.apply(scores.to(device), masks)
+        assert torch.equal(found.cpu(), expected) and [bool(one) for one in found_alive] == alive
+    assert device.type == "cpu" or (masks.transfer is not None and masks.transfer.tensor.is_cuda)
 
 
 @pytest.mark.parametrize("mode", [{}, {"num_beams": 3}, {"prompt_lookup_num_tokens": 4}], ids=str)
-def test_overlap_on_is_overlap_off(mode: dict[str, int]) -> None:
-    from hf_guided import demo
-
+def test_overlap_on_is_overlap_off(device: torch.device, mode: dict[str, int]) -> None:
     model, tokenizer = demo.load()
-    model = model.double().cuda()
+    model = model.double().to(device)
     guide = hg.Guide(tokenizer, model)
-    for example in demo.examples(3, seed=2):
-        inputs = tokenizer(example.prompt, return_tensors="pt", return_token_type_ids=False).to("cuda")
+    for example in demo.examples(3 if device.type == "cuda" else 1, seed=2):
+        inputs = tokenizer(example.prompt, return_tensors="pt", return_token_type_ids=False).to(device)
         outputs = []
         for overlap in (False, True):
             processor = guide.logits_processor(example.schema, overlap=overlap)
@@ -100,7 +101,7 @@ def test_overlap_on_is_overlap_off(mode: dict[str, int]) -> None:
                     **inputs,
                     **mode,
                     do_sample=False,
-                    max_new_tokens=100,
+                    max_new_tokens=100 if device.type == "cuda" else 40,
                     logits_processor=[processor],
                     stopping_criteria=[processor.companion],
                 )
