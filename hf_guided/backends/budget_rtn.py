@@ -77,8 +77,8 @@ def _literals(grammar: str) -> list[str]:
     """The quoted texts of a grammar, and its characters; one that is not read exactly only helps a search less."""
     literals: list[str] = []
     for quoted in _QUOTED.findall(grammar):
-        with suppress(ValueError):
-            literals.append(json.loads(quoted))
+        with suppress(ValueError):  # not an escape of JSON; or half of a character, which has no bytes
+            literals.append(json.loads(quoted).encode().decode())
     return [*literals[:_LITERALS], *(letter for letter in ASCII if letter in grammar or letter in "\n 0aA")]
 
 

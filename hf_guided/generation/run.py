@@ -100,8 +100,9 @@ class Batch:
         self.indices = indices
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
-        expand = self.copies if any(plan.prompts[i].media for i in indices) and plan.settings.samples else 1
-        self._prompts, self._inputs = plan.inputs.batch(indices, expand)
+        # How often each prompt stands in the inputs of ``model.generate``.
+        self._expand = self.copies if any(plan.prompts[i].media for i in indices) and plan.settings.samples else 1
+        self._prompts, self._inputs = plan.inputs.batch(indices, self._expand)
         self._beams = plan.settings.get("num_beams") or 1
         if self._beams > 1:
             plan.inputs.check_repeated(self._inputs)
@@ -109,7 +110,7 @@ class Batch:
         self._sequences: Tensor | None = None  # (rows, length), once it has run
         self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, once it has run
         self._generate_kwargs = dict(plan.generate_kwargs)
-        if expand > 1:
+        if self._expand > 1:
             self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)
         loop = self._fast_loop(listener, attempt) if plan.route.fast else None
         if loop is None:
@@ -170,7 +171,7 @@ class Batch:
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
         prompt = row // self.copies
-        token_ids = self._plan.prompt_of_output(self._prompts[prompt], self._inputs, prompt)
+        token_ids = self._plan.prompt_of_output(self._prompts[prompt], self._inputs, prompt * self._expand)
         return self._call.reader(prompt, token_ids, self._plan.pad_token_id)
 
     def logprobs(self, row: int) -> list[TokenLogprob] | None:

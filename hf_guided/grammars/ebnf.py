@@ -17,6 +17,7 @@ from .rules import Choice, Expression, Leaf, Reference, Repeat, Rules, Sequence,
 
 _EMPTY = '""'
 _MAX_LEAVES = 16  # maximum number of leaves of a rule that is replaced by its alternatives in a repetition
+_MAX_IN_PLACE = 500  # maximum characters of ``x x+`` written in place: masks of a rule of its own are slower
 
 
 class EbnfWriter:
@@ -57,25 +58,39 @@ class EbnfWriter:
     def _repeat(self, repeat: Repeat, least: int) -> str:
         """A repetition, with this many bodies at least that are not empty."""
         low = least if self._may_be_empty(repeat.body) else max(repeat.low, least)
-        body = self._not_empty(repeat.body)
-        if body is None or repeat.high == 0:
+        if repeat.high == 0:
             return _EMPTY
         if repeat.high is None:
-            return self._endless(repeat.body, body, low)
+            return self._endless(repeat.body, low)
+        body = self._not_empty(repeat.body)
+        if body is None:
+            return _EMPTY
         if (low, repeat.high) == (0, 1):
             return f"({body})?"
         return f"({body}){{{low},{repeat.high}}}"
 
-    def _endless(self, expression: Expression, body: str, low: int) -> str:
-        """A body without its empty text, at least ``low`` times."""
-        branches = [text for branch in self._branches(expression) if (text := self._not_empty(branch)) is not None]
-        counted = f"({body}){{{low - 1}}} " if low > 2 else f"({body}) " * (low - 1)
+    def _endless(self, expression: Expression, low: int) -> str:
+        """At least ``low`` texts of an expression that are not empty.
+
+        Branches are rendered once, and those written more than once become rules, unless they are short: otherwise,
+        nested repetitions would take exponential time, or their text would be exponentially long.
+        """
+        branches = list(filter(None, map(self._not_empty, self._branches(expression))))
+        if not branches:
+            return _EMPTY
         if len(branches) == 1:
-            return f"({counted}({branches[0]}){'+' if low else '*'})"
-        name = f"s{len(self._lines)}"
-        again = " | ".join(f"{branch} {name}" for branch in branches)
-        self._rule(f"{_EMPTY} | {again}")
-        return f"({counted}({again}))" if low else name
+            again = f"({branches[0]}){'+' if low else '*'}"
+        else:
+            name = f"s{len(self._lines)}"
+            steps = " | ".join(f"{branch} {name}" for branch in branches)
+            self._rule(f"{_EMPTY} | {steps}")
+            again = self._rule(steps) if low else name
+        if low < 2:
+            return f"({again})"
+        body = f"({' | '.join(branches)})"
+        counted = f"{body}{{{low - 1}}}" if low > 2 else body
+        written = f"{counted} {again}"
+        return f"({written})" if len(written) <= _MAX_IN_PLACE else self._rule(written)
 
     def _branches(self, expression: Expression) -> list[Expression]:
         if isinstance(expression, Reference) and expression.name in self._small:

@@ -189,7 +189,8 @@ def small_rules(rules: Rules, max_leaves: int) -> set[str]:
             return sizes.get(expression.name, max_leaves + 1)
         if isinstance(expression, Repeat):
             return size(expression.body)
-        return sum(map(size, expression.parts if isinstance(expression, Sequence) else expression.branches))
+        # Without parts, it is still one branch: else a small rule could have any number of them.
+        return sum(map(size, expression.parts if isinstance(expression, Sequence) else expression.branches)) or 1
 
     def is_small(expression: Expression, known: set[str]) -> bool:
         sizes.update({name: size(rules[name]) for name in known - set(sizes)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from transformers import GenerationConfig, pipeline
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.generation.chat_prompts import TemplateOptions, prepared
+from hf_guided.generation.options import GenerateOptions
+from hf_guided.generation.plan import plan
 from hf_guided.generation.prompt_inputs import PromptInputs
+from hf_guided.generation.run import Batch
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import media_models, vocabularies
 from tests.integration import families, models
@@ -175,6 +179,20 @@ def test_several_sequences_of_each_chat(family: Any) -> None:
     seeded = [hg.generate(model, processor, chats, LETTERS, batch_size=n, **again) for n in (1, 8)]
     assert [one.text for one in seeded[0]] == [one.text for one in seeded[1]]
     assert len({one.text for one in seeded[0]}) > len(chats)
+
+
+def test_each_sample_is_read_after_the_decoders_prompt_of_its_chat(llava: Any, monkeypatch: Any) -> None:
+    """As in an encoder-decoder that sees images: no such model has a tiny processor, so this one passes for it."""
+    model, processor = llava
+    guide = hg.Guide(processor, model)
+    sampled = {"do_sample": True, "num_return_sequences": 3}
+    planned = plan(model, processor, IMAGES[:2], LETTERS, guide, GenerateOptions(), sampled)
+    starts = torch.tensor([[0, 11], [0, 12]])
+    inputs = replace(planned.inputs, rows={"decoder_input_ids": starts})
+    batch = Batch(replace(planned, inputs=inputs), [0, 1])
+    monkeypatch.setattr(model.config, "is_encoder_decoder", True)
+    monkeypatch.setattr(guide, "reader_of", lambda request, *, prompt, **_: prompt)
+    assert [batch.reader(row) for row in range(6)] == [[0, 11]] * 3 + [[0, 12]] * 3
 
 
 def test_beams(llava: Any) -> None:

@@ -340,6 +340,19 @@ def test_end_after_characters_that_repeat_is_found(grammar, begin, pattern):
         assert re.fullmatch(pattern, compiled_.vocabulary.decode_bytes(tokens).decode())
 
 
+@pytest.mark.parametrize(
+    ("grammar", "fits"),
+    [
+        ('# an escape like "\\ud83d" is half a pair\nroot ::= "a" | "b"', 2),
+        ('root ::= "(" [^"\\ud83d"]{3} ")" # not "\\uDE00"', 6),
+        ('// as in "\\ud83d"\nstart: "a" | "b"', 2),
+    ],
+)
+def test_half_of_a_character_in_quotes_is_no_literal(grammar, fits):
+    matcher = Compiler(tiny()).compile(Grammar(grammar), budget=True).matcher()
+    assert matcher.min_tokens_to_finish() <= fits
+
+
 class NeverEnds:
     """An engine that allows tokens for ever, and counts its masks."""
 

@@ -263,6 +263,41 @@ def test_no_endless_repetition_is_counted(grammar: str) -> None:
     assert not re.search(r"\|[^()]*\)\)?[*+]", written)
 
 
+@pytest.mark.parametrize("times", ["*", "+", "{2,}", "{3,}", "?", "{0,2}", "*+?*"])
+@pytest.mark.parametrize(
+    "inside", ['"x" %s', '"x"? %s', '"x" %s | "b"', '"x"? %s | "b"?', '"b" | y? %s "d"?', "y %s | y"]
+)
+def test_nested_repetitions_are_written_in_linear_length(inside: str, times: str) -> None:
+    """Written twice at each level, what is nested 50 times would never end."""
+
+    def length(depth: int) -> int:
+        expression = '"a"'
+        for _ in range(depth):
+            expression = f"({inside % expression}){times}"
+        return len(Gbnf(f'root ::= {expression}\ny ::= "p" | "q" y?', "root").to_ebnf())
+
+    assert length(50) - length(30) < 1.5 * (length(30) - length(10)) < 40_000
+
+
+def test_rules_of_empty_alternatives_are_not_multiplied() -> None:
+    rules = "".join(f"x{i + 1} ::= x{i} | x{i}\n" for i in range(50))
+    grammar = f'root ::= ("a" | x50)*\nx0 ::= ""?\n{rules.replace("x0 | x0", " | ")}'
+    assert len(Gbnf(grammar, "root").to_ebnf()) < len(grammar)
+    assert accepts(compiled(grammar), "aaa")
+
+
+@pytest.mark.parametrize("inside", ['"x" %s', '"x"? %s', '"x" %s | "b"', '[xb] | %s "b"?'])
+def test_nested_repetitions_decided_by_re(inside: str) -> None:
+    for times in product(("*", "+", "{2,}", "{3,}"), repeat=3):
+        grammar, pattern = '"a"', "a"
+        for each in times:
+            grammar, pattern = f"({inside % grammar}){each}", f"({inside % pattern}){each}"
+        pattern = re.sub('[ "]', "", pattern)
+        matched = compiled(f"root ::= {grammar}")
+        for text in texts_over("abx", 5):
+            assert accepts(matched, text) == bool(re.fullmatch(pattern, text)), (grammar, text)
+
+
 @pytest.mark.parametrize(
     ("grammar", "length"),
     [
