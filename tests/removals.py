@@ -24,7 +24,6 @@ BUDGET = "tests/integration/test_budget.py"
 TRACKER = "tests/unit/test_tracker.py"
 LOOKAHEAD = "tests/unit/test_lookahead.py"
 WORKER = "tests/unit/test_background_worker.py"
-DEVICE = "tests/integration/test_device_loop.py"
 DECODER = "tests/integration/test_decoder.py"
 ARGUMENTS = "tests/integration/test_decoder_arguments.py"
 DRAFTED = "tests/integration/test_decoder_drafts.py"
@@ -693,13 +692,6 @@ REMOVALS = [
         "            q_drafted[span] = q.gather(1, drafted[span, None]).flatten().to(p.dtype)\n",
         "            pass\n",
         f"{VERIFY}::test_first_token_is_a_sample_of_p",
-    ),
-    Removal(
-        "device lane: transformers is not shown a mask to look into",
-        "hf/decode/cache_slots.py",
-        "        if not self.holes or self._mask is None:\n            return kwargs\n",
-        "        return kwargs\n",
-        f"{DEVICE}::test_the_device_is_asked_for_no_number",
     ),
     Removal(
         "tiers: later requests are served by the automaton",

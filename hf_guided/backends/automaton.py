@@ -8,10 +8,10 @@ vocabulary.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +146,6 @@ class Language:
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
         self.moves: dict[tuple[int, int], int] = {}  # (state, token) -> result of ``move``: texts repeat themselves
-        self.derived: dict[Hashable, Any] = {}  # what others made of it: lives as long, also if it refers to it
         self._limits = meter.limits
         self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
@@ -212,10 +211,6 @@ class AutomatonEngine:
         if state:
             states.append(state)
         return state != 0
-
-    def follow(self, states: Iterable[int]) -> None:
-        """Take text tokens that lead through these states."""
-        self._states.extend(states)
 
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""

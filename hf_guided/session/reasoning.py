@@ -241,10 +241,6 @@ class ReasoningGate:
             return None
         return MarkerMatch(matched, b"")
 
-    def moves_of_byte(self) -> NDArray[np.int64]:
-        """(end_length, 256): the matched bytes of the end marker after each byte of text."""
-        return np.array([[self._after(matched, byte) for byte in range(256)] for matched in range(self.end_length)])
-
     def free(self, matched: int) -> FreeTokens:
         """The tokens that are allowed next; computed at the first call."""
         free = self._free.get(matched)

@@ -132,21 +132,6 @@ class ReasoningEngine:
         self._states = states
 
     @property
-    def prefixes(self) -> AnswerPrefixes:
-        """The part shared with the other engines of its constraint."""
-        return self._prefixes
-
-    @property
-    def state(self) -> ThinkingState:
-        """The state after the last token."""
-        return self._states[-1]
-
-    @property
-    def answer_engine(self) -> Engine:
-        """The engine of the answer; at its start while the row thinks."""
-        return self._engine
-
-    @property
     def is_thinking(self) -> bool:
         """Whether the answer has not begun yet."""
         return self._states[-1].matched < self._gate.end_length

@@ -306,11 +306,6 @@ class Session:
             self.recorder.spent("forward", start_ns, rows)
 
     @property
-    def fallback_stop_token_id(self) -> int:
-        """The stop token that ends a row without an allowed token: the first, which argmax takes among equal scores."""
-        return min(self.stop_token_ids)
-
-    @property
     def max_new_tokens(self) -> int | None:
         """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._limit

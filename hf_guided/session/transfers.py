@@ -12,7 +12,6 @@ Both buffers are halves of one bitmask, because matchers remember the bitmask th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -92,22 +91,6 @@ def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype =
     if device.type != "cuda":
         return torch.tensor(numbers, dtype=dtype, device=device)
     return torch.tensor(numbers, dtype=dtype, pin_memory=True).to(device, non_blocking=True)
-
-
-@dataclass(frozen=True)
-class _Arrived:
-    tensor: Tensor
-
-    def synchronize(self) -> None:
-        """The copy is complete."""
-
-
-class DirectCopies:
-    """Synchronous copies, for devices without streams."""
-
-    def to_host(self, source: Tensor) -> HostCopy:
-        """See ``HostCopies``."""
-        return _Arrived(source.detach().to("cpu", copy=True))
 
 
 class CudaTransfers:

@@ -36,9 +36,8 @@ FILES = (
     "hf/decode/jump_forward.py",
     "hf/decode/cache_slots.py",
     "hf/decode/scores.py",
-    "hf/device/candidates.py",
-    "hf/device/sampling.py",
-    "hf/device/token_choice.py",
+    "session/mask_kernel.py",
+    "session/mask_table.py",
     "hf/seeds.py",
 )
 KILLED = ("failed", "crashed")

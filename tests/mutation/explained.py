@@ -175,24 +175,6 @@ EXPLAINED: list[Explained] = [
         "processors that do not read the tokens give the same scores in groups; one group is faster",
     ),
     Explained(
-        "hf/device/candidates.py",
-        "if top_k or by_rank or min_p:",
-        "if True:",
-        "without filters, what follows forbids nothing; the condition saves the time",
-    ),
-    Explained(
-        "hf/device/candidates.py",
-        "logits = logits.to(torch.float32, copy=True, memory_format=torch.contiguous_format)",
-        "logits = logits.to(torch.float32, copy=True, )",
-        "only a CUDA kernel needs the layout; tests/gpu/test_shapes_cuda.py",
-    ),
-    Explained(
-        "hf/device/candidates.py",
-        "warm = logits / torch.where(heat > 0, heat, 1.0)",
-        "warm = logits / torch.where(heat >= 0, heat, 1.0)",
-        "a greedy row's filtered scores are not used",
-    ),
-    Explained(
         "hf/decode/jump_forward.py",
         "sequence.likely = forced.likely",
         "pass",
@@ -221,12 +203,6 @@ EXPLAINED: list[Explained] = [
         "if any(gaps):",
         "if True:",
         "without gaps the blocks stay as they are; the condition saves their copies",
-    ),
-    Explained(
-        "hf/decode/cache_slots.py",
-        "if self.holes and self._mask is None:  # all ones: transformers would read it, and wait for the device",
-        "if self.holes and self._mask is not None:  # all ones: transformers would read it, and wait for the device",
-        "the mask of a lane without padding is all ones: without it a GPU need not wait; tests/gpu/test_device_loop.py",
     ),
     Explained(
         "hf/decode/cache_slots.py",

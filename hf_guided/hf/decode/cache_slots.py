@@ -27,7 +27,6 @@ from ...session.transfers import to_device
 from ..compat import CACHE_NAME, cache_in
 from .cache_kinds import grows, is_empty, takes_holes
 from .generate_call import GenerateCall
-from .static_forward import StaticForward
 from .whole_mask import whole_mask
 
 
@@ -149,36 +148,11 @@ class CacheSlots:
         kwargs["attention_mask"] = self._mask
         return self._run(self._with_whole_mask(kwargs, width), tokens, keep)
 
-    def run_on_device(self, tokens: Tensor) -> Tensor:
-        """Run one more token of every row like ``run``, but without the host knowing the tokens or waiting for them.
-
-        Must not be mixed with ``run``, which keeps masks and positions on the host.
-
-        Args:
-            tokens: (rows, 1) int64, on the device of ``input_ids``.
-
-        Returns:
-            (rows, vocab) float32 logits after them, on the same device.
-        """
-        if self.holes and self._mask is None:  # all ones: transformers would read it, and wait for the device
-            self._kwargs["attention_mask"] = None
-        kwargs = self._next_kwargs(1)
-        return self._run(self._with_whole_mask(kwargs, 1), tokens, 1)[:, 0]
-
     def _with_whole_mask(self, kwargs: dict[str, Any], width: int) -> dict[str, Any]:
         """The arguments of a pass of this many tokens, with a mask in which transformers looks for no padding."""
         if not self.holes or self._mask is None:
             return kwargs
         return {**kwargs, "attention_mask": whole_mask(self._model, kwargs["attention_mask"], width)}
-
-    @property
-    def static_reason(self) -> str:
-        """Why ``static_forward`` is not supported; empty if it is."""
-        return StaticForward.why_not(self._model, self._kwargs, self.cache)
-
-    def static_forward(self) -> StaticForward:
-        """A replacement for ``run_on_device`` over tensors with fixed addresses."""
-        return StaticForward(self._model, self._kwargs, self.device)
 
     def _next_kwargs(self, width: int) -> dict[str, Any]:
         return self._continue_kwargs(self._outputs, width)
