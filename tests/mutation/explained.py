@@ -49,18 +49,6 @@ EXPLAINED: list[Explained] = [
         "a step in the same order is a case of the search for parents; this way is faster",
     ),
     Explained(
-        "session/masks.py",
-        'if scores.device.type == "cuda":',
-        "if False:",
-        "true only for scores on a GPU; tests/gpu/test_cuda.py",
-    ),
-    Explained(
-        "session/masks.py",
-        'if scores.device.type == "cuda":',
-        'if scores.device.type == "XXcudaXX":',
-        "true only for scores on a GPU; tests/gpu/test_cuda.py",
-    ),
-    Explained(
         "session/apply.py",
         "_GATHER_SHARE = 1 / 8",
         "_GATHER_SHARE = 1 * 8",
@@ -70,12 +58,6 @@ EXPLAINED: list[Explained] = [
         "session/apply.py",
         "check_width(bitmask, scores.shape[-1])",
         "check_width(bitmask, scores.shape[+1])",
-        "the tensor has two dimensions: 1 is the last one",
-    ),
-    Explained(
-        "session/apply.py",
-        "return masked, (part.amax(-1) > _NEG_INF).tolist()",
-        "return masked, (part.amax(+1) > _NEG_INF).tolist()",
         "the tensor has two dimensions: 1 is the last one",
     ),
     Explained(
