@@ -250,7 +250,7 @@ def test_a_cancelled_task_ends_its_generation_at_the_next_token(pair: tuple[Any,
     run(main())
 
 
-@pytest.mark.parametrize("route", ["fast", "transformers", "device", "assisted"])
+@pytest.mark.parametrize("route", ["fast", "transformers", "assisted"])
 @pytest.mark.parametrize("how", ["cancel", "aclose", "break", "error"])
 def test_a_stream_that_is_left_ends_at_the_next_token(pair: tuple[Any, Any], how: str, route: str) -> None:
     async def main() -> None:

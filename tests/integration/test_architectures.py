@@ -13,7 +13,7 @@ from benchmarks.tiny_configs import WIDTH, variants
 from benchmarks.tiny_models import MAPPINGS, tokenizer
 from tests import effort
 
-COLUMNS = ("decoder", "lookup", "device", "static")
+COLUMNS = ("decoder", "lookup", "steps", "static")
 FAMILIES = (
     ("causal", "llama", "base"),
     ("causal", "gemma3_text", "base"),  # windows
@@ -54,7 +54,7 @@ def test_every_way_writes_what_generate_writes(task: str, name: str, variant: st
     assert case is not None, built
     comparisons = Comparisons(case)
     in_the_fast_loop = f"{name}, {variant}" in IN_THE_FAST_LOOP
-    columns = COLUMNS if in_the_fast_loop and (effort.everything or name in EVERY_COLUMN) else ("decoder", "device")
+    columns = COLUMNS if in_the_fast_loop and (effort.everything or name in EVERY_COLUMN) else ("decoder", "steps")
     cells = {column: comparisons.cell(column) for column in columns}
     assert not {
         column: cell
