@@ -45,7 +45,7 @@ def machine(row: Row) -> str:
 
 def compare_rows(rows: list[Row]) -> str:
     loads = sorted((load for row in rows for load in row["load"].split(" to ")), key=float)
-    return "\n".join([compare_table.table(rows), "", f"{machine(rows[0])}; load {loads[0]} to {loads[-1]}."])
+    return "\n".join([compare_table.table(rows), "", f"{machine(rows[0])}; load average {loads[0]} to {loads[-1]}."])
 
 
 def modes_table(rows: list[Row]) -> str:
@@ -75,7 +75,7 @@ def processor_table(rows: list[Row]) -> str:
 
 
 def schemas_table(rows: list[Row]) -> str:
-    return "\n".join([bench_schemas.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+    return "\n".join([bench_schemas.table(rows), "", f"{machine(rows[0])}; load average {rows[0]['load']}."])
 
 
 def suite_table(rows: list[Row]) -> str:
@@ -83,7 +83,7 @@ def suite_table(rows: list[Row]) -> str:
 
 
 def tags_table(rows: list[Row]) -> str:
-    return "\n".join([bench_tags.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+    return "\n".join([bench_tags.table(rows), "", f"{machine(rows[0])}; load average {rows[0]['load']}."])
 
 
 def soundness_table(rows: list[Row]) -> str:
@@ -95,22 +95,22 @@ def differential_table(rows: list[Row]) -> str:
 
 
 def soak_table(rows: list[Row]) -> str:
-    return "\n".join([soak_report.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+    return "\n".join([soak_report.table(rows), "", f"{machine(rows[0])}; load average {rows[0]['load']}."])
 
 
 def serve_table(rows: list[Row]) -> str:
-    return "\n".join([bench_serve.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+    return "\n".join([bench_serve.table(rows), "", f"{machine(rows[0])}; load average {rows[0]['load']}."])
 
 
 def serve_engines_table(rows: list[Row]) -> str:
     loads = sorted({float(row["load"]) for row in rows})
-    return "\n".join([bench_serve_engines.table(rows), "", f"{machine(rows[0])}; load {loads[0]} to {loads[-1]}."])
+    return "\n".join([bench_serve_engines.table(rows), "", f"{machine(rows[0])}; load average {loads[0]} to {loads[-1]}."])
 
 
 def decode_table(rows: list[Row]) -> str:
     loads = sorted({float(row["load"]) for row in rows})
     peer = f"outlines {rows[0]['outlines']}; {rows[0]['threads']} torch thread"
-    return "\n".join([bench_decode.table(rows), "", f"{machine(rows[0])}, {peer}; load {loads[0]} to {loads[-1]}."])
+    return "\n".join([bench_decode.table(rows), "", f"{machine(rows[0])}, {peer}; load average {loads[0]} to {loads[-1]}."])
 
 
 def forwards_table(rows: list[Row]) -> str:

@@ -10,7 +10,7 @@ import random
 import string
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
@@ -198,7 +198,7 @@ _SIGNS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
 def _listed(rng: random.Random, items: list[str]) -> str:
     if len(items) < 2:
         return items[0] if items else "none"
-    last = rng.choice((" and ", " and ", " and ", ", and ", ", ", " & "))
+    last = rng.choice((" and ", " and ", " and ", ", and ", " & "))  # a comma alone would leave the end open
     return f"{', '.join(items[:-1])}{last}{items[-1]}"
 
 
@@ -232,7 +232,10 @@ def _cities(rng: random.Random, _: str) -> list[Fact]:
     city = _word(rng, words.CITIES)
     if rng.random() < 0.05:
         city = f"{rng.choice(('New', 'San', 'Los', 'Bad', 'Port', 'Cape'))} {city}"
-    return [_of_topic(phrases.CITY, [str], city, city)]
+    fact = _of_topic(phrases.CITY, [str], city, city)
+    if city not in words.CITIES:  # only a known one says by itself what it is
+        fact.topic = replace(fact.topic, tag=tuple(tag for tag in fact.topic.tag if tag != "{v}"), bare=False)
+    return [fact]
 
 
 def _dates(rng: random.Random, _: str) -> list[Fact]:
@@ -359,14 +362,18 @@ def _prose(rng: random.Random, facts: list[Fact], name: str | None, role: str | 
     while rest:
         group, rest = rest[: (size := rng.choice((1, 1, 2, 2, 3)))], rest[size:]
         tags, predicates, alone = [], [], []
+        last_of_clause = ""  # names run on: nothing follows them
         for fact in group:
             ways = [
                 (way, said)
                 for way, said in ((tags, fact.topic.tag), (predicates, fact.topic.does), (alone, fact.topic.says))
-                if said and not (way is tags and subject in ("I", later))
+                if said and not (way is tags and (subject in ("I", later) or isinstance(fact.value, list)))
             ]
             way, said = rng.choice(ways or [(alone, (f"{fact.names[0].replace('_', ' ').capitalize()}: {{v}}",))])
             way.append(rng.choice(fact.said(said)))
+            if way is predicates and isinstance(fact.value, list):
+                last_of_clause = way.pop()
+        predicates += [last_of_clause] if last_of_clause else []
         if predicates or tags:
             clause = subject
             if tags:

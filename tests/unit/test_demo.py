@@ -223,7 +223,7 @@ def right_share(model, tokenizer, held_out, whitespace) -> float:
 @pytest.mark.parametrize("whitespace", ["flexible", "compact"])
 def test_random_classes_are_mostly_answered_right(model, tokenizer, whitespace):
     # A floor: the slow test has the goal.
-    assert right_share(model, tokenizer, records(40, seed=11), whitespace) >= 0.45
+    assert right_share(model, tokenizer, records(40, seed=11), whitespace) >= 0.8
 
 
 @pytest.mark.slow

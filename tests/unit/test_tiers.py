@@ -227,12 +227,16 @@ def test_the_next_call_of_a_session_takes_the_engine_that_is_ready_by_then() -> 
     compiler = new_compiler(first, native)
     choice = hg.Choice(["a"])
     requests = Requests([Request(compiler.submit(choice))], per_prompt=False, stop_token_ids=[2])
-    requests.prepare(None, warnings.warn)
+    requests.prepare(None)
 
     def backends() -> list[str]:
-        return [row.matcher.compiled.backend for row in requests.new_rows(2, None, None)[0] if row.matcher is not None]
+        return [
+            row.matcher.compiled.backend
+            for row in requests.new_rows(2, None, None, warnings.warn)[0]
+            if row.matcher is not None
+        ]
 
-    running, _ = requests.new_rows(1, None, None)
+    running, _ = requests.new_rows(1, None, None, warnings.warn)
     assert not compiler._upgrades
     assert backends() == ["llguidance"] * 2
     gate.set()
