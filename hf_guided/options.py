@@ -76,6 +76,10 @@ class LoopOptions:
     overlap: Overlap = "auto"
     mask_table_bytes: int = 32 * 2**20
 
+    def __post_init__(self) -> None:
+        if self.mask_table_bytes < 0:
+            raise InvalidArgument(f"mask_table_bytes: expected 0 or more, got {self.mask_table_bytes}")
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> LoopOptions:
         """The defaults, overridden by the environment.

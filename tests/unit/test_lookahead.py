@@ -368,5 +368,9 @@ def test_overlap_is_read_from_the_environment() -> None:
         assert LoopOptions.from_env(text).overlap == "auto"
     assert LoopOptions.from_env({"HF_GUIDED_OVERLAP": "1"}).overlap is True
     assert not LoopOptions.from_env({"HF_GUIDED_OVERLAP": "0"}).overlap
+    assert LoopOptions.from_env({"HF_GUIDED_MASK_TABLE_BYTES": "4096"}).mask_table_bytes == 4096
+    for text in ("-1", "many"):
+        with pytest.raises(ValueError, match="HF_GUIDED_MASK_TABLE_BYTES"):
+            LoopOptions.from_env({"HF_GUIDED_MASK_TABLE_BYTES": text})
     with pytest.raises(ValueError, match="HF_GUIDED_OVERLAP='off'"):
         LoopOptions.from_env({"HF_GUIDED_OVERLAP": "off"})
