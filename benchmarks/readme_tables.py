@@ -104,13 +104,17 @@ def serve_table(rows: list[Row]) -> str:
 
 def serve_engines_table(rows: list[Row]) -> str:
     loads = sorted({float(row["load"]) for row in rows})
-    return "\n".join([bench_serve_engines.table(rows), "", f"{machine(rows[0])}; load average {loads[0]} to {loads[-1]}."])
+    return "\n".join(
+        [bench_serve_engines.table(rows), "", f"{machine(rows[0])}; load average {loads[0]} to {loads[-1]}."]
+    )
 
 
 def decode_table(rows: list[Row]) -> str:
     loads = sorted({float(row["load"]) for row in rows})
     peer = f"outlines {rows[0]['outlines']}; {rows[0]['threads']} torch thread"
-    return "\n".join([bench_decode.table(rows), "", f"{machine(rows[0])}, {peer}; load average {loads[0]} to {loads[-1]}."])
+    return "\n".join(
+        [bench_decode.table(rows), "", f"{machine(rows[0])}, {peer}; load average {loads[0]} to {loads[-1]}."]
+    )
 
 
 def forwards_table(rows: list[Row]) -> str:
