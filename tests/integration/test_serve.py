@@ -76,7 +76,7 @@ def plain_text() -> str:
 
 @IN_TURNS
 def test_a_free_request_is_answered_as_by_the_model_alone(api, stream):
-    text, calls, reason = answer(api, stream=stream)
+    text, calls, reason = answer(api, stream=stream, temperature=0)
     assert (text, calls, reason) == (plain_text(), [], "stop")
 
 

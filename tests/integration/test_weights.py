@@ -114,4 +114,4 @@ def test_weights_in_every_form(form: str, tmp_path: Path) -> None:
 def test_a_width_that_is_not_the_model_s(mode: dict[str, Any]) -> None:
     guide = hg.Guide(TOKENIZER, WIDTH + 3)
     with pytest.raises(hg.VocabularySizeError, match=f"{WIDTH} columns.*{WIDTH + 3}"):
-        llama().generate(torch.tensor([[70, 71]]), max_new_tokens=9, custom_generate=guide.decoder(CONSTRAINT), **mode)
+        llama().generate(torch.tensor([[70, 71]]), max_new_tokens=40, custom_generate=guide.decoder(CONSTRAINT), **mode)
