@@ -121,7 +121,8 @@ def test_structured_answers_are_values_of_generate(llm: HFGuidedLLM) -> None:
     ]
     for *growing, last in streams:
         assert last == value and isinstance(last, Person)
-        assert [(partial.name, partial.age) for partial in growing][-1] == (value.name, None)
+        # Two digits are all that the class allows: the age may be known before the answer ends.
+        assert growing[-1].name == value.name and growing[-1].age in (None, value.age)
     structured = llm.as_structured_llm(Person)
     assert structured.chat(CHAT).raw == value == asyncio.run(structured.achat(CHAT)).raw
     assert structured.complete(QUESTION).raw == value
@@ -149,7 +150,7 @@ class Serialized(pydantic.BaseModel):
 def test_code_of_a_class_does_not_run_on_a_part_of_an_answer(llm: HFGuidedLLM) -> None:
     *growing, last = llm.stream_structured_predict(Serialized, PROMPT, who="it")
     assert last == expected(llm, Serialized).value
-    assert [(partial.name, partial.age) for partial in growing][-1] == (last.name, None)
+    assert growing[-1].name == last.name and growing[-1].age in (None, last.age)
     root = pydantic.RootModel[tuple[Literal["a"], Literal["b"]]]
     *growing, last = llm.stream_structured_predict(root, PROMPT, who="it")
     assert growing[0].root == [] and last == root(("a", "b"))

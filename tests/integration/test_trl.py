@@ -126,7 +126,7 @@ def test_every_completion_is_in_the_format_of_its_row(tmp_path: Path, policy: An
     trainer = GuidedGRPOTrainer(
         model,
         seen,
-        config(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=1, num_iterations=2, temperature=1.3),
+        config(tmp_path, max_steps=4, eval_strategy="steps", eval_steps=1, num_iterations=2, temperature=2.5),
         rows,
         eval_dataset=rows,
         processing_class=tokenizer,
