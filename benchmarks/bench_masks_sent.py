@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, origin, write_csv
+from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, write_csv
 from hf_guided.session.mask_table import MaskTables
 from hf_guided.session.masks import MaskFiller
 from tests import vocabularies
@@ -68,7 +68,7 @@ def main() -> None:
             share = count["sent"] / max(1, count["all"])
             rows.append(
                 {"budget": limit or "", "instances": name, "masks": count["all"], "sent": f"{share:.4f}"}
-                | {"load": load_average(), **origin()}
+                | {"load": load_average()}
             )
     write_csv(arguments.csv, rows)
     names = ("budget", "instances", "masks", "sent")
