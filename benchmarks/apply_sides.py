@@ -1,4 +1,4 @@
-"""What masks scores: ours and others, each as its library uses it, on the same buffers.
+"""The functions that mask scores: ours and others, each as its library uses it, on the same buffers.
 
 Ours returns a masked copy (``MaskKernel``). The others write into the logits, so each clones them first.
 """
@@ -58,7 +58,7 @@ class Buffer:
         return self.logits.numel() * self.logits.element_size()
 
     def masked(self) -> Tensor:
-        """What every side should return."""
+        """The scores that every side should return."""
         return self.logits.masked_fill(self.forbidden, float("-inf"))
 
 

@@ -126,7 +126,7 @@ class Model:
         self.model, self.tokenizer = random_model(shape, device=device, dtype=dtype)
         self.stop = self.tokenizer.eos_token_id
         with torch.no_grad():
-            self.model.get_output_embeddings().weight[self.stop] = 0  # never the greatest of so many
+            self.model.get_output_embeddings().weight[self.stop] = 0  # never the greatest score
         self.guide = hg.Guide(self.tokenizer, self.model)
         with _environment("HF_GUIDED_MASK_TABLE_BYTES", "0"):
             self.not_resident = hg.Guide(self.tokenizer, self.model)
@@ -157,7 +157,7 @@ class Model:
         return max(tokens, compiled.matcher().min_tokens_to_finish() or 0)
 
     def sides(self, name: str, rows: int, tokens: int, form: str, chosen: Sequence[str] = SIDES) -> dict[str, Side]:
-        """What writes up to so many tokens in so many rows.
+        """The functions that write up to this many tokens in this many rows.
 
         Args:
             name: of the constraint.

@@ -33,7 +33,7 @@ from hf_guided.demo.data import (
 from scripts import demo_phrases as phrases
 from scripts.demo_phrases import Topic
 
-UNSTATED_SHARE = 0.08  # of the classes: one field that the text does not state, and null is right
+UNSTATED_SHARE = 0.08  # the share of classes with a field that the text does not state, where null is right
 NESTED_SHARE = 0.06
 
 

@@ -36,7 +36,7 @@ Key = tuple[int, bool, tuple[int, ...]]  # the id of an engine's array; whether 
 
 @dataclass
 class _Row:
-    """What is in a row of the table."""
+    """The content of a row of the table, and who uses it."""
 
     content: bytes
     users: int = 0  # masks that name it and are not applied yet
@@ -54,7 +54,7 @@ class Lease:
 
     def __init__(self, table: MaskTable):
         self.table = table
-        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table begins anew
+        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table starts empty
         self.rows: list[_Row] = []
 
     def __del__(self) -> None:
@@ -203,15 +203,13 @@ class MaskTables:
     def __init__(self, vocab_size: int, max_bytes: int | None = None):
         self._vocab_size = vocab_size
         self._max_bytes = LoopOptions.from_env().mask_table_bytes if max_bytes is None else max_bytes
-        self._tables: dict[torch.device, MaskTable] = {}
-        self._lock = threading.Lock()
+        self._tables: dict[torch.device, MaskTable] = {}  # without a lock, which a fork may leave held
 
     def of(self, device: torch.device) -> MaskTable | None:
         """The table of a device; None if not one row fits."""
-        with self._lock:
-            if device not in self._tables:
-                self._tables[device] = MaskTable(self._vocab_size, self._max_bytes, device)
-            table = self._tables[device]
+        table = self._tables.get(device)
+        if table is None:  # of two threads, one makes a table that neither uses: it has no memory yet
+            table = self._tables.setdefault(device, MaskTable(self._vocab_size, self._max_bytes, device))
         return table if table._num_rows else None
 
 

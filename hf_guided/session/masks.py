@@ -86,7 +86,7 @@ class MaskFiller:
         vocabulary: the one that the rows' constraints were compiled for.
         stop_token_ids: tokens that end a row; at least one, all inside the logits.
         transfers: copies masks to the scores' device; None decides when the first masks are applied.
-        tables: of the vocabulary; None: every mask is filled anew.
+        tables: of the vocabulary; None: every mask is filled again.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class MaskFiller:
         self._buffers = PinnedBuffers(vocabulary.padded_size, transfers)
         self._warned: set[str] = set()
         self._tables = tables
-        self._device = torch.device("cpu")  # of the last scores
+        self._device = torch.device("cpu")  # the device of the last scores
         self._stops: Tensor | None = None  # (stops,) int64 on that device
 
     @property
@@ -197,11 +197,12 @@ class MaskFiller:
         kept = row.kept_mask(tokens_left)
         if kept is None or row.matcher is None:
             return None
-        slot = lease.table.slot(*kept, self._stop_token_ids, lease)
+        stops = row.matcher.stop_token_ids
+        slot = lease.table.slot(*kept, stops, lease)
         if slot is None:
             mask = row.matcher.with_stops(*kept)
             if np.count_nonzero(mask):  # else it is a dead end, for ``Row.fill`` to close
-                slot = lease.table.add(*kept, self._stop_token_ids, mask, lease)
+                slot = lease.table.add(*kept, stops, mask, lease)
         return slot
 
     def apply(self, scores: Tensor, masks: Masks) -> tuple[Tensor, list[bool] | Tensor]:

@@ -122,6 +122,7 @@ def test_structured_answers_are_values_of_generate(llm: HFGuidedLLM) -> None:
     for *growing, last in streams:
         assert last == value and isinstance(last, Person)
         # Two digits are all that the class allows: the age may be known before the answer ends.
+        assert (value.name, None) in [(partial.name, partial.age) for partial in growing]
         assert growing[-1].name == value.name and growing[-1].age in (None, value.age)
     structured = llm.as_structured_llm(Person)
     assert structured.chat(CHAT).raw == value == asyncio.run(structured.achat(CHAT)).raw
@@ -150,6 +151,7 @@ class Serialized(pydantic.BaseModel):
 def test_code_of_a_class_does_not_run_on_a_part_of_an_answer(llm: HFGuidedLLM) -> None:
     *growing, last = llm.stream_structured_predict(Serialized, PROMPT, who="it")
     assert last == expected(llm, Serialized).value
+    assert (last.name, None) in [(partial.name, partial.age) for partial in growing]
     assert growing[-1].name == last.name and growing[-1].age in (None, last.age)
     root = pydantic.RootModel[tuple[Literal["a"], Literal["b"]]]
     *growing, last = llm.stream_structured_predict(root, PROMPT, who="it")
