@@ -281,7 +281,8 @@ def test_hostile_rows_end_no_job(tmp_path: Path) -> None:
 def test_the_chat_of_a_row_is_rendered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a row fails in a batch, and the others run again alone."""
     model, tokenizer = demo.load()
-    tokenizer.chat_template = "{% for one in messages %}{{ one.content }}{% endfor %}"
+    # Of this test alone: what is read from a template is kept for the process.
+    tokenizer.chat_template = "{# rows #}{% for one in messages %}{{ one.content }}{% endfor %}"
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     arguments = job(tmp_path, 7, model=tmp_path / "model")
