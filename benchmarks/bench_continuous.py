@@ -4,7 +4,9 @@
     python -m benchmarks.bench_continuous --device cpu --shape tiny --requests 4 --tokens 12 --rounds 2
 
 Every request has a prompt of its own; guided ones write lines until their tokens are used up, because the stop token's
-score is made 0. Masks come from the automaton or from llguidance. Rounds of all sides, in changing order; a round's
+score is made 0. Masks come from the automaton or from llguidance. On a GPU managers batch asynchronously, and then not:
+a free batch is prepared while the one before it runs, and a guided one waits for its tokens, so that the two guided
+sides differ in what is lost to that wait. Rounds of all sides, in changing order; a round's
 ratio is the tokens a second of a side to those of the free one. Managers are made, warmed up and stopped outside of the
 time, and the answers of every guided request are read by ``re``.
 """
@@ -18,6 +20,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +45,14 @@ class Requests:
         device: "cpu" or "cuda".
         count: how many.
         tokens: that each writes.
+        asynchronous: whether batches are prepared while others run.
     """
 
-    def __init__(self, shape: str, device: str, count: int, tokens: int):
+    def __init__(self, shape: str, device: str, count: int, tokens: int, asynchronous: bool):
         given = Model(shape, device)
         self.model, self.guide, self.device = given.model, given.guide, device
         self.constraint = hg.Regex(f"({LINE})+")
-        self.tokens = tokens
+        self.tokens, self.asynchronous = tokens, asynchronous
         draw = random.Random(0)
         self.prompts = [
             given.tokenizer.encode(f"Customers of {draw.randint(0, 10**9)}, a line each:\n") for _ in range(count)
@@ -58,7 +62,9 @@ class Requests:
     def manager(self) -> Iterator[Any]:
         """A running manager; on a CPU with a small cache."""
         small = {} if self.device == "cuda" else {"num_blocks": 64, "page_size": 32, "max_batch_tokens": 256}
-        config = ContinuousBatchingConfig(max_requests_per_batch=len(self.prompts), **small)
+        config = ContinuousBatchingConfig(
+            max_requests_per_batch=len(self.prompts), use_async_batching=self.asynchronous, **small
+        )
         settings = GenerationConfig(
             do_sample=False, max_new_tokens=self.tokens, eos_token_id=self.guide.tokenizer.eos_token_id
         )
@@ -105,6 +111,7 @@ def result_rows(taken: Sequence[dict[str, float]], requests: Requests, **common:
             **common,
             "requests": len(requests.prompts),
             "tokens": requests.tokens,
+            "batches": "asynchronous" if requests.asynchronous else "synchronous",
             "side": name,
             "rounds": len(taken),
             "tokens_per_s": f"{statistics.median(one[name] for one in taken):.1f}",
@@ -124,18 +131,14 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=RESULTS / "continuous.csv")
     arguments = parser.parse_args()
     found: list[dict[str, Any]] = []
-    for count in arguments.requests:
-        requests = Requests(arguments.shape, arguments.device, count, arguments.tokens)
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else hardware()
+    for count, asynchronous in product(arguments.requests, [True, False] if arguments.device == "cuda" else [False]):
+        requests = Requests(arguments.shape, arguments.device, count, arguments.tokens, asynchronous)
         taken = rounds(requests, arguments.rounds)
-        found += result_rows(
-            taken,
-            requests,
-            model=f"random Llama ({arguments.shape})",
-            device=torch.cuda.get_device_name() if arguments.device == "cuda" else hardware(),
-            load=load_average(),
-        )
+        model = f"random Llama ({arguments.shape})"
+        found += result_rows(taken, requests, model=model, device=device, load=load_average())
         write_csv(arguments.csv, found)  # what is measured is kept, whatever comes
-    names = ("requests", "side", "tokens_per_s", "ratio_to_free")
+    names = ("requests", "batches", "side", "tokens_per_s", "ratio_to_free")
     print(markdown_table(list(names), [[str(row[name]) for name in names] for row in found]))
 
 

@@ -16,7 +16,7 @@
 #
 # Seconds expected on an H100:
 #   first   setup 30, doctor 30, smoke 30, tests 90, apply 60              (240)
-#   second  device 120, record 80, compiled 90, profile 40, continuous 70, batching 50, memcheck 50   (500)
+#   second  device 120, record 80, compiled 90, profile 40, continuous 100, batching 50, memcheck 50   (530)
 set -u
 cd "$(dirname "$0")/.."
 self=$PWD/benchmarks/run_gpu_quick.sh
@@ -110,7 +110,7 @@ run_second() {
     part compiled 130 "$python" -m benchmarks.bench_device --device "$device" "${of_record[@]}" --form compiled \
         --constraint lines --side 'processor, companion' 'fast loop' --csv "$out/compiled.csv"
     part profile 60 "$python" -m benchmarks.gpu_profile --device "$device" "${of_profile[@]}" --trace "$out/trace.json.gz"
-    part continuous 90 "$python" -m benchmarks.bench_continuous --device "$device" "${of_continuous[@]}" \
+    part continuous 120 "$python" -m benchmarks.bench_continuous --device "$device" "${of_continuous[@]}" \
         --csv "$out/continuous.csv"
     part batching 70 "$self" tests_only batching.txt tests/gpu/test_continuous_batching.py
     if command -v compute-sanitizer >/dev/null; then

@@ -565,7 +565,7 @@ class Guide:
             )
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
-        attach(manager, self.vocabulary, self._begin)
+        attach(manager, self.vocabulary, self._mask_tables, self._begin)
         return manager
 
     def _begin(self, request: RequestConstraint) -> Row:

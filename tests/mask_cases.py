@@ -43,6 +43,7 @@ def random_case(
     masks, own = _masks(random, generator, 4, words), _masks(random, generator, 3, words)
     lowest = random.choice((-1, -4))
     slots = torch.randint(lowest, 4, (rows + random.randint(0, 2),), generator=generator).int()
+    masks = masks[: int(slots.max()) + 1] if (slots >= 0).any() else masks[:0]  # none that no slot names
     stops = torch.tensor([0, vocab - 1, vocab // 2][: random.randint(0, 3)], dtype=torch.int64)
     return Case(scores, masks, slots, own if lowest < -1 else None, random.choice((None, stops)))
 

@@ -731,8 +731,8 @@ REMOVALS = [
     Removal(
         "continuous batching: the mask itself",
         "hf/continuous_batching/request_masks.py",
-        "        return self._kernel(scores, self._masks, tensor_arg)[0]\n",
-        "        return scores\n",
+        "            return self._kernel(scores, shared, slots, self._own)[0]\n",
+        "            return scores\n",
         f"{BATCHING}::test_return_sequences_are_independent",
     ),
     Removal(
@@ -767,7 +767,7 @@ REMOVALS = [
     Removal(
         "continuous batching: a request that goes wrong may stop",
         "hf/continuous_batching/request_masks.py",
-        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(stops)\n",
+        "        self._host.numpy()[index] = self.vocabulary.bitmask_of(stops)\n",
         "",
         f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
     ),

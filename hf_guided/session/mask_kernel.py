@@ -57,7 +57,7 @@ def apply_with_torch(
 ) -> tuple[Tensor, Tensor]:
     """See ``MaskKernel``; any device and dtype, some ten launches."""
     slots = slots[: len(scores)]
-    words = masks[slots.clamp(min=0)] if len(masks) else torch.zeros_like(masks).expand(len(scores), -1)
+    words = masks[slots.clamp(min=0)] if len(masks) else masks.new_zeros(len(scores), masks.shape[1])
     if own is not None:
         words = torch.where((slots < NOT_MASKED)[:, None], own[(-2 - slots).clamp(min=0)], words)
     free = (slots == NOT_MASKED)[:, None]

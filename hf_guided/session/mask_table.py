@@ -191,6 +191,13 @@ class MaskTable:
                 for slot in new:
                     self._rows[slot].copied = done
 
+    def send(self, slots: Sequence[int]) -> None:
+        """As ``on_device``, for kernels that may run on any stream: the host waits until the rows are there."""
+        with self.on_device(slots):
+            pass
+        for copied in {self._rows[slot].copied for slot in slots} - {None}:
+            copied.synchronize()
+
 
 class MaskTables:
     """The tables of one vocabulary, by device.

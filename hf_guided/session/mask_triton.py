@@ -1,6 +1,8 @@
 """The contract of mask_kernel.py as Triton kernels: copy and mask in one pass, then rows that can only end.
 
-Scores that the mask forbids are not read, so a nearly empty mask costs one write of the row.
+Scores that the mask forbids are not read, so a nearly empty mask costs one write of the row. Triton compiles a kernel
+for each dtype, and once more where rows of scores are not aligned; not for anything else, because it may not compile
+during the capture of a graph.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _BLOCK = 4096  # columns of one program
 _OPTIONS: Any = {"enable_fp_fusion": False}  # nothing is calculated; unless it is set, Triton 3.9 warns of its default
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["words"], do_not_specialize_on_alignment=["masks", "own", "slots", "alive"])
 def _mask(  # type: ignore[no-untyped-def]  # Triton reads the source; its arguments have no Python types
     scores, out, masks, own, slots, alive, vocab, words, stride, BLOCK: tl.constexpr
 ):
@@ -39,7 +41,7 @@ def _mask(  # type: ignore[no-untyped-def]  # Triton reads the source; its argum
         tl.atomic_max(alive + row, 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_stops"], do_not_specialize_on_alignment=["alive", "stops"])
 def _end(out, alive, stops, num_stops, vocab, fallback, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

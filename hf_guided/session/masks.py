@@ -79,6 +79,26 @@ class Masks:
         return bitmask
 
 
+def shared_slot(row: Row, tokens_left: int | None, lease: Lease) -> int | None:
+    """The slot of a row's mask in the table, which takes it if it is new; None if it cannot be there.
+
+    Args:
+        row: not changed; closed if its engine fails.
+        tokens_left: the rest of its token budget, None without a budget.
+        lease: keeps the slot.
+    """
+    kept = row.kept_mask(tokens_left)
+    if kept is None or row.matcher is None:
+        return None
+    stops = row.matcher.stop_token_ids
+    slot = lease.table.slot(*kept, stops, lease)
+    if slot is None:
+        mask = row.matcher.with_stops(*kept)
+        if np.count_nonzero(mask):  # else it is a dead end, for ``Row.fill`` to close
+            slot = lease.table.add(*kept, stops, mask, lease)
+    return slot
+
+
 class MaskFiller:
     """Fills bitmasks and applies them, for rows with the same stop tokens.
 
@@ -166,7 +186,7 @@ class MaskFiller:
                     continue
                 governed.append(position)
                 now_left = None if left is None else left - taken
-                slot = None if lease is None else self._slot(row, now_left, lease)
+                slot = None if lease is None else shared_slot(row, now_left, lease)
                 if slot is not None:
                     slots.append(slot)
                     continue
@@ -191,19 +211,6 @@ class MaskFiller:
         began = time.perf_counter_ns()
         transfer = self._buffers.send(own, transfers) if own else None
         return replace(masks, transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
-
-    def _slot(self, row: Row, tokens_left: int | None, lease: Lease) -> int | None:
-        """The slot of a row's mask in the table; None if it is not, or cannot be, there."""
-        kept = row.kept_mask(tokens_left)
-        if kept is None or row.matcher is None:
-            return None
-        stops = row.matcher.stop_token_ids
-        slot = lease.table.slot(*kept, stops, lease)
-        if slot is None:
-            mask = row.matcher.with_stops(*kept)
-            if np.count_nonzero(mask):  # else it is a dead end, for ``Row.fill`` to close
-                slot = lease.table.add(*kept, stops, mask, lease)
-        return slot
 
     def apply(self, scores: Tensor, masks: Masks) -> tuple[Tensor, list[bool] | Tensor]:
         """A copy of the scores with -inf for every token that is not allowed; a row without any can only end.

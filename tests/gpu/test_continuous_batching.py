@@ -61,7 +61,7 @@ def test_graphs_read_the_masks_where_they_were_captured() -> None:
     manager = guide.attach(model.cuda().init_continuous_batching(continuous_batching_config=config))
     masks = first_processor(manager)
     manager.warmup()
-    address = masks._masks.data_ptr()
+    addresses = masks._own.data_ptr(), masks._shared.data_ptr()
     manager.start()
     try:
         for n in range(1, 9):
@@ -69,6 +69,6 @@ def test_graphs_read_the_masks_where_they_were_captured() -> None:
             manager.add_request(tokenizer("Say it: ")["input_ids"], response_format=pattern, max_new_tokens=20)
             output = manager.get_result(timeout=600)
             assert len(guide.read(pattern, output.generated_tokens).text) == n
-        assert masks._masks.data_ptr() == address
+        assert (masks._own.data_ptr(), masks._shared.data_ptr()) == addresses
     finally:
         manager.stop(block=True)

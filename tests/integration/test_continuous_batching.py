@@ -27,8 +27,10 @@ from transformers.generation.continuous_batching import RequestState
 
 import hf_guided as hg
 from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.hf.continuous_batching import request_masks
 from hf_guided.hf.continuous_batching.compat import first_processor
 from hf_guided.hf.continuous_batching.followed_rows import RequestConstraint
+from hf_guided.vocabulary.bitmask import words
 from tests import vocabularies
 from tests.integration import models
 
@@ -365,23 +367,46 @@ def test_requests_added_together_share_a_constraint_and_a_prefix() -> None:
     assert all(is_code("ab-" + text_of(outputs[one].generated_tokens)) for one in ids)
 
 
-def test_masks_stay_where_they_are_and_never_forbid_everything() -> None:
-    """What a CUDA graph that was captured for one batch reads in all others."""
-    manager = guide().attach(unstarted())
+@pytest.mark.parametrize("rows", [0, 3, 1000])
+@pytest.mark.parametrize("filled_late", [True, False])
+def test_masks_stay_where_they_are(rows: int, filled_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a CUDA graph that was captured for one batch reads in all others; tables of masks have any size."""
+    monkeypatch.setenv("HF_GUIDED_MASK_TABLE_BYTES", str(rows * 4 * words(model().config.vocab_size)))
+    monkeypatch.setattr(request_masks, "called_after_forward", lambda manager: filled_late)
+    manager = hg.Guide(tokenizer(), model()).attach(unstarted())
     masks = first_processor(manager)
-    addresses, emptiest = set(), []
+    addresses, padding, count, shared, own = set(), set(), 0, 0, 0
 
     class Watching(type(masks)):  # type: ignore[misc]
+        def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> torch.Tensor:
+            nonlocal count
+            count = len(requests_with_new_token)
+            return super().prepare_tensor_args(requests_with_new_token)
+
         def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-            addresses.add(self._masks.data_ptr())
-            emptiest.append(int((self._masks != 0).any(1).sum()) - len(self._masks))
-            return super().__call__(scores, tensor_arg)
+            nonlocal shared, own
+            result = super().__call__(scores, tensor_arg)
+            addresses.add((self._own.data_ptr(), self._shared.data_ptr()))
+            slots = self._slots if filled_late else tensor_arg.tolist()
+            padding.update(slots[count:5])
+            shared += sum(slot >= 0 for slot in slots)
+            own += sum(slot < -1 for slot in slots)
+            return result
 
     masks.__class__ = Watching
+    prompts = [prompt(case.length, seed=seed) for seed, case in enumerate(CASES)]
     with running(manager):
-        results(manager, {add(manager, prompt(case.length), case.constraint) for case in CASES})
+        ids = [
+            manager.add_request(ids, response_format=case.constraint, max_new_tokens=case.max_new_tokens)
+            for ids, case in zip(prompts, CASES, strict=True)
+        ]
+        outputs = results(manager, set(ids))
+    for request_id, ids_of_prompt, case in zip(ids, prompts, CASES, strict=True):
+        alone_ids = alone(ids_of_prompt, case.constraint, case.max_new_tokens)
+        assert outputs[request_id].generated_tokens == alone_ids, case
     assert len(addresses) == 1
-    assert len(emptiest) > 10 and set(emptiest) == {0}
+    assert padding == {-1}
+    assert (shared > 0) == (rows > 0) and own > 0  # near the end of a budget, masks are in no table
 
 
 def test_batches_are_prepared_behind_the_tokens_of_the_last() -> None:

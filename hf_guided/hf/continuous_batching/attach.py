@@ -13,6 +13,7 @@ from typing import Any
 
 from ...constraints.coerce import coerce
 from ...errors import GenerationError, InvalidArgument, UnsupportedConstraint, UnsupportedModel, VocabularySizeError
+from ...session.mask_table import MaskTables
 from ...session.row import Row
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
@@ -25,12 +26,15 @@ from .followed_rows import RequestConstraint
 from .request_masks import RequestMasks
 
 
-def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row]) -> RequestMasks:
+def attach(
+    manager: Any, vocabulary: Vocabulary, tables: MaskTables, begin: Callable[[RequestConstraint], Row]
+) -> RequestMasks:
     """See ``Guide.attach``.
 
     Args:
         manager: changed, unless it has been attached already.
         vocabulary: of the guide.
+        tables: of the guide's masks.
         begin: compiles a constraint, or waits for its compilation, and makes its first row; called on any thread.
 
     Returns:
@@ -51,7 +55,7 @@ def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstra
             f"expected a manager of a model whose logits have {vocabulary.padded_size} columns, got "
             f"{logits_width(manager.model)}; build the Guide with this model"
         )
-    masks = RequestMasks(vocabulary, begin, manager)
+    masks = RequestMasks(vocabulary, tables, begin, manager)
     put_first(manager, masks)
     manager.add_request = partial(_add_request, manager, manager.add_request, begin)
     if "generate_batch" not in vars(manager.model):

@@ -1,17 +1,16 @@
 """The masks of the requests in a batch, for transformers' continuous batching.
 
-A manager's processor is given one int32 for each row of logits. Ours is a *slot*: a row of one mask buffer, which keeps
-its address as long as the manager's tensors, so that a CUDA graph that has captured ``__call__`` reads the masks of
-each batch it is replayed for. Free requests are not masked. Rows of logits that only pad a graph's shape may still hold
-the slot of an earlier batch, therefore no slot ever forbids all tokens: sampling from it would be an error on the
-device.
+A manager's processor is given one int32 for each row of logits. Ours is a *slot*, as in session/mask_kernel.py: of the
+table of masks that stay on the device, or of a buffer for those that are in no table. Both keep their address as long
+as the manager's tensors, so that a CUDA graph that has captured ``__call__`` reads the masks of each batch it is
+replayed for. Free requests are not masked, nor are rows of logits that only pad a graph's shape.
 
 The generation thread requests the slots of a batch before its forward pass. Then each request's row takes its new
 tokens, and its mask is filled. That happens after the forward pass is queued, while the device works on it; or before,
 if the pass is a CUDA graph, which contains the sampling and calls no Python. With asynchronous batching, the batch
 before still runs when this one is prepared: a batch that continues guided requests waits for its tokens, and a batch of
-free requests does not. Slots alternate between two halves of the buffer, because the running batch may still read its
-own.
+free requests does not. The running batch may still read its masks: slots alternate between two halves of the buffer,
+and rows of the table are leased until the second next batch.
 
 An error in one request ends only that request: its mask then allows only stop tokens, and its output has the reason
 (``GenerationOutput.error``). An exception here would end the generation thread, and with it all requests.
@@ -30,8 +29,11 @@ from torch import Tensor
 
 from ...errors import cause
 from ...session.mask_kernel import NOT_MASKED, MaskKernel, mask_kernel
+from ...session.mask_table import Lease, MaskTable, MaskTables
+from ...session.masks import shared_slot
 from ...session.row import Row, RowState
 from ...session.stats import SessionStats
+from ...session.transfers import to_device
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.tokens import Vocabulary
 from .compat import (
@@ -46,9 +48,9 @@ from .followed_rows import FollowedRow, FollowedRows, RequestConstraint
 
 @dataclass(frozen=True)
 class _Unfilled:
-    """A mask to fill: its slot, and the state and constraint of its request."""
+    """A mask to find: the row of logits, and the state and constraint of its request."""
 
-    slot: int
+    row: int
     state: Any
     request: RequestConstraint
 
@@ -58,6 +60,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
 
     Args:
         vocabulary: of the requests' tokenizer.
+        tables: of the vocabulary's masks.
         begin: makes the row of a request that has none, because another process has added it.
         manager: calls it; its ``max_requests_per_batch`` is final when the first tensors are made.
 
@@ -67,18 +70,25 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     supported_kwargs: ClassVar[dict[str, type]] = {"response_format": RequestConstraint}
     ignored_kwargs: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row], manager: Any):
+    def __init__(
+        self, vocabulary: Vocabulary, tables: MaskTables, begin: Callable[[RequestConstraint], Row], manager: Any
+    ):
         self.vocabulary = vocabulary
         self.stats = SessionStats()
         self._manager = weakref.proxy(manager)  # which owns this object
         self._rows = FollowedRows(begin)
-        self._masks = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (2 * slots, words) on device and host
+        self._tables = tables
+        self._table: MaskTable | None = None
+        self._shared: Tensor | None = None  # (rows, words) of the table, on the device
+        self._own = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (2 * slots, words) on device and host
+        self._leases: list[Lease | None] = [None, None]  # of the last two batches
         self._half = 0
-        self._unfilled: list[_Unfilled] = []  # masks of the batch that is being prepared
+        self._slots: list[int] = []  # of the batch that is being prepared, for each row of logits and of padding
+        self._unfilled: list[_Unfilled] = []
         self._kernel: MaskKernel | None = None
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
-        """Allocate the masks of two batches, on the device of the logits.
+        """Allocate the masks of two batches, on the device of the logits, and try out the kernel.
 
         Args:
             int32_tensor: (1,) int32 on that device, or on the host where the manager keeps a copy of its tensors;
@@ -86,41 +96,48 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         """
         int32_tensor.fill_(NOT_MASKED)
         device, slots = int32_tensor.device, 2 * self._manager.continuous_batching_config.max_requests_per_batch
-        if device.type != self._manager.model.device.type or (len(self._masks), self._masks.device) == (slots, device):
+        if device.type != self._manager.model.device.type or (len(self._own), self._own.device) == (slots, device):
             return  # the masks keep their address
         self._host = allocate_bitmask(slots, self.vocabulary.padded_size, pin_memory=device.type == "cuda")
-        self._masks = self._host if device.type == "cpu" else self._host.to(device)
-        self._kernel = mask_kernel(device)  # here, because a compilation during graph capture is an error
+        self._own = self._host if device.type == "cpu" else self._host.to(device)
+        self._table = self._tables.of(device)
+        self._shared = self._own[:0]
+        if self._table is not None:
+            with self._table.on_device(()) as self._shared:
+                pass
+        self._kernel = mask_kernel(device)
+        # Here, in the shape of the logits: a compilation during graph capture is an error.
+        scores = torch.zeros(2, self.vocabulary.padded_size, device=device)
+        self._kernel(scores, self._shared, torch.full((2,), NOT_MASKED, dtype=torch.int32, device=device), self._own)
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
-        """Assign the slots of one batch, and fill its masks unless ``__call__`` can do it.
+        """Note the requests of one batch, and find their masks unless ``__call__`` can do it.
 
         Args:
             requests_with_new_token: transformers' ``FutureRequestState``, one for each row of logits.
 
         Returns:
-            (rows,) int32 on CPU: their slots.
+            (max_requests_per_batch,) int32 on CPU: their slots, if the masks are found, and those of padding.
 
-        Streams: if it fills masks, it waits until they are on the device, and with asynchronous batching for the tokens
+        Streams: if it finds masks, it waits until they are on the device, and with asynchronous batching for the tokens
             of the running batch.
         """
         self._half = 1 - self._half
-        self._unfilled = []
-        slots = [self._slot_of(future.state) for future in requests_with_new_token]
+        states = [future.state for future in requests_with_new_token]
+        asked = [state.logit_processor_kwargs.get("response_format") for state in states]
+        self._slots = [NOT_MASKED] * (len(self._own) // 2)
+        self._unfilled = [
+            _Unfilled(row, state, request)
+            for row, (state, request) in enumerate(zip(states, asked, strict=True))
+            if request is not None
+        ]
         self.stats.calls += 1
         self.stats.masked_rows += len(self._unfilled)
         if not called_after_forward(self._manager):
             self._fill_batch(non_blocking=False)  # the graph runs on another stream
-        return torch.tensor(slots, dtype=torch.int32)
-
-    def _slot_of(self, state: Any) -> int:
-        """The slot of a request in this batch, whose mask is to be filled; ``NOT_MASKED`` if it is free."""
-        request = state.logit_processor_kwargs.get("response_format")
-        if request is None:
-            return NOT_MASKED
-        slot = self._half * (len(self._masks) // 2) + len(self._unfilled)
-        self._unfilled.append(_Unfilled(slot, state, request))
-        return slot
+            if self._table is not None:
+                self._table.send([slot for slot in self._slots if slot >= 0])
+        return torch.tensor(self._slots, dtype=torch.int32)
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
         """A copy of the scores with -inf for every token that a request's constraint forbids.
@@ -130,35 +147,43 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             tensor_arg: (>= rows,) int32 on the same device: slots.
 
         Streams: runs on the current stream. Waits only for the tokens of a batch before this one; if the masks are
-            filled already, for nothing, so that it can be captured in a CUDA graph.
+            found already, for nothing, so that it can be captured in a CUDA graph.
         """
-        if self._unfilled:
-            self._fill_batch(non_blocking=True)
-        assert self._kernel is not None, "fill_defaults comes first"
-        return self._kernel(scores, self._masks, tensor_arg)[0]
+        assert self._kernel is not None and self._shared is not None, "fill_defaults comes first"
+        if not self._unfilled:
+            return self._kernel(scores, self._shared, tensor_arg, self._own)[0]
+        self._fill_batch(non_blocking=True)
+        slots = to_device(self._slots, scores.device, dtype=torch.int32)
+        if self._table is None:
+            return self._kernel(scores, self._shared, slots, self._own)[0]
+        with self._table.on_device([slot for slot in self._slots if slot >= 0]) as shared:
+            return self._kernel(scores, shared, slots, self._own)[0]
 
     def _fill_batch(self, *, non_blocking: bool) -> None:
-        """Fill the masks of the batch, and copy them to the device on the current stream."""
+        """Find the masks of the batch, and copy those that are in no table to the device on the current stream."""
         unfilled, self._unfilled = self._unfilled, []
-        if not unfilled:
-            return
-        in_flight = tokens_in_flight(self._manager, (one.state for one in unfilled))
+        in_flight = tokens_in_flight(self._manager, (one.state for one in unfilled)) if unfilled else {}
         start = time.perf_counter_ns()
+        lease = self._leases[self._half] = None if self._table is None else Lease(self._table)
+        first = last = self._half * (len(self._own) // 2)
         for one in unfilled:
-            self._fill(one, in_flight.get(id(one.state)))
-        if self._masks is not self._host:
-            filled = slice(unfilled[0].slot, unfilled[-1].slot + 1)
-            self._masks[filled].copy_(self._host[filled], non_blocking=non_blocking)
+            slot = self._filled(one, last, lease, in_flight.get(id(one.state)))
+            self._slots[one.row] = -2 - last if slot is None else slot
+            last += slot is None
+        if self._own is not self._host and last > first:
+            self._own[first:last].copy_(self._host[first:last], non_blocking=non_blocking)
         self.stats.fill_ns += time.perf_counter_ns() - start
 
-    def _fill(self, unfilled: _Unfilled, in_flight: int | None) -> None:
-        """Fill the mask of a request; only stop tokens if it has ended by itself.
+    def _filled(self, unfilled: _Unfilled, index: int, lease: Lease | None, in_flight: int | None) -> int | None:
+        """The slot of a request's mask in the table; None if it was written into the buffer.
 
         Args:
-            unfilled: the request and its slot.
+            unfilled: the request; only stop tokens are allowed if it has ended by itself.
+            index: where it is written in the buffer.
+            lease: keeps rows of the table.
             in_flight: its token that the manager has not read yet.
         """
-        slot, state, request = unfilled.slot, unfilled.state, unfilled.request
+        state, request = unfilled.state, unfilled.request
         try:
             followed = self._rows.up_to_date(state, request)
             if in_flight is not None and not num_ahead(followed, state):
@@ -168,14 +193,16 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             left = None if left is None else left - ahead
             # It may have ended in the running batch: then the manager throws away what this batch writes.
             if not (ahead and (row.state is RowState.STOPPED or (left is not None and left <= 0))):
-                if row.fill(self._host, slot, left):
-                    return
+                slot = None if lease is None else shared_slot(row, left, lease)
+                if slot is not None or row.fill(self._host, index, left):
+                    return slot
                 state.error = self._error_of(request, row)
         except Exception as error:  # making its first row may raise any error
             self._rows.forget(state.request_id)  # the state of this row is unknown
             state.error = f"{request.constraint} was not finished: {cause(error)}"
         stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
-        self._host.numpy()[slot] = self.vocabulary.bitmask_of(stops)
+        self._host.numpy()[index] = self.vocabulary.bitmask_of(stops)
+        return None
 
     @staticmethod
     def _error_of(request: RequestConstraint, row: Row) -> str:
