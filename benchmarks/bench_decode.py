@@ -2,12 +2,15 @@
 
     python -m benchmarks.bench_decode                                     # the demo model, on CPU
     python -m benchmarks.bench_decode --device cuda --shape 1b 8b --batch 1 8 64 --cache dynamic static
+    python -m benchmarks.bench_decode --overlap --batch 1 16 64            # what another thread for masks is worth
 
 The same prompts and schemas for all sides, compact, greedy; everything is compiled beforehand. A round is one pass
 over the prompts; sides take turns round by round in changing order, so that a busy machine disturbs all alike. Tokens
 are counted up to each row's stop token. Free generation writes what it likes, up to as many tokens as the guided
 answers may have. With ``--shape`` the model is a random Llama of that shape with Tekken's vocabulary (bf16 on a GPU); a
-static cache is compiled by generate() itself, on a GPU.
+static cache is compiled by generate() itself, on a GPU. With ``--overlap`` the sides are the processor and the fast
+loop with the thread for masks on, off, and as the library decides; with masks that earlier calls have made (warm), and
+with a guide that has only compiled (cold).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +72,28 @@ def sides(case: Case) -> dict[str, Arguments]:
     }
 
 
+def overlap_sides(case: Case) -> dict[str, Arguments]:
+    """The processor and the fast loop, each with the thread for masks on and off, masks warm and cold."""
+
+    def side(seam: str, masks: str, overlap: Any) -> Arguments:
+        def arguments(tasks: Sequence[Task]) -> dict[str, Any]:
+            constraints = [hg.JsonSchema(task.schema, whitespace="compact") for task in tasks]
+            guide = case.guide if masks == "warm" else hg.Guide(case.tokenizer, case.model)
+            for constraint in set(constraints):
+                guide.compile(constraint, budget=seam == "decoder")
+            if seam == "decoder":
+                return {"custom_generate": guide.decoder(constraints, overlap=overlap)}
+            processor = guide.logits_processor(constraints, overlap=overlap)
+            return {"logits_processor": [processor], "stopping_criteria": [processor.companion]}
+
+        return arguments
+
+    return {FREE: lambda tasks: {}} | {
+        f"{seam}, {masks}, overlap {value}": side(seam, masks, {"on": True, "off": False}.get(value, value))
+        for seam, masks, value in product(["processor", "decoder"], ["warm", "cold"], ["off", "on", "auto"])
+    }
+
+
 def _peer(library: Library) -> Arguments:
     kept: dict[str, dict[str, Any]] = {}
 
@@ -104,9 +130,8 @@ def one_round(case: Case, batch: int, make: Arguments, taken: Taken, **more: Any
     taken.answers = [(task, case.text(row)) for task, row in answers]
 
 
-def run(case: Case, batch: int, rounds: int, **more: Any) -> dict[str, Taken]:
+def run(case: Case, running: dict[str, Arguments], batch: int, rounds: int, **more: Any) -> dict[str, Taken]:
     """Every side in turn; the first round warms up and finds out what a side does not support."""
-    running = sides(case)
     taken = {name: Taken() for name in running}
     for number in range(rounds + 1):
         order = list(running)
@@ -188,8 +213,10 @@ def main() -> None:
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
-    parser.add_argument("--csv", type=Path, default=RESULTS / "decode.csv")
+    parser.add_argument("--overlap", action="store_true", help="compare the thread for masks with none")
+    parser.add_argument("--csv", type=Path, help="default: decode.csv, or decode_overlap.csv")
     arguments = parser.parse_args()
+    made, name = (overlap_sides, "decode_overlap.csv") if arguments.overlap else (sides, "decode.csv")
     torch.set_num_threads(arguments.threads)
     on_gpu = arguments.device == "cuda"
     device = torch.cuda.get_device_name() if on_gpu else hardware()
@@ -201,10 +228,10 @@ def main() -> None:
                 common = {"model": case.name, "device": device, "dtype": str(case.model.dtype), "cache": cache}
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", module="xgrammar")  # it enforces no bounds of numbers
-                    taken = run(case, batch, arguments.rounds, **more)
+                    taken = run(case, made(case), batch, arguments.rounds, **more)
                 common |= {"batch": batch, "threads": arguments.threads, "load": load_average()}
                 rows += result_rows(taken, **common)
-                write_csv(arguments.csv, rows)  # what is measured is kept, whatever comes
+                write_csv(arguments.csv or RESULTS / name, rows)  # what is measured is kept, whatever comes
     print(table(rows))
 
 

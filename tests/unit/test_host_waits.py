@@ -20,6 +20,7 @@ from hf_guided.hf.decode.loop import DecodeLoop
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor, MaskCompanion
 from hf_guided.session import mask_table, run_ahead, transfers
 from hf_guided.session.run_ahead import Pending
+from hf_guided.vocabulary.bitmask import words
 from tests import vocabularies
 from tests.fake_device import FakeDevice, FakeOrder, FakeTransfers, is_on, put, put_model, take_model
 from tests.integration import models
@@ -97,8 +98,15 @@ def count(
 
 
 @pytest.mark.parametrize(
-    ("rows", "padded", "way", "attention"),
-    once_each([1, 3], [False, True], ARGUMENTS, ["sdpa", "eager"], only_slow=lambda cell: cell[:2] == ("1", "True")),
+    ("rows", "padded", "way", "attention", "table"),
+    once_each(
+        [1, 3],
+        [False, True],
+        ARGUMENTS,
+        ["sdpa", "eager"],
+        [0, 3, 1000],
+        only_slow=lambda cell: cell[:2] == ("1", "True"),
+    ),
 )
 def test_fast_loop_waits_once_for_each_choice_and_never_in_a_pass(
     pair: tuple[Any, hg.Guide],
@@ -108,9 +116,12 @@ def test_fast_loop_waits_once_for_each_choice_and_never_in_a_pass(
     padded: bool,
     way: str,
     attention: str,
+    table: int,
 ) -> None:
     """One read brings the tokens and the rows that have to end. Verifying drafts under sampling takes one more."""
-    model, guide = pair
+    model = pair[0]
+    monkeypatch.setenv("HF_GUIDED_MASK_TABLE_BYTES", str(table * 4 * words(model.config.vocab_size)))
+    guide = hg.Guide(pair[1].tokenizer, model)
     inputs = prompts(guide, rows, padded)
     decode: dict[str, Any] = {"overlap": False, "seeds": [3] * rows if way == "seeds" else None}
     arguments = {**inputs, "max_new_tokens": 20, **ARGUMENTS[way]}
