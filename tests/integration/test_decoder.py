@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ import jsonschema
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import CompileConfig, DynamicCache
 
 import hf_guided as hg
 from hf_guided.hf.compat import CACHE_NAME
@@ -204,6 +205,28 @@ def test_the_last_token_of_all_is_never_run(name: str, rows: int, asked: dict[st
         assert texts(name, rows, output.sequences) == [whole] * rows
         assert decoder.stats.forwards == 1 and decoder.stats.tokens == len(whole) * rows
         assert output[CACHE_NAME].get_seq_length() == output.sequences.shape[1] - 1  # as in the plain loop
+
+
+@pytest.mark.parametrize("seam", ["processor", "decoder"])
+def test_a_forward_pass_that_generate_compiles(seam: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced and run without a compiler of machine code, which takes minutes; what is traced is the same."""
+    model, guide = family("llama")
+    model = copy.deepcopy(model)
+    compiled: list[Any] = []
+    original = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *args, **kwargs: (compiled.append(args), original(*args, **kwargs))[1])
+    config = CompileConfig(backend="aot_eager", mode=None)
+    config._compile_all_devices = True
+    arguments: dict[str, Any] = {**inputs("llama", 3), "do_sample": False, "max_new_tokens": MAX_NEW_TOKENS}
+    found = []
+    for asked in ({}, {"cache_implementation": "static", "compile_config": config}):
+        if seam == "decoder":
+            given: dict[str, Any] = {"custom_generate": guide.decoder(CONSTRAINTS[:3])}
+        else:
+            given = {"logits_processor": [guide.logits_processor(CONSTRAINTS[:3], max_new_tokens=MAX_NEW_TOKENS)]}
+        found.append(texts("llama", 3, model.generate(**arguments, **given, **asked)))
+    assert found[0] == found[1]
+    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])
