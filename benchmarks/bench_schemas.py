@@ -14,12 +14,17 @@ Each library runs in a process of its own that stays warm; schemas go to the lib
 busy machine disturbs all alike. Ready is the time from the schema, as a dict, to the first mask; nothing comes out of a
 cache. Masks are timed twice: when a text is walked for the first time, and again. A schema that takes more than the
 limits of time or memory ends its library's process and costs only itself.
+
+hf-guided compiles by ``Guide.compile`` with its default options: as a processor does, and with a limit of tokens as
+``hg.generate`` does. Parts of schemas are kept for later ones, so their order matters: ``--orders`` also takes them
+backwards, and shuffled with everything forgotten before each (schemas_orders.csv).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,9 +66,8 @@ class Sample:
     schema: Any
     texts: tuple[Text, ...]
 
-    @property
-    def job(self) -> Job:
-        return Job(self.schema, [one.text for one in self.texts])
+    def job(self, *, fresh: bool) -> Job:
+        return Job(self.schema, [one.text for one in self.texts], fresh=fresh)
 
 
 @dataclass
@@ -121,7 +125,7 @@ def load_samples(only: Sequence[str] = (), limit: int | None = None) -> list[Sam
 
 
 def in_turns(
-    samples: Sequence[Sample], libraries: Sequence[str], limit_s: float, limit_bytes: int
+    samples: Sequence[Sample], libraries: Sequence[str], limit_s: float, limit_bytes: int, *, fresh: bool = False
 ) -> dict[str, list[Judged]]:
     """Every library's verdict on every schema."""
     workers = {name: Worker(name, "tekken", limit_s, limit_bytes) for name in libraries}
@@ -129,7 +133,7 @@ def in_turns(
     for turn, sample in enumerate(samples):
         # In turns, and not always the same one first.
         for name in [*workers][:: 1 if turn % 2 else -1]:
-            judged[name].append(Judged(sample, workers[name](sample.job)))
+            judged[name].append(Judged(sample, workers[name](sample.job(fresh=fresh))))
         if sys.stderr.isatty():
             print(f"\r{turn + 1} of {len(samples)}", end="", file=sys.stderr)
     for worker in workers.values():
@@ -169,8 +173,10 @@ def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] =
         "crashed": sum(one.verdict.outcome == "crash" for one in judged),
         "beyond_limits": sum(one.verdict.outcome in ("timeout", "memory") for one in judged),
         **{f"ready_p{q}_ms": _percentile(ready, q) for q in (50, 90, 99)},
+        **_largest("ready", "ms", ready),
         "ready_ratio": "" if ratio is None else f"{ratio:.2f}",
         **{f"mask_p{q}_us": _percentile(masks, q) for q in (50, 99)},
+        **_largest("mask", "us", masks),
         **{f"warm_p{q}_us": _percentile(warm, q) for q in (50, 99)},
         "load": load_average(),
     }
@@ -178,6 +184,11 @@ def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] =
 
 def _percentile(values: Sequence[float], q: int) -> str:
     return f"{np.percentile(values, q):.2f}" if len(values) else ""
+
+
+def _largest(name: str, unit: str, values: Sequence[float]) -> dict[str, str]:
+    mean = f"{statistics.mean(values):.2f}" if values else ""
+    return {f"{name}_mean_{unit}": mean, f"{name}_max_{unit}": f"{max(values, default=0):.2f}"}
 
 
 def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:
@@ -207,6 +218,22 @@ def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:
 def _failure(one: Judged, what: str, pointer: str, keyword: str, reason: str) -> dict[str, str]:
     names = ("schema", "what", "pointer", "keyword", "reason")
     return dict(zip(names, (one.sample.name, what, pointer, keyword, reason[:300]), strict=True))
+
+
+ORDERS = ("as listed", "backwards", "shuffled, all forgotten")
+
+
+def in_orders(samples: Sequence[Sample], libraries: Sequence[str], limits: tuple[float, int]) -> list[dict[str, Any]]:
+    """A row for each order and library, with the tails of the times."""
+    shuffled = random.Random(0).sample(samples, len(samples))
+    rows = []
+    for order, chosen in zip(ORDERS, (samples, samples[::-1], shuffled), strict=True):
+        judged = in_turns(chosen, libraries, *limits, fresh=order == ORDERS[2])
+        for name in libraries:
+            row = summary(name, judged[name], judged.get(LLGuidance.name, ()))
+            times = {key: value for key, value in row.items() if key.startswith(("ready_", "mask_", "warm_"))}
+            rows.append({"order": order, "library": name, "compiled": row["compiled"], **times, "load": row["load"]})
+    return rows
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -253,6 +280,7 @@ def main() -> None:
     add_libraries(parser)
     parser.add_argument("--seconds", type=float, default=20.0, help="a schema may take")
     parser.add_argument("--gigabytes", type=float, default=4.0, help="a library's process may hold")
+    parser.add_argument("--orders", action="store_true", help="only times, in three orders")
     parser.add_argument("--results", type=Path, help="folder for schemas.csv and schemas_failing.csv")
     arguments = parser.parse_args()
     # A look at a few schemas is not the table's business.
@@ -261,6 +289,13 @@ def main() -> None:
     if not samples:
         raise SystemExit(f"no such schemas: {arguments.only}")
     limits = arguments.seconds, int(arguments.gigabytes * 2**30)
+    if arguments.orders:
+        rows = in_orders(samples, libraries_of(arguments), limits)
+        if folder:
+            write_csv(folder / "schemas_orders.csv", rows)
+        names = [name for name in rows[0] if name not in ("load", "warm_p50_us", "warm_p99_us")]
+        print(markdown_table(names, [[str(row[name]) for name in names] for row in rows]))
+        return
     judged = in_turns(samples, libraries_of(arguments), *limits)
     rows = [summary(name, judged[name], judged.get(LLGuidance.name, ())) for name in judged]
     if folder:

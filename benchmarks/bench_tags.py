@@ -5,8 +5,9 @@
 Sets of tools whose arguments are real schemas: objects of the sample of JSONSchemaBench (benchmarks/README.md), chosen
 at random. For one number of tools no schema is used twice, and compilers are new. Milliseconds from the tools to the
 first mask, over Tekken's 131,072 tokens. The answer is text, or calls as Qwen 3 writes them, each library through its
-own front end; hf-guided also as Qwen 3 Coder writes them, with arguments as elements. The libraries take turns in one
-process, which has compiled something before. "Refused" is what a library says that it cannot enforce.
+own front end. hf-guided compiles by ``Guide.compile`` with its default options: as a processor does, with a limit of
+tokens as ``hg.generate`` does, and calls as Qwen 3 Coder writes them, with arguments as elements. The libraries take
+turns in one process, which has compiled something before. "Refused" is what a library says that it cannot enforce.
 """
 
 from __future__ import annotations
@@ -27,27 +28,25 @@ import hf_guided as hg
 from benchmarks.bench_schemas import load_samples
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
 from benchmarks.schema_libraries import llguidance_tokenizer, xgrammar_compilers
-from hf_guided.backends.compiler import Compiler
-from hf_guided.options import CompilerOptions
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
-from tests.vocabularies import tekken
+from tests.vocabularies import fast_tekken
 
 TOOL_COUNTS = (1, 4, 12)
+LIMIT = 100_000
 _BEGIN, _END = '<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"
 Tools = Mapping[str, Any]  # the schema of each
 FirstMask = Callable[[Tools], None]  # raises ValueError for what is refused
 
 
-def hf_guided(vocabulary: Vocabulary, family: str) -> FirstMask:
-    compiler, bitmask = (
-        Compiler(vocabulary, CompilerOptions(tiering=False)),
-        allocate_bitmask(1, vocabulary.padded_size),
-    )
+def hf_guided(tokenizer: Any, family: str, limit: int | None = None) -> FirstMask:
+    guide = hg.Guide(tokenizer, len(tokenizer))
+    bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
 
     def first_mask(tools: Tools) -> None:
         described = [{"type": "function", "function": {"name": name, "parameters": tools[name]}} for name in tools]
-        compiler.compile(hg.ToolCalls(described, family)).matcher().fill_next_token_bitmask(bitmask)
+        compiled = guide.compile(hg.ToolCalls(described, family), budget=limit is not None)
+        compiled.matcher().fill_next_token_bitmask(bitmask, tokens_left=limit)
 
     return first_mask
 
@@ -151,14 +150,16 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    vocabulary = Vocabulary.from_tokenizer(tekken())
+    tokenizer = fast_tekken()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
     schemas = [sample.schema for sample in load_samples() if isinstance(sample.schema, dict)]
     objects = [schema for schema in schemas if schema.get("type") == "object"]
     rows = []
     for number in TOOL_COUNTS:
         libraries = {
-            "hf-guided": hf_guided(vocabulary, "qwen_3"),
-            "hf-guided, elements": hf_guided(vocabulary, "qwen_3_coder"),
+            "hf-guided": hf_guided(tokenizer, "qwen_3"),
+            "hf-guided, with a limit": hf_guided(tokenizer, "qwen_3", LIMIT),
+            "hf-guided, elements": hf_guided(tokenizer, "qwen_3_coder"),
             "llguidance": llguidance(vocabulary),
             "xgrammar": xgrammar(vocabulary),
         }

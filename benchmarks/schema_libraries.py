@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 import hf_guided as hg
+from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.constraints.json_style import KeyOrder, Spelling, Whitespace
-from hf_guided.options import CompilerOptions
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
 
@@ -74,6 +74,9 @@ class SchemaLibrary(ABC):
     @abstractmethod
     def again(self) -> Walk: ...
 
+    def forget(self) -> None:  # noqa: B027  # most keep nothing
+        """Forget everything that was compiled; what belongs to the vocabulary alone may be kept."""
+
 
 class HFGuided(SchemaLibrary):
     name = package = "hf-guided"
@@ -81,11 +84,18 @@ class HFGuided(SchemaLibrary):
     key_order: KeyOrder = "declared"
     whitespace: Whitespace = "flexible"
     backend = "auto"
+    limit: int | None = None  # of tokens, as hg.generate has one
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        # Or the engine for later requests of one schema would be built while the next one is timed.
-        self._compiler = Compiler(vocabulary, CompilerOptions(tiering=False))
+        self.forget()
+
+    def forget(self) -> None:
+        tokenizer = self.vocabulary.tokenizer
+        if tokenizer is None:  # bytes
+            self._compile: Callable[..., CompiledConstraint] = Compiler(self.vocabulary).compile
+        else:
+            self._compile = hg.Guide(tokenizer, self.vocabulary.padded_size).compile
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         constraint = hg.JsonSchema(
@@ -97,7 +107,7 @@ class HFGuided(SchemaLibrary):
             whitespace=self.whitespace,
         )
         try:
-            self._compiled = self._compiler.compile(constraint, self.backend)
+            self._compiled = self._compile(constraint, self.backend, budget=self.limit is not None)
         except hg.UnsupportedConstraint as error:
             raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
         except hg.CompileLimitExceeded as error:
@@ -107,6 +117,8 @@ class HFGuided(SchemaLibrary):
         return self.again()
 
     def again(self) -> Walk:
+        if self.limit is not None:
+            return LimitedWalk(self._compiled.matcher(), self.bitmask, self.limit)
         return MatcherWalk(self._compiled.matcher(), self.bitmask)
 
 
@@ -126,6 +138,26 @@ class MatcherWalk(Walk):
         return bool(self._matcher.is_completed())
 
 
+class LimitedWalk(MatcherWalk):
+    """With a token budget."""
+
+    def __init__(self, matcher: Any, bitmask: Tensor, limit: int):
+        super().__init__(matcher, bitmask)
+        self._left = limit
+
+    def fill(self) -> None:
+        self._matcher.fill_next_token_bitmask(self.bitmask, tokens_left=self._left)
+
+    def accept(self, token_id: int) -> bool:
+        self._left -= 1
+        return super().accept(token_id)
+
+
+class HFGuidedLimited(HFGuided):
+    name = "hf-guided, with a limit"
+    limit = 100_000
+
+
 class HFGuidedAnySpelling(HFGuided):
     name = "hf-guided, any spelling"
     spelling = "any"
@@ -134,11 +166,6 @@ class HFGuidedAnySpelling(HFGuided):
 class HFGuidedAnyText(HFGuidedAnySpelling):
     name = "hf-guided, any text"
     key_order = "any"
-
-
-class HFGuidedNetwork(HFGuided):
-    name = "hf-guided, network"
-    backend = "network"
 
 
 class LLGuidance(SchemaLibrary):
@@ -282,7 +309,7 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-_OURS = (HFGuided, HFGuidedNetwork, HFGuidedAnySpelling, HFGuidedAnyText)
+_OURS = (HFGuided, HFGuidedLimited, HFGuidedAnySpelling, HFGuidedAnyText)
 SCHEMA_LIBRARIES = {one.name: one for one in (*_OURS, LLGuidance, LLGuidanceLenient, XGrammar)}
 
 
