@@ -143,3 +143,11 @@ def positive(kind: type[int] | type[float], *, or_zero: bool = False) -> Any:
 
     parse.__name__ = kind.__name__  # argparse names it: "invalid int value"
     return parse
+
+
+def seed(text: str) -> int:
+    """For ``argparse``: a seed that Python, numpy and torch take."""
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"expected an int from 0 to 2**32 - 1, got {text}")
+    return value

@@ -24,6 +24,7 @@ from ..checkpoints.arguments import (
     constraint_of,
     documents_in,
     positive,
+    seed,
     schema_in,
 )
 from ..checkpoints.load import ModelSource, add_model, add_revision, quiet
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser("demo", help="a tiny model, free and guided side by side; needs no download")
     demo.add_argument("--n", type=positive(int), default=16, metavar="N", help="how many prompts (%(default)s)")
-    demo.add_argument("--seed", type=int, default=0, help="which prompts, and which samples (%(default)s)")
+    demo.add_argument("--seed", type=seed, default=0, help="which prompts, and which samples (%(default)s)")
     demo.add_argument("--temperature", type=positive(float), default=1.0, help="of the samples (%(default)s)")
     demo.set_defaults(command=_demo)
 
@@ -108,7 +109,7 @@ def _add_generate(commands: Commands) -> None:
     )
     generate.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
     add_temperature(generate)
-    generate.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
+    generate.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
     generate.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     output = generate.add_mutually_exclusive_group()
     output.add_argument("--stream", action="store_true", help="print the answer while it is being generated")

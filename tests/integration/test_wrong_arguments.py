@@ -306,7 +306,7 @@ def test_command_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     flags = "model input output schema json-object regex choice grammar prompt max-new-tokens temperature seed backend"
     flags += " dtype tokenizer columns prompt-column chat-template-kwargs documents trace whitespace indent nonesuch"
     values = [
-        *map(str, tmp_path.iterdir()),
+        *sorted(map(str, tmp_path.iterdir())),
         str(tmp_path),
         "/nonesuch/a",
         "",
@@ -331,6 +331,15 @@ def test_command_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
             code = int(end.code or 0)
         said = capfd.readouterr().err
         assert code in (0, 1, 2) and "Traceback" not in said, (argv, said)
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**32), "1.5", "nan"])
+@pytest.mark.parametrize("command", [["demo", "--n", "1"], ["generate", "--model", "demo", "--prompt", "x"]])
+def test_seeds_that_no_generator_takes(command: list[str], seed: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--seed", seed])
+    said = capfd.readouterr().err
+    assert end.value.code == 2 and "argument --seed" in said and seed in said
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
