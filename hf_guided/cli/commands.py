@@ -24,8 +24,8 @@ from ..checkpoints.arguments import (
     constraint_of,
     documents_in,
     positive,
-    seed,
     schema_in,
+    seed,
 )
 from ..checkpoints.load import ModelSource, add_model, add_revision, quiet
 from ..checkpoints.location import BUILT_IN, WHERE
