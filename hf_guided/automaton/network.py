@@ -18,13 +18,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..errors import CompileLimitExceeded
-from ..schema.registers import Mark
 from .frame import Frame, Frames, Text
 from .network_graph import NetworkGraph
 from .network_search import NetworkSearch
 from .reached_rules import ReachedRules
 from .registers import NOTHING_ENTERED, Entered, Rule
-from .rtn import Component, Components
+from .rtn import Component, Components, Mark
 
 MAX_FRAMES = 1024  # of one text
 

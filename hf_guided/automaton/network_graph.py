@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schema.registers import Mark
-from .rtn import Component, Components, callers
+from .rtn import Component, Components, Mark, callers
 from .shortest_paths import UNREACHABLE
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again

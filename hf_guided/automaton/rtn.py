@@ -6,8 +6,10 @@ A *component* is one automaton over bytes in which some moves are calls: the tex
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -16,8 +18,6 @@ from numpy.typing import NDArray
 
 from ..options import CompileLimits
 from ..regex import Node
-from ..schema.registers import Mark
-from ..schema.scalars import Values
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
 from .call_codes import call_codes, take_calls
@@ -32,7 +32,28 @@ _QUOTE = ord('"')
 _MOST_PIECES = 1_000  # of an NFA whose shape is kept
 _PIECE_BYTES = 200  # of the key of a kept shape, for each piece
 Name = TypeVar("Name", bound=Hashable)
-Language: TypeAlias = Node | Values  # a component may also be called by its texts
+
+
+class LaterLanguage(ABC):
+    """A regular language that is worked out when its component is built; hashable."""
+
+    @property
+    @abstractmethod
+    def language(self) -> Node:
+        """Its texts."""
+
+
+Language: TypeAlias = Node | LaterLanguage  # a component may also be called by its texts
+
+
+class Mark(IntEnum):
+    """A move without a text, where a register is asked, or told something; the callee of a call."""
+
+    BEGIN = -1  # here an item begins, or the name of a member
+    BEGIN_REQUIRED = -2  # here the name of a member begins that is still missing, because there is no room for others
+    END = -3  # the item, or the name, ends here
+    MORE = -4  # another item or member will come
+    CLOSE = -5  # none will come
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,8 +288,8 @@ class Rtn(Generic[Name]):
             return component
 
     def _new(self, name: Name | Language, meter: WorkMeter) -> Component:
-        if isinstance(name, (Node, Values)):
-            language = name.language if isinstance(name, Values) else name
+        if isinstance(name, (Node, LaterLanguage)):
+            language = name if isinstance(name, Node) else name.language
             return Component.without_calls(language_dfa(language, meter))
         builder = ComponentBuilder(meter)
         start, end = self._build(name, builder)

@@ -8,20 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 
 from ..regex import Node
 from .shapes import Position
-
-
-class Mark(IntEnum):
-    """A move without a text, where a register is asked, or told something; the callee of a call."""
-
-    BEGIN = -1  # here an item begins, or the name of a member
-    BEGIN_REQUIRED = -2  # here the name of a member begins that is still missing, because there is no room for others
-    END = -3  # the item, or the name, ends here
-    MORE = -4  # another item or member will come
-    CLOSE = -5  # none will come
 
 
 @dataclass(frozen=True)

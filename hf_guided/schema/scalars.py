@@ -8,9 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
+from typing_extensions import override
+
+from ..automaton.rtn import LaterLanguage
 from ..constraints.json_style import Spelling
 from ..regex import (
     ANYTHING,
@@ -58,7 +62,8 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
     return _unlisted(clause, spelling, marks) if listed is None else alt(*map(text, listed))
 
 
-class Values(NamedTuple):
+@dataclass(frozen=True)
+class Values(LaterLanguage):
     """The values of some clauses, by which an RTN may call their texts before they are worked out.
 
     Args:
@@ -72,6 +77,7 @@ class Values(NamedTuple):
     marks: tuple[str, ...]
 
     @property
+    @override
     @too_deep_is_a_limit()
     def language(self) -> Node:
         """Their texts."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
+from ..automaton.rtn import Mark
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import (
@@ -31,7 +32,7 @@ from .long_string import LongString, long_string
 from .member_order import has_one_order
 from .normalize import Normalizer
 from .registered_content import registered
-from .registers import DifferentItems, DifferentNames, Mark, Register
+from .registers import DifferentItems, DifferentNames, Register
 from .scalars import Values, has_language, language_of, quoted, without
 from .shapes import ANY, Clause, Position
 from .to_nfa import ANY_CONTENT, Entries, Inner, Regular, ValueSlot, check_remainders
