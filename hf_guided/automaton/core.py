@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
-_VERSION = 15  # as in public.h
+_VERSION = 16  # as in public.h
 _A, _N = ctypes.c_void_p, ctypes.c_int64  # the address of an array, and a number
 
 
@@ -72,6 +72,7 @@ class Core:
         self.product_begin = self._function("product_begin", _A, _A, _A)
         self.product_write = self._function("product_write", None, _A, _A, _A)
         self.product_end = self._function("product_end", None, _A)
+        self.common_string = self._function("common_string", _N, _A, *[_N] * 4, _A, _A, _N)
         self.living = self._function("living", _N, _A, _N, _N, _A, _A)
         self.machine_new = self._function("machine_new", _A, _A)
         self.machine_end = self._function("machine_end", None, _A)

@@ -114,6 +114,13 @@ class WorkMeter:
         """Steps that may still be taken."""
         return self._most_work - self._already - self.work
 
+    @classmethod
+    def of_steps(cls, most: int) -> WorkMeter:
+        """A meter for a question that is answered or not by its steps alone, whatever the clock says."""
+        meter = cls()
+        meter._most_work, meter._allowance = most, None
+        return meter
+
     def part(self) -> WorkMeter:
         """A meter for a part that other compiles may have too: it counts alone, within the rest of this one.
 
@@ -122,7 +129,7 @@ class WorkMeter:
         part = WorkMeter(self.limits)
         part._most_work, part.expects = self._most_work, self.expects
         part.is_part = True
-        part._already = self._already + self.work
+        part._already, part._allowance = self._already + self.work, self._allowance
         return part
 
     def spend(self, steps: int) -> None:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from functools import partial
 from typing import NamedTuple
 
+from ..errors import CompileLimitExceeded
 from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain, only_text
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
@@ -321,7 +322,11 @@ def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
         stored = stored_dfa(node, meter.limits)
         if stored is None:
             part = meter.part()
-            stored = regex_dfa(node, part), part.work
+            try:
+                stored = regex_dfa(node, part), part.work
+            except CompileLimitExceeded:
+                meter.work += part.work
+                raise
         kept = _KeptDfa(*stored)
         _kept_dfas.put(key, kept)
     meter.spend(kept.work)

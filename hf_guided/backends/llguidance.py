@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from typing_extensions import override
 
+from ..automaton.emptiness import Emptiness
 from ..automaton.limits import allowance
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex
 from ..errors import (
@@ -30,7 +31,7 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
-from ..regex import MAX_PROOF, Emptiness, UnsupportedRegex, literal, parse_fullmatch, to_lark
+from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
@@ -173,7 +174,7 @@ class LLGuidanceBackend(PortableAdapter):
         if isinstance(constraint, Regex):
             try:
                 node = parse_fullmatch(constraint.pattern)
-                if (empty := Emptiness(MAX_PROOF, MAX_PROOF).verdict(node)) is not False:
+                if (empty := Emptiness().verdict(node)) is not False:
                     raise UnsupportedRegex(
                         "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
                     )

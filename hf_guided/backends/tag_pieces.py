@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
+from ..automaton.emptiness import Emptiness
 from ..constraints.json_style import JsonStyle
 from ..constraints.tool_xml import STYLES
 from ..constraints.values import JsonSchema
@@ -20,9 +21,6 @@ from ..regex import (
     ALL,
     ANYTHING,
     EMPTY,
-    MAX_ALL_PROOFS,
-    MAX_PROOF,
-    Emptiness,
     Node,
     UnsupportedRegex,
     alt,
@@ -100,7 +98,7 @@ class TagPieces(ABC):
     """
 
     def __init__(self, tag: Format):
-        self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
+        self._emptiness = Emptiness()
         self._is_older = "format" not in tag
         self._tag_format: Format = _triggered(tag) if self._is_older else tag["format"]
 

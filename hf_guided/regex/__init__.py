@@ -29,9 +29,7 @@ from .ast import (
 )
 from .caches import tree_cache
 from .charset import ALL, CharSet
-from .empty import MAX_ALL_PROOFS, MAX_PROOF, Emptiness
 from .errors import UnsupportedRegex
-from .examples import begin_apart, without_needless
 from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
 from .parse import check_length, parse_fullmatch, parse_search, parse_search_either
@@ -49,9 +47,6 @@ __all__ = [
     "Chars",
     "Concat",
     "Empty",
-    "MAX_ALL_PROOFS",
-    "MAX_PROOF",
-    "Emptiness",
     "Node",
     "Not",
     "Nothing",
@@ -60,7 +55,6 @@ __all__ = [
     "all_but",
     "alphabet",
     "alt",
-    "begin_apart",
     "both",
     "chars",
     "check_length",
@@ -82,5 +76,4 @@ __all__ = [
     "to_lark",
     "to_pattern",
     "tree_cache",
-    "without_needless",
 ]

@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple, Protocol
 
-from ..regex import Node, all_but, begin_apart, both, complement, matches
+from ..regex import And, Node, all_but, alt, both, complement, matches
 from .normalize import Normalizer
 from .registers import DifferentNames, Register
 from .shapes import (
@@ -230,13 +230,16 @@ def _classes(
         return {}
     is_empty = partial(n.is_empty, pointer=pointer, keyword="patternProperties")
     classes: dict[frozenset[Names], Node] = {frozenset(): allowed}
-    for pattern in patterns:
+    for i, pattern in enumerate(patterns):
         split: dict[frozenset[Names], Node] = {}
+        apart = {other for other in patterns[:i] if n.emptiness(both(alt(*other), alt(*pattern)))}
+        needless = {complement(other.either) for other in apart}
         for matched, names in classes.items():
-            if any([begin_apart(pattern.either, other.either) for other in matched]):
+            if not apart.isdisjoint(matched):
                 split[matched] = names
                 continue
-            inside = both(names, pattern.language)
+            parts = names.parts if isinstance(names, And) else (names,)
+            inside = both(*[part for part in parts if part not in needless], pattern.language)
             if not is_empty(inside):
                 split[matched | {pattern}] = inside
             elif pattern.either == pattern.language or is_empty(both(names, pattern.either)):

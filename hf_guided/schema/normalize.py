@@ -15,11 +15,12 @@ from typing import Any
 
 from typing_extensions import override
 
+from ..automaton.emptiness import Emptiness
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from ..constraints.json_style import Spelling
 from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss
-from ..regex import ANYTHING, MAX_ALL_PROOFS, MAX_PROOF, Emptiness, Node, alt
+from ..regex import ANYTHING, Node, alt
 from . import assertions
 from .applicators import APPLY, referred
 from .combine import intersection, is_plainly_empty, size, union
@@ -69,7 +70,7 @@ class Normalizer(SchemaContext):
         self._hopeless: dict[Position, bool] = {}
         self.formats: dict[str, Subschema] = {}  # equal schemas, created once each
         self._work = 0
-        self._emptiness, self._proofs = Emptiness(), Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
+        self.emptiness = Emptiness()
         if documents.unread_vocabulary:
             self.lose(documents.root, "$schema", f"its metaschema has no {documents.unread_vocabulary} vocabulary")
 
@@ -173,9 +174,7 @@ class Normalizer(SchemaContext):
             pointer: of the schema that they are in.
             keyword: its keyword that makes it hard.
         """
-        empty = self._emptiness.verdict(language)
-        if empty is None:
-            empty = self._proofs.verdict(language)
+        empty = self.emptiness.verdict(language)
         if empty is None:
             self.lose_at(pointer, keyword, "takes too long to tell whether any string satisfies all that is said here")
         return empty is True
@@ -186,7 +185,7 @@ class Normalizer(SchemaContext):
             return True
         if not isinstance(clause, StringClause) or clause.values is not None or clause.language is ANYTHING:
             return False
-        return self._emptiness(string_language(clause))
+        return self.emptiness(string_language(clause))
 
     # -- terms -------------------------------------------------------------------------------------------------------
 

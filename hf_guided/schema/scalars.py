@@ -14,12 +14,11 @@ from typing import Any
 
 from typing_extensions import override
 
+from ..automaton.emptiness import Emptiness
 from ..automaton.rtn import LaterLanguage
 from ..constraints.json_style import Spelling
 from ..regex import (
     ANYTHING,
-    MAX_PROOF,
-    Emptiness,
     Node,
     alt,
     both,
@@ -114,7 +113,7 @@ def has_text(clause: Clause, spelling: Spelling) -> bool | None:
             return True
         language = language_of(clause, spelling)
         language = numbers_without_undecided(clause, spelling) if language is None else language
-        empty = Emptiness(MAX_PROOF, MAX_PROOF).verdict(language)
+        empty = Emptiness().verdict(language)
         return None if empty is None else not empty
     return True
 

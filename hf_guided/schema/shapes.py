@@ -15,7 +15,8 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from ..regex import ALL, ANYTHING, NOTHING, Emptiness, Node, alt, both, chars, matches, repeat, text, tree_cache
+from ..automaton.emptiness import Emptiness
+from ..regex import ALL, ANYTHING, NOTHING, Node, alt, both, chars, matches, repeat, text, tree_cache
 from .documents import Subschema
 
 Kind = Literal["null", "boolean", "number", "string", "array", "object"]

@@ -22,7 +22,6 @@ from ..regex import (
     json_spellings,
     only_text,
     text,
-    without_needless,
 )
 from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
@@ -185,7 +184,7 @@ class RegisteredPositions(Positions):
 
     def names_text(self, language: Node) -> Node:
         """How the names of a language are written; none is left out, so marks in them are written with escapes."""
-        return quoted(json_spelling_without(without_needless(language), self.marks))
+        return quoted(json_spelling_without(language, self.marks))
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values; None where digits do not decide, and where a register counts."""

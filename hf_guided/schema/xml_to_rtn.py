@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..automaton.emptiness import Emptiness
 from ..constraints.tool_xml import NAME, XmlStyle
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from ..regex import (
-    MAX_ALL_PROOFS,
-    MAX_PROOF,
     NOTHING,
-    Emptiness,
     Node,
     alt,
     both,
@@ -162,7 +160,7 @@ class _Elements:
 
     def __init__(self, style: XmlStyle, positions: Positions):
         self._style, self._positions = style, positions
-        self._emptiness = Emptiness(MAX_PROOF, MAX_ALL_PROOFS)
+        self._emptiness = Emptiness()
 
     def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
         """Two lists: elements whose values have no children, with their marks; and clauses that are calls.

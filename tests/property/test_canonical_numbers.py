@@ -17,7 +17,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.regex import MAX_PROOF, NOTHING, Alt, And, Chars, Concat, Emptiness, Node, Repeat, matches
+from hf_guided.automaton.emptiness import Emptiness
+from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matches
 from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers, integers_between
 from hf_guided.schema.ranges import undecided_factors
 from hf_guided.schema.scalars import has_plain_number, language_of, numbers_without_undecided
@@ -177,7 +178,7 @@ def test_plain_number_is_in_the_language(clause: NumberClause, spelling: Literal
         return
     node = language_of(clause, spelling)
     node = numbers_without_undecided(clause, spelling) if node is None else node
-    assert Emptiness(MAX_PROOF, MAX_PROOF).verdict(node) is not True
+    assert Emptiness().verdict(node) is not True
 
 
 @given(

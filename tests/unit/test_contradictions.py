@@ -72,13 +72,13 @@ def test_one_character_more_and_there_is_a_value() -> None:
 
 
 def test_what_is_too_hard_to_tell_is_refused_and_can_be_allowed() -> None:
-    """No text was ever found for these patterns, nor a proof that there is none."""
-    patterns = ["^([a-z][0-9])+$", "((c1d3g3).{4,8}){6,6}", "(t|8){10,10}..$", "^z9((.){10,10}){10,10}z9$"]
+    """There are such strings, but an automaton of either pattern has a state for each text of twenty letters."""
+    patterns = ["^[ab]*b[ab]{20}c$", "^[ab]*bb[ab]{25}c$"]
     schema = {"type": "string", "allOf": [{"pattern": pattern} for pattern in patterns]}
     with pytest.raises(hg.UnsupportedConstraint, match="takes too long to tell"):
         guide().compile(schema, "llguidance")
     relaxed = hg.JsonSchema(schema, on_unsupported="validate")
-    assert takes(relaxed, '"z9', "llguidance")
+    assert takes(relaxed, '"ab', "llguidance")
 
 
 @pytest.mark.parametrize("most", [LENGTH - 1, LENGTH])
