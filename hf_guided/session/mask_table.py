@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import InvalidArgument, cause
 from ..options import LoopOptions
 from ..vocabulary.bitmask import words
 from .transfers import StreamOrder
@@ -98,7 +99,13 @@ class MaskTable:
         with self._lock:
             if self._host is None:
                 shape, on_gpu = (self._num_rows, words(self._vocab_size)), self.device.type == "cuda"
-                self._host = torch.empty(shape, dtype=torch.int32, pin_memory=on_gpu)
+                try:
+                    self._host = torch.empty(shape, dtype=torch.int32, pin_memory=on_gpu)
+                except Exception as error:
+                    raise InvalidArgument(
+                        f"expected memory for {4 * shape[0] * shape[1]} bytes of masks that stay, got {cause(error)}; "
+                        "set HF_GUIDED_MASK_TABLE_BYTES to less, or to 0 for none"
+                    ) from error
             return self._host
 
     def slot(self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], lease: Lease) -> int | None:

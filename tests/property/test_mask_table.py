@@ -348,3 +348,9 @@ def test_a_kernel_that_fails_leaves_the_copies_before_it_in_order() -> None:
             raise torch.OutOfMemoryError("the kernel")
         assert order.uses == ["enter", "leave"]
         assert table._rows[slot].copied is order
+
+
+def test_a_table_that_fits_in_no_memory_says_which_variable_made_it() -> None:
+    for size in (10**15, 10**30):
+        with pytest.raises(hg.InvalidArgument, match=r"(?s)bytes of masks that stay, got .*HF_GUIDED_MASK_TABLE_BYTES"):
+            Lease(MaskTable(32 * WORDS, size, CPU))
