@@ -401,6 +401,11 @@ def test_masks_stay_where_they_are(rows: int, filled_late: bool, monkeypatch: py
             for ids, case in zip(prompts, CASES, strict=True)
         ]
         outputs = results(manager, set(ids))
+        kept = manager.add_request(prompts[0], response_format=hg.Regex("[a-c]{9}"), backend="automaton")
+        results(manager, {kept})
+        results(manager, {manager.add_request(prompts[1], max_new_tokens=4)})
+        table = masks._table
+        assert table is None or not any(row.users for row in table._rows.values()), "rows stay for free requests"
     for request_id, ids_of_prompt, case in zip(ids, prompts, CASES, strict=True):
         alone_ids = alone(ids_of_prompt, case.constraint, case.max_new_tokens)
         assert outputs[request_id].generated_tokens == alone_ids, case

@@ -123,6 +123,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             of the running batch.
         """
         self._half = 1 - self._half
+        self._leases[self._half] = None  # also before batches of free requests, however many
         states = [future.state for future in requests_with_new_token]
         asked = [state.logit_processor_kwargs.get("response_format") for state in states]
         self._slots = [NOT_MASKED] * (len(self._own) // 2)
