@@ -54,8 +54,8 @@ class Lease:
 
     def __init__(self, table: MaskTable):
         self.table = table
-        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table starts empty
         self.rows: list[_Row] = []
+        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table starts empty
 
     def __del__(self) -> None:
         with self.table._lock:
@@ -93,10 +93,11 @@ class MaskTable:
     @property
     def host(self) -> Tensor:
         """(rows, words) int32 on the CPU; read only."""
-        if self._host is None:
-            on_gpu = self.device.type == "cuda"
-            self._host = torch.empty((self._num_rows, words(self._vocab_size)), dtype=torch.int32, pin_memory=on_gpu)
-        return self._host
+        with self._lock:  # two threads would write into one tensor, and read the other
+            if self._host is None:
+                shape, on_gpu = (self._num_rows, words(self._vocab_size)), self.device.type == "cuda"
+                self._host = torch.empty(shape, dtype=torch.int32, pin_memory=on_gpu)
+            return self._host
 
     def slot(self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], lease: Lease) -> int | None:
         """The slot of a mask that is in the table; None if it is not.
@@ -143,13 +144,19 @@ class MaskTable:
                 self.host.numpy()[slot] = mask
                 self._rows[slot] = _Row(content)
                 self._by_content[content] = slot
-            key = id(kept), may_stop, stop_token_ids
-            # The engine decides how long its array lives; its id then belongs to something else.
-            self._by_key[key] = weakref.ref(kept, lambda _: self._by_key.pop(key, None)), slot
-            self._rows[slot].keys.add(key)
+            row, key = self._rows[slot], (id(kept), may_stop, stop_token_ids)
+
+            def forget(_: object) -> None:
+                # The engine decides how long its array lives; its id then belongs to something else.
+                self._by_key.pop(key, None)
+                row.keys.discard(key)
+
+            self._by_key[key] = weakref.ref(kept, forget), slot
+            row.keys.add(key)
             return self._leased(slot, lease)
 
     def _free_slot(self) -> int | None:
+        """A slot that no mask names. The row in it stays until another takes its place: Ctrl-C may come before that."""
         if len(self._rows) < self._num_rows:
             return len(self._rows)
         slot = next((slot for slot, row in self._rows.items() if not row.users), None)
@@ -158,8 +165,8 @@ class MaskTable:
         row = self._rows[slot]
         if row.copied is not None:
             row.copied.synchronize()
-        del self._rows[slot], self._by_content[row.content]
-        for key in row.keys:
+        self._by_content.pop(row.content, None)
+        for key in tuple(row.keys):  # an array may be deleted meanwhile
             if self._by_key.get(key, (None, -1))[1] == slot:
                 self._by_key.pop(key, None)
         return slot
@@ -181,15 +188,17 @@ class MaskTable:
             if order is not None:
                 order.enter()
             new = [slot for slot in dict.fromkeys(slots) if not self._rows[slot].is_sent]
-            for slot in new:
-                self._on_device[slot].copy_(self.host[slot], non_blocking=True)
-                self._rows[slot].is_sent = True
-            self.sent_bytes += 4 * self.host.shape[1] * len(new)
-            yield self._on_device
-            if order is not None:
-                done = order.leave()
+            try:
                 for slot in new:
-                    self._rows[slot].copied = done
+                    self._on_device[slot].copy_(self.host[slot], non_blocking=True)
+                    self._rows[slot].is_sent = True
+                self.sent_bytes += 4 * self.host.shape[1] * len(new)
+                yield self._on_device
+            finally:  # the copies are queued, whether or not a kernel follows them
+                if order is not None:
+                    done = order.leave()
+                    for slot in new:
+                        self._rows[slot].copied = done
 
     def send(self, slots: Sequence[int]) -> None:
         """As ``on_device``, for kernels that may run on any stream: the host waits until the rows are there."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.session import mask_table
-from hf_guided.session.mask_table import MaskTables
+from hf_guided.session.mask_table import Lease, MaskTable, MaskTables
 from hf_guided.session.masks import MaskFiller, Masks
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import unpack, words
@@ -102,6 +103,7 @@ def test_masks_are_those_without_a_table(rows: int | None, which: list[int], lef
         walk(rng, MaskFiller(VOCABULARY, STOPS, tables=shared), which, left, 8)
 
 
+@example(1, [5, 5], 0)  # free rows alone
 @given(st.sampled_from([0, 1, 3, 1000]), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 2**20))
 def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int], seed: int) -> None:
     """Each step sends the masks that are new, and one number for each row."""
@@ -113,7 +115,7 @@ def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int
         filler, reference = MaskFiller(VOCABULARY, STOPS, tables=shared), MaskFiller(VOCABULARY, STOPS)
         pairs = [[row_of(CONSTRAINTS[i], budget=False) for i in which] for _ in range(2)]
         for _ in range(6):
-            if not any(row.is_open for row in pairs[1]):
+            if not any(row.is_open or row.matcher is None for row in pairs[1]):
                 break
             scores = torch.randn(len(which), VOCABULARY.padded_size)
             expected, alive = reference.apply(scores, reference.fill(pairs[1], [None] * len(which)))
@@ -130,8 +132,9 @@ def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int
         assert table is None or table.sent_bytes % ROW_BYTES == 0
 
 
-def test_threads_share_a_small_table() -> None:
-    shared, errors = tables(3), []
+def in_four_threads(shared: MaskTables | None) -> list[BaseException]:
+    """What goes wrong where four threads walk."""
+    errors = []
 
     def work(seed: int) -> None:
         try:
@@ -146,7 +149,80 @@ def test_threads_share_a_small_table() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not errors
+    return errors
+
+
+def test_threads_share_a_small_table() -> None:
+    assert not in_four_threads(tables(3))
+
+
+def test_threads_share_the_memory_of_a_new_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = torch.empty
+
+    def late(*given: Any, **options: Any) -> torch.Tensor:
+        time.sleep(0.1)
+        return empty(*given, **options)
+
+    for constraint in CONSTRAINTS:
+        row_of(constraint, budget=False)  # so that all threads need the memory soon
+    monkeypatch.setattr(torch, "empty", late)
+    assert not in_four_threads(tables(1000))
+
+
+def kept_mask(token_id: int) -> Any:
+    """An array as an engine keeps it: one token is allowed."""
+    mask = np.asarray(VOCABULARY.bitmask_of([token_id]))
+    mask.flags.writeable = False
+    return mask
+
+
+def test_masks_that_are_named_stay_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, after a row was chosen for a new mask and before it is there."""
+    arrays = [kept_mask(token_id) for token_id in range(4)]
+    table = MaskTable(VOCABULARY.padded_size, 2 * ROW_BYTES, torch.device("cpu"))
+    table.add(arrays[0], False, (), arrays[0], Lease(table))
+    lease = Lease(table)
+    named = table.add(arrays[1], False, (), arrays[1], lease)
+
+    def interrupted(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(mask_table, "_Row", interrupted)
+        table.add(arrays[2], False, (), arrays[2], Lease(table))
+    for array in arrays[2:]:
+        slot = table.add(array, False, (), array, Lease(table))
+        assert slot is not None and slot != named
+        assert np.array_equal(lease.host[slot], array) and np.array_equal(lease.host[named], arrays[1])
+    assert table.slot(arrays[0], False, (), Lease(table)) is None
+
+
+def test_a_row_is_not_written_before_its_copy_is_done_though_its_kernel_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = []
+
+    class Order(FakeOrder):
+        def synchronize(self) -> None:
+            waits.append(table.host[0].clone())
+
+    monkeypatch.setattr(mask_table, "StreamOrder", lambda device: Order())
+    first, second = kept_mask(0), kept_mask(1)
+    with FakeDevice():
+        table = MaskTable(VOCABULARY.padded_size, ROW_BYTES, DEVICE)
+        slot = table.add(first, False, (), first, Lease(table))
+        with pytest.raises(torch.OutOfMemoryError), table.on_device([slot]):
+            raise torch.OutOfMemoryError("no room for the masked scores")
+        table.add(second, False, (), second, Lease(table))
+    assert [wait.tolist() for wait in waits] == [first.tolist()]
+
+
+def test_arrays_that_are_deleted_leave_nothing_behind() -> None:
+    """A mask that many constraints have in common is never evicted, so it would collect their keys."""
+    table = MaskTable(VOCABULARY.padded_size, ROW_BYTES, torch.device("cpu"))
+    arrays = [kept_mask(0) for _ in range(100)]
+    assert {table.add(array, False, (), array, Lease(table)) for array in arrays} == {0}
+    assert len(table._by_key) == len(table._rows[0].keys) == 100
+    del arrays[1:]
+    assert len(table._by_key) == len(table._rows[0].keys) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
