@@ -215,6 +215,21 @@ def test_a_row_is_not_written_before_its_copy_is_done_though_its_kernel_failed(m
     assert [wait.tolist() for wait in waits] == [first.tolist()]
 
 
+def test_a_device_without_events_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as Apple's, whose copies may read the row after the call has returned."""
+    copy, late = torch.Tensor.copy_, []
+
+    def noted(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        late.append(non_blocking)
+        return copy(self, source, non_blocking)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", noted)
+    table = MaskTable(VOCABULARY.padded_size, ROW_BYTES, torch.device("meta"))
+    mask = kept_mask(0)
+    with table.on_device([table.add(mask, False, (), mask, Lease(table))]):
+        assert late == [False]
+
+
 def test_arrays_that_are_deleted_leave_nothing_behind() -> None:
     """A mask that many constraints have in common is never evicted, so it would collect their keys."""
     table = MaskTable(VOCABULARY.padded_size, ROW_BYTES, torch.device("cpu"))
