@@ -96,7 +96,7 @@ class MaskTable:
         with self._lock:  # two threads would write into one tensor, and read the other
             if self._host is None:
                 shape, on_gpu = (self._num_rows, words(self._vocab_size)), self.device.type == "cuda"
-                self._host = torch.empty(shape, dtype=torch.int32, pin_memory=on_gpu)
+                self._host = torch.empty(shape, dtype=torch.int32, device="cpu", pin_memory=on_gpu)
             return self._host
 
     def slot(self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], lease: Lease) -> int | None:
