@@ -100,7 +100,7 @@ class MaskTable:
             if self._host is None:
                 shape, on_gpu = (self._num_rows, words(self._vocab_size)), self.device.type == "cuda"
                 try:
-                    self._host = torch.empty(shape, dtype=torch.int32, pin_memory=on_gpu)
+                    self._host = torch.empty(shape, dtype=torch.int32, device="cpu", pin_memory=on_gpu)
                 except Exception as error:
                     raise InvalidArgument(
                         f"expected memory for {4 * shape[0] * shape[1]} bytes of masks that stay, got {cause(error)}; "
@@ -187,7 +187,7 @@ class MaskTable:
         Args:
             slots: leased; these rows are there.
 
-        Streams: sends the rows that are new to the device on the current stream, without waiting.
+        Streams: sends the rows that are new to the device on the current stream; the host does not wait for a GPU.
         """
         with self._lock:
             if self._on_device is None:
@@ -198,8 +198,8 @@ class MaskTable:
                 order.enter()
             new = [slot for slot in dict.fromkeys(slots) if not self._rows[slot].is_sent]
             try:
-                for slot in new:
-                    self._on_device[slot].copy_(self.host[slot], non_blocking=True)
+                for slot in new:  # other devices copy late too, but have no event here to wait for
+                    self._on_device[slot].copy_(self.host[slot], non_blocking=order is not None)
                     self._rows[slot].is_sent = True
                 self.sent_bytes += 4 * self.host.shape[1] * len(new)
                 yield self._on_device

@@ -352,7 +352,7 @@ class Session:
 
     @property
     def _pays(self) -> bool:
-        """Whether filling on another thread saves time: on a GPU it also starts the copy there."""
+        """Whether filling on another thread saves time: on a GPU it also starts copies to it."""
         if self._overlap == "auto":
             return self._last_fill_ns > _HAND_OVER_NS or self._filler.transfers is not None
         return self._overlap

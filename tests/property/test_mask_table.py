@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hf_guided as hg
@@ -108,6 +108,7 @@ def test_masks_are_those_without_a_table(rows: int | None, which: list[int], lef
         walk(rng, MaskFiller(VOCABULARY, STOPS, tables=shared), which, left, 8)
 
 
+@example(1, [5, 5], 0)  # free rows alone
 @given(st.sampled_from([0, 1, 3, 1000]), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 2**20))
 def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int], seed: int) -> None:
     """Each step sends the masks that are new, and one number for each row."""
@@ -119,7 +120,7 @@ def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int
         filler, reference = MaskFiller(VOCABULARY, STOPS, tables=shared), MaskFiller(VOCABULARY, STOPS)
         pairs = [[row_of(CONSTRAINTS[i], budget=False) for i in which] for _ in range(2)]
         for _ in range(6):
-            if not any(row.is_open for row in pairs[1]):
+            if not any(row.is_open or row.matcher is None for row in pairs[1]):
                 break
             scores = torch.randn(len(which), VOCABULARY.padded_size)
             expected, alive = reference.apply(scores, reference.fill(pairs[1], [None] * len(which)))
@@ -348,6 +349,22 @@ def test_a_kernel_that_fails_leaves_the_copies_before_it_in_order() -> None:
             raise torch.OutOfMemoryError("the kernel")
         assert order.uses == ["enter", "leave"]
         assert table._rows[slot].copied is order
+
+
+def test_a_device_without_events_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as Apple's, whose copies may read the row after the call has returned."""
+    copy, late = torch.Tensor.copy_, []
+
+    def noted(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        late.append(non_blocking)
+        return copy(self, source, non_blocking)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", noted)
+    table, kept = table_of(1, torch.device("meta")), kept_array(1)
+    slot = slot_of(table, kept, Lease(table))
+    assert slot is not None
+    with table.on_device([slot]):
+        assert late == [False]
 
 
 def test_a_table_that_fits_in_no_memory_says_which_variable_made_it() -> None:

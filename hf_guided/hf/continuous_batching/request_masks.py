@@ -138,7 +138,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             self._fill_batch(non_blocking=False)  # the graph runs on another stream
             if self._table is not None:
                 self._table.send([slot for slot in self._slots if slot >= 0])
-        return torch.tensor(self._slots, dtype=torch.int32)
+        return torch.tensor(self._slots, dtype=torch.int32, device="cpu")
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
         """A copy of the scores with -inf for every token that a request's constraint forbids.
