@@ -79,31 +79,6 @@ class ByteDfa:
         sources, classes = np.nonzero(self.table)
         return sources, classes, self.table[sources, classes].astype(np.int64)
 
-    def language_size(self) -> int | None:
-        """How many strings the language has; None if there are infinitely many."""
-        if not self.start:
-            return 0
-        sources, classes, targets = self.edges()
-        starts = np.searchsorted(sources, np.arange(self.states + 1)).tolist()
-        nexts, byte_counts = targets.tolist(), self.class_sizes[classes].tolist()
-        open_edges = np.bincount(targets, minlength=self.states).tolist()
-        # Topological order, begun at the one state that nothing leads to; a cycle leaves some state out.
-        counts: list[int] = [0] * self.states  # byte strings that lead to the state
-        counts[self.start] = 1
-        ready, seen = ([] if open_edges[self.start] else [self.start]), 0
-        while ready:
-            state = ready.pop()
-            seen += 1
-            for i in range(starts[state], starts[state + 1]):
-                target = nexts[i]
-                counts[target] += counts[state] * byte_counts[i]
-                open_edges[target] -= 1
-                if not open_edges[target]:
-                    ready.append(target)
-        if seen < self.states - 1:
-            return None
-        return sum(count for count, ends in zip(counts, self.accepting.tolist(), strict=True) if ends)
-
 
 NOTHING = ByteDfa(np.zeros((1, 1), np.uint16), np.zeros(256, np.uint8), np.zeros(1, np.bool_), 0)
 
