@@ -15,10 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
-from .core import record
-from .refine import ranges
-from .trie import Trie, build_trie, with_strings
+from .core import CORE, record
+from .trie import Trie, build_trie, ranges, with_strings
 from .written_values import characters
 
 if TYPE_CHECKING:
@@ -60,11 +58,8 @@ class TokenTrie:
 
     def add_to(self, words: NDArray[np.int32], nodes: NDArray[np.integer[Any]]) -> None:
         """Add the tokens that end in these nodes (n,) to a mask (words,)."""
-        if core.CORE is None:
-            words |= self.mask(self.tokens_at(nodes)[0])
-        else:
-            nodes = nodes.astype(np.int32, copy=False)
-            core.CORE.add_tokens(*self.addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
+        nodes = nodes.astype(np.int32, copy=False)
+        CORE.add_tokens(*self.addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
 
     def tokens_at(self, nodes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens that end in these nodes (n,), one node after the other; and (n,) how many each node has."""
@@ -145,11 +140,6 @@ class TokenTrie:
     def children(self) -> memoryview[int]:
         """``trie.child``, for one look at a time."""
         return self.trie.child.data
-
-    @cached_property
-    def has_longer(self) -> NDArray[np.bool_]:
-        """(nodes,) whether longer tokens begin with the text of a node."""
-        return np.diff(self.trie.child) > 0
 
     def before(self, byte: int) -> NDArray[np.bool_]:
         """(nodes,) whether a byte comes next in a token."""

@@ -32,6 +32,14 @@ class Trie:
     node_of: NDArray[np.int64]
 
 
+def ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``starts[i], starts[i] + 1 ...``, ``counts[i]`` of them, one after another."""
+    total = int(counts.sum())
+    shift = starts - np.concatenate(([0], np.cumsum(counts)[:-1])) if len(counts) else starts
+    indices: NDArray[np.int64] = np.arange(total) + np.repeat(shift, counts)
+    return indices
+
+
 def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nodes: int | None = None) -> Trie:
     """The trie of byte strings that are sorted; equal ones end in one node.
 
