@@ -218,9 +218,9 @@ def main() -> None:
     name = torch.cuda.get_device_name() if device.type == "cuda" else hardware()
     print(f"{name}; kernel: {kernel} {why_torch}")
     rows: list[Row] = []
-    common = {"device": name, "dtype": arguments.dtype, "kernel": kernel, "load": load_average()}
+    common = {"device": name, "dtype": arguments.dtype, "load": load_average()}
     for row in measured_rows(sizes, all_sides(device, arguments.peers), dtype, device, arguments.what):
-        rows.append({**row, **common})
+        rows.append({**row, **common, "kernel": kernel_in_use(device)[0]})  # torch, if the kernel has failed until now
         write_csv(arguments.csv, rows)  # after each row: an interrupted run keeps its rows
     print(table(rows))
     if device.type == "cuda":

@@ -73,7 +73,8 @@ class Side(NamedTuple):
 
     Args:
         run: returns the new tokens of each row, up to its stop token.
-        sent: bytes of masks that have been sent to the device so far; None where it is not known.
+        sent: bytes of masks that have come into the table on the device so far; None where it is not known. Masks that
+            are in no table (near the end of a budget, and of engines that keep none) are not counted.
         prepare: what comes before the time of a call.
     """
 
@@ -380,7 +381,6 @@ def main() -> None:
         "model": f"random Llama ({arguments.shape})",
         "dtype": str(model.model.dtype),
         "device": torch.cuda.get_device_name() if arguments.device == "cuda" else hardware(),
-        "kernel": kernel_in_use(model.model.device)[0],
     }
     mask_bytes = 4 * words(model.guide.vocabulary.padded_size) if arguments.device == "cuda" else 0  # nothing is sent
     rows: list[dict[str, Any]] = []
@@ -388,6 +388,7 @@ def main() -> None:
         tokens = model.limit(name, arguments.tokens)
         sides, problems = working(model, name, model.sides(name, batch, tokens, form, chosen), tokens)
         taken = rounds(sides, arguments.rounds, arguments.device)
+        common["kernel"] = kernel_in_use(model.model.device)[0]  # torch, if the kernel has failed until now
         place = {"form": form, "constraint": name, "batch": batch, "tokens": tokens}
         found = result_rows(taken, mask_bytes, **common, **place, load=load_average())
         empty = dict.fromkeys(found[0], "")

@@ -1,6 +1,6 @@
 """What does a step cost the host? Two trees of the sources, in turn, without a GPU.
 
-    git worktree add /tmp/before COMMIT
+    git worktree add /tmp/before COMMIT && (cd /tmp/before && python -m scripts.build_core)
     python -m benchmarks.bench_step /tmp/before . [--batch 1 8 64] [--rounds 3] [--whole]
 
 Each row of a batch writes another document of record12, so all masks are warm after the first replay. The function that

@@ -1,6 +1,7 @@
 """Is this checkout slower than another one? The same generations in both, in turn, on the demo model.
 
-    git worktree add OTHER COMMIT && python -m benchmarks.bench_versions OTHER [--pairs 20]
+    git worktree add OTHER COMMIT && (cd OTHER && python -m scripts.build_core)
+    python -m benchmarks.bench_versions OTHER [--pairs 20]
 
 Each checkout runs in a process of its own that stays warm. Both run every case once per pair, in random order, so a
 busy machine disturbs both alike. Times are CPU seconds of the whole ``generate()`` call (version_cases.py). "of free"

@@ -63,7 +63,7 @@ tests() {
     return "$found"
 }
 
-# Packages that the machine lacks, and the compiled core: without it Python makes the masks, which is slow.
+# Packages that the machine lacks, and the compiled core.
 setup() {
     if [ -z "$dry" ] && ls .whl/*.whl >/dev/null 2>&1 && [ ! -d "$site/transformers" ]; then
         "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" .whl/*.whl || return 1

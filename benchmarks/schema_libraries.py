@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
@@ -92,10 +92,11 @@ class HFGuided(SchemaLibrary):
 
     def forget(self) -> None:
         tokenizer = self.vocabulary.tokenizer
-        if tokenizer is None:  # bytes
-            self._compile: Callable[..., CompiledConstraint] = Compiler(self.vocabulary).compile
-        else:
-            self._compile = hg.Guide(tokenizer, self.vocabulary.padded_size).compile
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            guide = hg.Guide(tokenizer, self.vocabulary.padded_size)
+            self._compile: Callable[..., CompiledConstraint] = guide.compile
+        else:  # a vocabulary of tests
+            self._compile = Compiler(self.vocabulary).compile
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         constraint = hg.JsonSchema(

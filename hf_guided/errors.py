@@ -215,7 +215,7 @@ class BackendError(HFGuidedError, RuntimeError):
 
 
 class BackendUnavailable(BackendError, ImportError):
-    """The engine's package is not installed."""
+    """The engine's package is not installed, or not the compiled part of hf-guided."""
 
 
 class CompileLimitExceeded(BackendError):

@@ -259,9 +259,8 @@ class Guide:
                 included, instead of being cut. A budget that is too small from the start raises BudgetTooSmall at the
                 first mask, with a sufficient number.
             overlap: whether masks are filled on another thread while the forward pass runs; this needs
-                ``stopping_criteria=[processor.companion]``. "auto": only while filling takes longer than the handover
-                to that thread. None reads the environment variable HF_GUIDED_OVERLAP, whose default is "auto". The
-                tokens are the same.
+                ``stopping_criteria=[processor.companion]``. "auto": only for scores on a GPU. None reads the
+                environment variable HF_GUIDED_OVERLAP, whose default is "auto". The tokens are the same.
             reasoning: lets rows with a constraint think before they answer: freely, up to a marker. A prompt that ends
                 with the first marker has begun to think; one that ends with the second has finished. Not allowed with a
                 ``prefix``, which begins the answer.

@@ -69,7 +69,7 @@ class LoopOptions:
 
     Args:
         overlap: fill masks on a thread of their own, while the forward pass runs; without, in the call that needs them;
-            "auto": on the thread while that takes longer than handing them over does.
+            "auto": on the thread only for scores on a GPU.
         mask_table_bytes: of the masks that stay on each device, and of their copy on the host; 0: none stay.
     """
 

@@ -1,7 +1,7 @@
 """Compiles the C files of hf_guided/automaton/c when a wheel is built, or the project installed.
 
-This is a hook of hatchling, see pyproject.toml. The wheel is then one for this platform and every version of Python 3.
-Without a C compiler it is one for every platform, in which Python and numpy do the same, only more slowly.
+This is a hook of hatchling, see pyproject.toml. The wheel is one for this platform and every version of Python 3.
+In a checkout, ``python -m scripts.build_core`` compiles them again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class CoreHook(BuildHookInterface):
         try:
             compile_core(Path(self.root, SOURCES), library)
         except NoCompiler as error:
-            library.unlink(missing_ok=True)
-            self.app.display_warning(f"no compiled core, masks take longer: {error}")
-            return
+            self.app.abort(
+                f"hf-guided is compiled when it is installed, which needs a C compiler (gcc, clang or MSVC): {error}; "
+                "install one, or install a wheel of hf-guided for this platform"
+            )
         build_data["artifacts"].append(str(FOLDER / NAME))
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
@@ -64,3 +65,8 @@ def compile_core(sources: Path, library: Path) -> None:
             compiler.link_shared_object(objects, str(library))
         except (CCompilerError, DistutilsError) as error:
             raise NoCompiler(str(error)) from error
+
+
+if __name__ == "__main__":
+    root = Path(__file__).parents[1]
+    compile_core(root / SOURCES, root / FOLDER / NAME)

@@ -45,7 +45,9 @@ def random_case(
     slots = torch.randint(lowest, 4, (rows + random.randint(0, 2),), generator=generator).int()
     masks = masks[: int(slots.max()) + 1] if (slots >= 0).any() else masks[:0]  # none that no slot names
     stops = torch.tensor([0, vocab - 1, vocab // 2][: random.randint(0, 3)], dtype=torch.int64)
-    return Case(scores, masks, slots, own if lowest < -1 else None, random.choice((None, stops)))
+    if lowest == -1:
+        own = None if rows % 2 else own[:0]
+    return Case(scores, masks, slots, own, random.choice((None, stops)))
 
 
 def _masks(random: Random, generator: torch.Generator, count: int, words: int) -> Tensor:

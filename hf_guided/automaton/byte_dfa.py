@@ -5,6 +5,8 @@ State 0 is dead: it leads to itself and never ends. A language that has no strin
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
-from .compiled_minimal import compiled_minimal
-from .compiled_product import compiled_living
-from .limits import EDGES, SORTED, WorkMeter
-from .refine import refine
+from .core import CORE, address
+from .limits import EDGES, SORTED, WorkMeter, no_memory
+from .look import looking
+
+Counts = ctypes.c_int64 * 3
+"""What ``minimal_of`` of tables.h writes."""
 
 _FEW_TWINS = 8  # states with the same row as another; where there are more, whole parts may be there twice
 
@@ -27,7 +30,7 @@ class ByteDfa:
 
     Args:
         table: (states, classes) uint16 or uint32, where a class of bytes leads.
-        byte_class: (256,) uint8 or int64, the class of each byte.
+        byte_class: (256,) uint8, the class of each byte.
         accepting: (states,) whether the string so far is in the language.
         start: the state at the beginning.
     """
@@ -76,31 +79,6 @@ class ByteDfa:
         sources, classes = np.nonzero(self.table)
         return sources, classes, self.table[sources, classes].astype(np.int64)
 
-    def language_size(self) -> int | None:
-        """How many strings the language has; None if there are infinitely many."""
-        if not self.start:
-            return 0
-        sources, classes, targets = self.edges()
-        starts = np.searchsorted(sources, np.arange(self.states + 1)).tolist()
-        nexts, byte_counts = targets.tolist(), self.class_sizes[classes].tolist()
-        open_edges = np.bincount(targets, minlength=self.states).tolist()
-        # Topological order, begun at the one state that nothing leads to; a cycle leaves some state out.
-        counts: list[int] = [0] * self.states  # byte strings that lead to the state
-        counts[self.start] = 1
-        ready, seen = ([] if open_edges[self.start] else [self.start]), 0
-        while ready:
-            state = ready.pop()
-            seen += 1
-            for i in range(starts[state], starts[state + 1]):
-                target = nexts[i]
-                counts[target] += counts[state] * byte_counts[i]
-                open_edges[target] -= 1
-                if not open_edges[target]:
-                    ready.append(target)
-        if seen < self.states - 1:
-            return None
-        return sum(count for count, ends in zip(counts, self.accepting.tolist(), strict=True) if ends)
-
 
 NOTHING = ByteDfa(np.zeros((1, 1), np.uint16), np.zeros(256, np.uint8), np.zeros(1, np.bool_), 0)
 
@@ -137,21 +115,56 @@ def finished(
                 break
             number = np.searchsorted(kept, same_as)
             table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
-    meter.spend_cells((SORTED + 1) * table.size)  # for states of any kind, and with or without the compiled loops
-    if core.CORE is not None:
-        return ByteDfa(*compiled_minimal(core.CORE, table, byte_class, accepting, start, meter))
-    labels = np.where(accepting, 2, 1)
-    labels[0] = 0
-    labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
-    labels = refine(table, labels, meter)
-    # One state of each block, the dead one first, the others in the order in which they were found.
-    _, chosen, block = np.unique(labels, return_index=True, return_inverse=True)
-    order = np.argsort(chosen)
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order))
-    renamed = number[block.reshape(-1)]
-    chosen = chosen[order]
-    return _made(renamed[table[chosen]], byte_class, accepting[chosen], int(renamed[start]))
+    meter.spend_cells((SORTED + 1) * table.size)
+    return minimized(table, byte_class, accepting, start, meter)
+
+
+def minimized(
+    table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
+) -> ByteDfa:
+    """The minimal automaton of a table, see ``finished``; its states are in the order of the first ones of their kind.
+
+    Args:
+        table: (states, classes), where each class of bytes leads; state 0 is the dead one.
+        byte_class: (256,) the class of each byte.
+        accepting: (states,) bool.
+        start: where it begins; not 0.
+        meter: looks at the clock.
+
+    Raises:
+        CompileLimitExceeded: there is no memory for it, or the compile's CPU time is used up.
+    """
+    table, byte_class = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(byte_class, np.uint8)
+    accepting, counts = np.ascontiguousarray(accepting), Counts()
+    with looking(meter) as look:
+        handle = CORE.minimal_begin(
+            table.ctypes.data, *table.shape, accepting.ctypes.data, byte_class.ctypes.data, start, look, counts
+        )
+    return minimal_dfa(handle, counts)
+
+
+def minimal_dfa(handle: int | None, counts: Iterable[int]) -> ByteDfa:
+    """The automaton that ``minimal_of`` of tables.h has made, which is freed.
+
+    Args:
+        handle: what it returned; where it was stopped, ``looking`` has raised.
+        counts: what it wrote.
+
+    Raises:
+        CompileLimitExceeded: there was no memory for it.
+    """
+    if not handle:
+        raise no_memory()
+    states, columns, start = counts
+    is_narrow = states <= 1 << 16
+    try:
+        table = np.empty((states, columns), np.uint16 if is_narrow else np.uint32)
+        byte_class, accepting = np.empty(256, np.uint8), np.empty(states, np.bool_)
+        narrow, wide = (address(table), None) if is_narrow else (None, address(table))
+        CORE.minimal_write(handle, narrow, wide, address(accepting), address(byte_class))
+    finally:
+        CORE.minimal_end(handle)
+    return ByteDfa(table, byte_class, accepting, start)
 
 
 def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int) -> ByteDfa:
@@ -216,27 +229,16 @@ def trimmed(
     table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
     """As ``finished``, but states that cannot reach the end may be among them."""
-    table, accepting, start = living_part(table, accepting, start, meter)
+    table, accepting = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(accepting)
+    live = np.empty(len(table), np.bool_)  # which states reach the end
+    moves = CORE.living(table.ctypes.data, *table.shape, accepting.ctypes.data, live.ctypes.data)
+    if moves < 0:
+        raise no_memory()
+    meter.spend(len(table) + moves // EDGES)
+    if np.count_nonzero(live) < len(table) - 1:  # most often all do, and to copy them takes as long as all of the above
+        kept = np.concatenate(([0], np.flatnonzero(live)))
+        number = np.zeros(len(table), np.int64)
+        number[kept] = np.arange(len(kept))
+        number[~live] = 0
+        table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
     return finished(table, byte_class, accepting, start, meter)
-
-
-def living_part(
-    table: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
-) -> tuple[NDArray[Any], NDArray[np.bool_], int]:
-    """The rows of the dead state and of those that reach the end, which of them end, and the start, 0 if it is dead.
-
-    The arrays themselves come back where no other state is dead.
-    """
-    if core.CORE is not None:
-        live = compiled_living(core.CORE, table, accepting, meter)
-    else:
-        sources, classes = np.nonzero(table)
-        ends = np.flatnonzero(accepting).tolist()
-        live = backwards(sources, table[sources, classes], len(table), ends, meter)
-    if np.count_nonzero(live) == len(table) - 1:  # most often so, and to copy them takes as long as all of the above
-        return table, accepting, start
-    kept = np.concatenate(([0], np.flatnonzero(live)))
-    number = np.zeros(len(table), np.int64)
-    number[kept] = np.arange(len(kept))
-    number[~live] = 0
-    return number[table[kept]], accepting[kept], int(number[start])

@@ -8,13 +8,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
 from .byte_dfa import ByteDfa
-from .core import address
+from .core import CORE, address
 
 _FIRST = 0xF5  # bytes from here on are in no UTF-8 text
 _DIGITS = 256 - _FIRST
-_NEVER = 0xC0  # another byte that is in no UTF-8 text, and no code
 
 
 @lru_cache(maxsize=256)
@@ -40,19 +38,8 @@ def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
     """
     if not codes:
         return np.empty((0, dfa.states), np.int32)
-    width, joined = len(codes[0]), b"".join(codes)
-    if core.CORE is not None and dfa.byte_class.dtype == np.uint8:
-        made: NDArray[np.int32] = np.empty((len(codes), dfa.states), np.int32)
-        arrays = (address(dfa.table), None) if dfa.table.dtype == np.uint16 else (None, address(dfa.table))
-        core.CORE.take_calls(
-            *arrays, *dfa.table.shape, address(dfa.byte_class), joined, len(codes), width, address(made)
-        )
-        return made
-    first, *others = dfa.byte_class[np.frombuffer(joined, np.uint8).reshape(-1, width).T]
-    after_calls: NDArray[np.int32] = dfa.table.T[first].astype(np.int32)  # of the digits so far
-    for classes in others:
-        after_calls = dfa.table[after_calls, classes[:, None]].astype(np.int32)
-    of_codes = dfa.byte_class[_FIRST:]
-    dfa.table[:, np.setdiff1d(of_codes, dfa.byte_class[:_FIRST])] = 0
-    of_codes[:] = dfa.byte_class[_NEVER]
+    after_calls: NDArray[np.int32] = np.empty((len(codes), dfa.states), np.int32)
+    narrow, wide = (address(dfa.table), None) if dfa.table.dtype == np.uint16 else (None, address(dfa.table))
+    automaton = narrow, wide, *dfa.table.shape, address(dfa.byte_class)
+    CORE.take_calls(*automaton, b"".join(codes), len(codes), len(codes[0]), address(after_calls))
     return after_calls

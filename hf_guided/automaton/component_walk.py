@@ -1,7 +1,4 @@
-"""Walks all tokens through one component of a network: which stay in it, and where the others leave.
-
-Where the package has compiled loops (core.py) they do it, else numpy, with the same result.
-"""
+"""Walks all tokens through one component of a network: which stay in it, and where the others leave."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
+from .core import CORE
 from .mask_builder import MaskBuilder
-from .refine import ranges
 from .rtn import Component
 from .token_nodes import Ints, Nodes, NodeSets
 from .token_trie import TokenTrie
@@ -119,15 +115,10 @@ class ComponentWalk(TokenWalk):
 
     def body_of(self, state: int) -> int:
         """The state that most bytes lead to, if they lead from there to itself, as in a string; else 0."""
-        if core.CORE is not None:
-            return int(core.CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
-        body = self._most_frequent(state)
-        return body if body and (body == state or self._most_frequent(body) == body) else 0
+        return int(CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
 
     def after_copy(self, state: int, form: NDArray[np.int32], start: int, byte: int) -> int:
         """Where a byte leads, if a state is like the start of another automaton but for this byte; else 0.
-
-        Only with compiled loops.
 
         Args:
             state: of the component; this one and those that are like its others must be left by bytes alone.
@@ -135,22 +126,14 @@ class ComponentWalk(TokenWalk):
             start: of it.
             byte: that does not leave its start.
         """
-        assert core.CORE is not None
         states = len(form)
         _, address = scratch_of_thread(2 * states)
         return int(
-            core.CORE.after_copy(
+            CORE.after_copy(
                 *self._addresses[2:], self._classes, self._leaves_address, state,
                 form.ctypes.data, states, start, byte, address, address + 4 * states,
             )
         )  # fmt: skip
-
-    def _most_frequent(self, state: int) -> int:
-        """The state that most bytes lead to; 0 where they are not many."""
-        counts = np.bincount(self.dfa.table[state][self.dfa.byte_class])
-        counts[0] = 0
-        frequent = int(counts.argmax())
-        return frequent if counts[frequent] >= _MANY_BYTES else 0
 
     def table(self, state: int, begun: Ints) -> Table:
         """What tokens do.
@@ -170,11 +153,11 @@ class ComponentWalk(TokenWalk):
     def _left(self, state: int, begun: Ints) -> tuple[NDArray[np.int32], list[tuple[int, NDArray[np.int32]]]]:
         """The nodes of a table; and those of them where longer tokens may leave the component, by state."""
         count, room, states = len(begun), len(self.tokens.trie.byte), self.dfa.states
-        while core.CORE is not None:
+        while True:
             room += count
             scratch, address = scratch_of_thread(3 * room + 3 * states + 1)
             scratch[:count], scratch[room : room + count] = begun, state
-            found = core.CORE.leave(
+            found = CORE.leave(
                 *self._addresses, self._classes, self._leaves_address, states, count, room,
                 address, address + 4 * room, address + 8 * room, address + 12 * room,
             )  # fmt: skip
@@ -187,13 +170,9 @@ class ComponentWalk(TokenWalk):
                     low = high
                 return scratch[count:found].copy(), parts
             room *= 2  # see ``below``
-        below, there = (part[count:] for part in self.below(begun, np.full(count, state)))
-        leaves = self.leaves[there] & self.tokens.has_longer[below]
-        nodes, reached = below.astype(np.int32), there[leaves]
-        return nodes, [(to, nodes[leaves][reached == to]) for to in np.unique(reached).tolist()]
 
     def changed(self, words: Words, state: int, other: int, most: int) -> tuple[Words, Differences] | None:
-        """The mask of the tokens that stay from a state; and where ``differences`` are and longer tokens may leave.
+        """The mask of the tokens that stay from a state; and where the two lead apart and longer tokens may leave.
 
         Args:
             words: the mask of the other state.
@@ -204,67 +183,17 @@ class ComponentWalk(TokenWalk):
         Returns:
             The second with 0 for where tokens of the one or the other may not leave; None where there are more.
         """
-        tokens = self.tokens
-        if core.CORE is not None:
-            room = most + 1
-            scratch, address = scratch_of_thread(3 * room)
-            scratch[0], scratch[room], scratch[2 * room] = 0, state, other
-            words = words.copy()
-            kept = core.CORE.change(
-                *self._addresses, self._classes, room, address, address + 4 * room, address + 8 * room,
-                self._leaves_address, *tokens.addresses, words.ctypes.data,
-            )  # fmt: skip
-            if kept < 0:
-                return None
-            return words, Differences(*(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
-        different = self.differences(state, other, most)
-        if different is None:
-            return None
-        nodes, ours, theirs = different
-        words = words ^ tokens.mask_of(nodes[(ours == 0) | (theirs == 0)])  # those that only one of the two has
-        has_longer = tokens.has_longer[nodes]
-        ours, theirs = (np.where(has_longer & self.leaves[states], states, 0) for states in (ours, theirs))
-        kept = np.flatnonzero(ours | theirs)
-        return words, Differences(nodes[kept], ours[kept], theirs[kept])
-
-    def differences(self, state: int, other: int, most: int) -> Differences | None:
-        """Where tokens that begin in two states are in different ones.
-
-        Args:
-            state: of the component.
-            other: the other one.
-            most: how many nodes.
-
-        Returns:
-            The nodes without the root, breadth first; None where there are more.
-        """
         room = most + 1
-        if core.CORE is not None:
-            scratch, address = scratch_of_thread(3 * room)
-            scratch[0], scratch[room], scratch[2 * room] = 0, state, other
-            found = core.CORE.differ(
-                *self._addresses, self._classes, room, address, address + 4 * room, address + 8 * room
-            )
-            if found < 0:
-                return None
-            return Differences(*(scratch[low + 1 : low + found].copy() for low in (0, room, 2 * room)))
-        trie, count = self.tokens.trie, 1
-        nodes, ours, theirs = (np.array([number], np.int32) for number in (0, state, other))
-        levels = []
-        while len(nodes):
-            starts = trie.child.take(nodes)
-            counts = trie.child.take(nodes + 1) - starts
-            children = ranges(starts, counts)
-            letters = self._class_of.take(children)
-            ours = self._table.take(np.repeat(ours * self._classes, counts) + letters)
-            theirs = self._table.take(np.repeat(theirs * self._classes, counts) + letters)
-            differ = np.flatnonzero(ours != theirs)
-            nodes, ours, theirs = children.take(differ).astype(np.int32), ours.take(differ), theirs.take(differ)
-            levels.append((nodes, ours, theirs))
-            count += len(nodes)
-            if count > room:
-                return None
-        return Differences(*map(np.concatenate, zip(*levels, strict=True)))
+        scratch, address = scratch_of_thread(3 * room)
+        scratch[0], scratch[room], scratch[2 * room] = 0, state, other
+        words = words.copy()
+        kept = CORE.change(
+            *self._addresses, self._classes, room, address, address + 4 * room, address + 8 * room,
+            self._leaves_address, *self.tokens.addresses, words.ctypes.data,
+        )  # fmt: skip
+        if kept < 0:
+            return None
+        return words, Differences(*(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
 
 
 class Differences(NamedTuple):

@@ -31,9 +31,8 @@ from ..regex import (
     repeat,
     tree_cache,
 )
-from . import core
 from .byte_dfa import ByteDfa
-from .core import record
+from .core import CORE, record
 from .estimate import characters
 from .limits import WorkMeter
 from .nfa import language_dfa
@@ -151,8 +150,7 @@ class Emptiness:
         )
         bounds = min(low, _ENDLESS), -1 if high == _ENDLESS else high
         work, text = ctypes.c_int64(), ctypes.create_string_buffer(room)
-        assert core.CORE is not None
-        found = core.CORE.common_string(place, len(automata), *bounds, meter.left, ctypes.byref(work), text, room)
+        found = CORE.common_string(place, len(automata), *bounds, meter.left, ctypes.byref(work), text, room)
         del struct  # which the loops have read
         meter.spend(work.value)
         if found < 0 or 0 < room < found - 1:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +24,6 @@ from .utf8 import END, START, utf8_steps
 
 EXIT = 1
 FIRST = 2  # of the states that are neither dead nor the exit
-Edge = tuple[int, int, int]  # first byte, last byte, target
-
-
-class Inside(NamedTuple):
-    """What can be reached inside a piece.
-
-    Args:
-        states: reached without passing a border.
-        borders: where the piece may be left: the exit, and states that may be ends but continue.
-    """
-
-    states: tuple[int, ...]
-    borders: tuple[int, ...]
 
 
 class Fragment:
@@ -75,65 +61,10 @@ class Fragment:
         return content.digest()
 
     @cached_property
-    def ends(self) -> frozenset[int]:
-        """The states of ``is_end``."""
-        return frozenset(self.is_end.nonzero()[0].tolist())
-
-    @cached_property
-    def first(self) -> tuple[Edge, ...]:
-        """The edges from the start, in order."""
-        return _runs(self.start, self.bounds)
-
-    @cached_property
-    def first_bytes(self) -> int:
-        """The bytes of those, as bits of a number."""
-        return _bits(self.first)
-
-    @cached_property
-    def end_bytes(self) -> int:
-        """The bytes of the edges from states in which it may end, as bits of a number."""
-        return _bits(edge for state in self.ends for edge in self.edges(state))
-
-    @cached_property
     def described(self) -> tuple[int, ...]:
         """``Fragment`` of subsets.c."""
         arrays = self.table, self.bounds, self.start, self.is_end
         return *map(address, arrays), self.states, self.table.shape[1], 0
-
-    @cached_property
-    def _edges(self) -> dict[int, tuple[Edge, ...]]:
-        return {}
-
-    @cached_property
-    def _inside(self) -> dict[tuple[int, bool], Inside]:
-        return {}
-
-    def edges(self, state: int) -> tuple[Edge, ...]:
-        """The edges from a state, in order."""
-        known = self._edges.get(state)
-        if known is None:
-            known = self._edges[state] = _runs(self.table[state], self.bounds)
-        return known
-
-    def inside(self, state: int, through_ends: bool) -> Inside:
-        """What is reached from a state, itself the first.
-
-        Args:
-            state: not the exit.
-            through_ends: whether states that may be ends are like others; they are borders otherwise.
-        """
-        known = self._inside.get((state, through_ends))
-        if known is None:
-            seen, states = {state}, [state]
-            borders: list[int] = []
-            for reached_state in states:  # grows meanwhile
-                for target in dict.fromkeys(self.table[reached_state].tolist()):
-                    if target and target not in seen:
-                        seen.add(target)
-                        is_border = target == EXIT or (target in self.ends and not through_ends)
-                        (borders if is_border else states).append(target)
-            known = self._inside[state, through_ends] = Inside(tuple(states), tuple(borders))
-        return known
 
 
 class Literal:
@@ -144,31 +75,11 @@ class Literal:
     """
 
     __slots__ = ("content", "data", "states")
-    ends: frozenset[int] = frozenset()
-    end_bytes, nullable = 0, False
+    nullable = False
 
     def __init__(self, data: bytes):
         self.data = self.content = data
         self.states = len(data) + 1  # after the first byte comes state 2
-
-    @property
-    def first(self) -> tuple[Edge, ...]:
-        """See ``Fragment.first``."""
-        return ((self.data[0], self.data[0], FIRST if len(self.data) > 1 else EXIT),)
-
-    @property
-    def first_bytes(self) -> int:
-        """See ``Fragment.first_bytes``."""
-        return 1 << self.data[0]
-
-    def edges(self, state: int) -> tuple[Edge, ...]:
-        """See ``Fragment.edges``."""
-        byte = self.data[state - 1]
-        return ((byte, byte, state + 1 if state < len(self.data) else EXIT),)
-
-    def inside(self, state: int, through_ends: bool) -> Inside:
-        """See ``Fragment.inside``."""
-        return Inside(tuple(range(state, len(self.data) + 1)), (EXIT,))
 
 
 @lru_cache(maxsize=1024)
@@ -222,24 +133,3 @@ def from_dfa(dfa: ByteDfa) -> Fragment | None:
     is_end = np.zeros(states, np.uint8)
     is_end[FIRST:] = dfa.accepting[inner]
     return Fragment(table, bounds, number[full[dfa.start]], is_end, bool(dfa.accepting[dfa.start]))
-
-
-def _runs(row: NDArray[np.int32], bounds: NDArray[np.int64]) -> tuple[Edge, ...]:
-    """The edges of a row; neighbours with the same target are joined."""
-    runs: list[Edge] = []
-    before = 0
-    for low, high, target in zip(bounds[:-1].tolist(), bounds[1:].tolist(), row.tolist(), strict=True):
-        if target and target == before:
-            runs[-1] = runs[-1][0], high - 1, target
-        elif target:
-            runs.append((low, high - 1, target))
-        before = target
-    return tuple(runs)
-
-
-def _bits(edges: Iterable[Edge]) -> int:
-    """The first bytes of edges, as bits of a number."""
-    bits = 0
-    for low, high, _ in edges:
-        bits |= (2 << high) - (1 << low)
-    return bits

@@ -21,7 +21,7 @@ from ..errors import BackendError, CompileLimitExceeded
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
-from .core import Core, address, record
+from .core import CORE, address, record
 from .growth import Growth
 from .length_rule import LengthRule
 from .lru_bytes import ByteCache
@@ -73,7 +73,7 @@ class _ShapeArrays(NamedTuple):
     nbytes: int
 
     @classmethod
-    def of(cls, core: Core, shape: Shape) -> _ShapeArrays:
+    def of(cls, shape: Shape) -> _ShapeArrays:
         """Those of a shape."""
         dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
         callees, states = after_calls.shape
@@ -83,7 +83,7 @@ class _ShapeArrays(NamedTuple):
             call_begin.fill(0)
         while callees:
             given = address(after_calls), callees, states, address(call_begin), address(calls), room
-            found = core.machine_calls(*given)
+            found = CORE.machine_calls(*given)
             if found <= room:
                 break
             room = found
@@ -99,19 +99,18 @@ class _Generation:
     """All that is forgotten at once: the sets, and the tables that their masks have needed.
 
     Args:
-        core: the compiled loops.
         trie: the address of ``Trie`` of frames.c; its arrays have to live as long.
         number: how often all was forgotten before.
     """
 
     start: int  # the set of a text without a byte
 
-    def __init__(self, core: Core, trie: int, number: int):
-        self.number, self.handle = number, core.machine_new(trie)
+    def __init__(self, trie: int, number: int):
+        self.number, self.handle = number, CORE.machine_new(trie)
         if not self.handle:
             raise _no_memory()
         # When the interpreter ends, daemon threads may still be reading.
-        weakref.finalize(self, core.machine_end, self.handle).atexit = False
+        weakref.finalize(self, CORE.machine_end, self.handle).atexit = False
         self.in_use: list[tuple[Any, ...]] = []  # what holds the arrays of tables
         self.table_bytes = 0
         self.completed: dict[int, bool] = {}
@@ -121,7 +120,6 @@ class FrameMachine:
     """A network and a vocabulary; thread safe, where ``lock`` is held around each call.
 
     Args:
-        core: the compiled loops; other threads run meanwhile.
         network: what is read; see ``reads``.
         tables: of the vocabulary.
         built: the numbers of the components that were built before; the caller counts their bytes.
@@ -132,8 +130,8 @@ class FrameMachine:
         growth: of the bytes held when a token was read last.
     """
 
-    def __init__(self, core: Core, network: Network, tables: ComponentTables, built: Collection[int]):
-        self._core, self._network, self._tables, self._built = core, network, tables, built
+    def __init__(self, network: Network, tables: ComponentTables, built: Collection[int]):
+        self._network, self._tables, self._built = network, tables, built
         trie = tables.tokens
         self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
         self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # of masks
@@ -170,10 +168,10 @@ class FrameMachine:
         return self._now.start
 
     def _begin(self, number: int) -> None:
-        now = _Generation(self._core, self._trie, number)
+        now = _Generation(self._trie, number)
         for component, given in self._given.items():
             self._give(now, component, given)
-        now.start = self._found(now, lambda: self._core.machine_start(now.handle))
+        now.start = self._found(now, lambda: CORE.machine_start(now.handle))
         self._now = now  # at once: an exception leaves the machine as it was
 
     def after_fork(self) -> None:
@@ -186,7 +184,7 @@ class FrameMachine:
     def refresh(self, new: int) -> None:
         """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
-        set_bytes = self._core.machine_bytes(now.handle)
+        set_bytes = CORE.machine_bytes(now.handle)
         self.growth.update(set_bytes + now.table_bytes + self._component_bytes + self._row_bytes)
         if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
             is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
@@ -207,7 +205,7 @@ class FrameMachine:
         """The set after some more bytes; 0 if they do not fit."""
         progress, now = self._progress, self._now
         while True:
-            found = int(self._core.machine_read(now.handle, number, data, len(data), progress.ctypes.data))
+            found = int(CORE.machine_read(now.handle, number, data, len(data), progress.ctypes.data))
             if found >= 0:
                 return found
             self._supply(now, found)
@@ -219,20 +217,20 @@ class FrameMachine:
         now = self._now
         known = now.completed.get(number)
         if known is None:
-            found = self._found(now, lambda: self._core.machine_completed(now.handle, number))
+            found = self._found(now, lambda: CORE.machine_completed(now.handle, number))
             known = now.completed[number] = bool(found)
         return known
 
     def forced_byte(self, number: int) -> int | None:
         """The one byte that may come, if there is one."""
         now = self._now
-        byte = self._found(now, lambda: self._core.machine_forced(now.handle, number))
+        byte = self._found(now, lambda: CORE.machine_forced(now.handle, number))
         return byte if byte < 256 else None
 
     def same_mask(self, number: int) -> int:
         """The set that stands for all with the same mask as this one, as far as that is plain."""
         now = self._now
-        return self._found(now, lambda: self._core.machine_same_mask(now.handle, number))
+        return self._found(now, lambda: CORE.machine_same_mask(now.handle, number))
 
     def mask(self, number: int) -> Words:
         """(words,) int32, read-only: the tokens that may come."""
@@ -245,7 +243,7 @@ class FrameMachine:
         number_of_row, self._used = self._used, self._used + 1
         scratch, scratch_address = scratch_of_thread(2 * self._nodes)  # held until the last call
         row = self._address + 4 * count * number_of_row
-        while (found := self._core.machine_mask(now.handle, number, row, count, scratch_address, FEW)) < 0:
+        while (found := CORE.machine_mask(now.handle, number, row, count, scratch_address, FEW)) < 0:
             self._supply(now, found)
         words: Words = self._rows[number_of_row]
         return words
@@ -262,7 +260,7 @@ class FrameMachine:
 
     def _supply(self, now: _Generation, status: int) -> None:
         """Give the machine what was missing."""
-        missing = int(self._core.machine_missing(now.handle))
+        missing = int(CORE.machine_missing(now.handle))
         if status == _NEEDS_COMPONENT:
             self._given[missing] = given = self._described(missing)
             self._component_bytes += given.nbytes
@@ -272,7 +270,7 @@ class FrameMachine:
             table = self._table(component, state)
             now.in_use.append(table.held)
             now.table_bytes += table.nbytes
-            if self._core.machine_table(now.handle, component, state, table.address):
+            if CORE.machine_table(now.handle, component, state, table.address):
                 raise _no_memory()
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
@@ -285,7 +283,7 @@ class FrameMachine:
         key = component.shape if component.callees else dfa
         known = _known_shapes.get(key)
         if known is None:
-            known = _ShapeArrays.of(self._core, component.shape)
+            known = _ShapeArrays.of(component.shape)
             _known_shapes.put(key, known)
         string, counted = None, [None, None, None, 0, 0, 0]
         if isinstance(rule, LengthRule):
@@ -333,7 +331,7 @@ class FrameMachine:
         return _Given(place, (struct, table, nodes, leaving, at_most), nbytes)
 
     def _give(self, now: _Generation, number: int, given: _Given) -> None:
-        if self._core.machine_component(now.handle, number, given.address):
+        if CORE.machine_component(now.handle, number, given.address):
             raise _no_memory()
 
 

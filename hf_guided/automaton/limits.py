@@ -27,6 +27,11 @@ EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
 _STEPS_A_LOOK = 10_000  # between two looks at the clock: about ten milliseconds
 
 
+def no_memory() -> CompileLimitExceeded:
+    """The error of compiled loops that found no memory."""
+    return CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")
+
+
 class MovesToWorker(Exception):
     """An engine has seen that a constraint may take long: the compile begins again in the worker process."""
 

@@ -15,17 +15,16 @@ from ..errors import CompileLimitExceeded
 from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain, only_text
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
-from .dominance import Repetition
 from .estimate import characters, expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
-from .living_nfa import Nfa, Piece
 from .lru_bytes import ByteCache
 from .multiples_dfa import multiples_dfa
 from .piece_cache import CachedPiece, PieceCache
 from .products import difference, intersection, utf8
+from .repetitions import Repetition
 from .stored_dfas import stored_dfa
-from .subsets import determinize
+from .subsets import Nfa, Piece, determinize
 from .without_words import without_words
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece

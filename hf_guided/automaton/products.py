@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
 from .byte_dfa import NOTHING, ByteDfa, finished, trimmed
-from .compiled_product import compiled_pairs
-from .limits import EDGES, SORTED, WorkMeter
+from .core import CORE, record
+from .limits import CELLS, EDGES, SORTED, WorkMeter, no_memory
+from .look import looking
 
-_PAIRS_AT_ONCE = 1 << 18  # entries of a product's table made before they are counted
+_CELLS_AT_ONCE = 1 << 18  # entries of a product's table made before they are counted
 
 # (bytes of the first, bytes of the second) -> (of the result); on the flags "accepts" of two states
 Combine = Callable[[NDArray[np.bool_], NDArray[np.bool_]], NDArray[np.bool_]]
@@ -58,15 +58,12 @@ def complement(first: ByteDfa, meter: WorkMeter) -> ByteDfa:
 
 
 def _product(first: ByteDfa, second: ByteDfa, kind: _Kind, meter: WorkMeter) -> ByteDfa:
-    if any(needed and not dfa.start for needed, dfa in zip(kind.needs, (first, second), strict=True)):
+    has_none = not first.start, not second.start
+    if all(has_none) or any(needed and none for needed, none in zip(kind.needs, has_none, strict=True)):
         return NOTHING
     both = first.byte_class.astype(np.int64) * 256 + second.byte_class
     codes, byte_class = np.unique(both, return_inverse=True)
-    classes, batch = (codes // 256, codes % 256), max(1, _PAIRS_AT_ONCE // len(codes))
-    if core.CORE is not None and (first.start or second.start):
-        table, pairs = compiled_pairs(core.CORE, first, second, classes, kind.needs, batch, meter)
-    else:
-        table, pairs = _pairs(first, second, classes, kind.needs, batch, meter)
+    table, pairs = _pairs(first, second, (codes // 256, codes % 256), kind.needs, meter)
     accepting = kind.combine(first.accepting[pairs // second.states], second.accepting[pairs % second.states])
     return trimmed(table, byte_class.reshape(-1), accepting, min(1, len(pairs) - 1), meter)
 
@@ -76,39 +73,49 @@ def _pairs(
     second: ByteDfa,
     classes: tuple[NDArray[np.int64], NDArray[np.int64]],
     needs: tuple[bool, bool],
-    batch: int,
     meter: WorkMeter,
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """See ``compiled_pairs``."""
-    width, (ours_by, theirs_by) = second.states, classes
-    start = first.start * width + second.start
-    ours, theirs = first.table.astype(np.int64)[:, ours_by], second.table.astype(np.int64)[:, theirs_by]
-    numbers = {0: 0} | ({start: 1} if start else {})
-    rows: list[NDArray[np.int64]] = [np.zeros((1, len(ours_by)), np.int64)]
-    reached = [*numbers]
-    done = 1
-    while done < len(reached):
-        part = np.array(reached[done : done + batch])
-        done += len(part)
-        one, other = ours[part // width], theirs[part % width]
-        row = one * width + other
-        if needs[0]:
-            row[one == 0] = 0
-        if needs[1]:
-            row[other == 0] = 0
-        rows.append(row)
-        distinct = np.unique(row).tolist()
-        meter.spend_cells(SORTED * row.size)
-        meter.spend(len(distinct) // EDGES)
-        for pair in distinct:
-            if pair not in numbers:
-                numbers[pair] = len(numbers)
-                reached.append(pair)
-        meter.check_states(len(numbers))
-    keys = np.array(reached)
-    order = np.argsort(keys)
-    table = order[np.searchsorted(keys[order], np.concatenate(rows))]
-    return table, keys
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The pairs of states that are reached, and where they lead.
+
+    Args:
+        first: an automaton that has strings, or the other one has.
+        second: likewise.
+        classes: (classes,) for each class of the product the one of the first automaton, and that of the second.
+        needs: whether a pair is dead where the first state is, and where the second is.
+        meter: counts the work.
+
+    Returns:
+        (pairs, classes) table; and (pairs,) first state times the states of the second, plus second state.
+
+    Raises:
+        CompileLimitExceeded: it is too large, or there is no memory for it.
+    """
+    tables = [np.ascontiguousarray(dfa.table, np.int32) for dfa in (first, second)]
+    columns = [np.ascontiguousarray(column, np.int64) for column in classes]
+    counts = np.zeros(3, np.int64)
+    with looking(meter) as look:
+        struct, place = record(  # the fields of ``Automata`` of product.c
+            *(table.ctypes.data for table in tables), *(column.ctypes.data for column in columns),
+            *(table.shape[1] for table in tables), len(columns[0]), second.states,
+            first.start * second.states + second.start,
+            *needs, max(1, _CELLS_AT_ONCE // len(columns[0])),
+            meter.limits.max_states, meter.left, CELLS // SORTED, EDGES, look,
+        )  # fmt: skip
+        handle = CORE.product_begin(place, counts.ctypes.data)
+        if not handle:
+            raise no_memory()
+        try:
+            work, pairs, status = counts.tolist()
+            if status == -1:
+                raise no_memory()
+            meter.spend(work)
+            meter.check_states(pairs)
+            table, numbered = np.empty((pairs, len(columns[0])), np.int32), np.empty(pairs, np.int64)
+            if not status:  # else it was stopped, and ``looking`` raises
+                CORE.product_write(handle, table.ctypes.data, numbered.ctypes.data)
+        finally:
+            CORE.product_end(handle)
+    return table, numbered
 
 
 @lru_cache(maxsize=1)

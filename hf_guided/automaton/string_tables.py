@@ -10,11 +10,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
 from .byte_dfa import ByteDfa
 from .component_walk import ComponentWalk, Table, joined
 from .rtn import Component
-from .string_dfas import stand, string_dfas
+from .string_dfas import string_dfas
 from .token_nodes import NodeSets
 
 _QUOTE = ord('"')
@@ -41,7 +40,7 @@ class StringTables:
             state: of the component.
         """
         for form in string_dfas():
-            after = _after_quote(form, walk, state)
+            after = walk.after_copy(state, _by_byte(form), form.start, _QUOTE)
             if after:
                 alone = self._table_of(form)
                 return None if alone.words is None else self._put_in(alone, walk, after)
@@ -67,29 +66,10 @@ class StringTables:
         return table
 
 
-def _after_quote(form: ByteDfa, walk: ComponentWalk, state: int) -> int:
-    """The state after the quote that ends the string of which a state is the body; 0 where it is no body."""
-    if core.CORE is not None:
-        return walk.after_copy(state, _by_byte_int32(form), form.start, _QUOTE)
-    states = np.array(stand(form, walk, state))
-    if states[-1] != state:
-        return 0  # as for most, without a look at all moves
-    body = states[:-1]
-    expected = body[_by_byte(form)]
-    after = expected[form.start, _QUOTE] = walk.after(state, _QUOTE)
-    is_copy = np.array_equal(walk.dfa.table[body][:, walk.dfa.byte_class], expected)
-    return int(after) if is_copy and not walk.leaves[body].any() else 0
-
-
 @lru_cache(maxsize=2)
-def _by_byte(form: ByteDfa) -> NDArray[np.int64]:
+def _by_byte(form: ByteDfa) -> NDArray[np.int32]:
     """(states, 256) where each byte leads."""
-    return form.table[:, form.byte_class].astype(np.int64)
-
-
-@lru_cache(maxsize=2)
-def _by_byte_int32(form: ByteDfa) -> NDArray[np.int32]:
-    return np.ascontiguousarray(_by_byte(form), np.int32)
+    return np.ascontiguousarray(form.table[:, form.byte_class], np.int32)
 
 
 def _with_quote(form: ByteDfa) -> ByteDfa:

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from .refine import ranges
 from .token_trie import TokenTrie
+from .trie import ranges
 
 Ints = NDArray[np.integer[Any]]
 

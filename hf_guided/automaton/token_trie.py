@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from array import array as Array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,10 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
-from .core import record
-from .refine import ranges
-from .trie import Trie, build_trie
+from .core import CORE, record
+from .trie import Trie, build_trie, ranges, with_strings
 from .written_values import characters
 
 if TYPE_CHECKING:
@@ -60,11 +58,8 @@ class TokenTrie:
 
     def add_to(self, words: NDArray[np.int32], nodes: NDArray[np.integer[Any]]) -> None:
         """Add the tokens that end in these nodes (n,) to a mask (words,)."""
-        if core.CORE is None:
-            words |= self.mask(self.tokens_at(nodes)[0])
-        else:
-            nodes = nodes.astype(np.int32, copy=False)
-            core.CORE.add_tokens(*self.addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
+        nodes = nodes.astype(np.int32, copy=False)
+        CORE.add_tokens(*self.addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
 
     def tokens_at(self, nodes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens that end in these nodes (n,), one node after the other; and (n,) how many each node has."""
@@ -146,11 +141,6 @@ class TokenTrie:
         """``trie.child``, for one look at a time."""
         return self.trie.child.data
 
-    @cached_property
-    def has_longer(self) -> NDArray[np.bool_]:
-        """(nodes,) whether longer tokens begin with the text of a node."""
-        return np.diff(self.trie.child) > 0
-
     def before(self, byte: int) -> NDArray[np.bool_]:
         """(nodes,) whether a byte comes next in a token."""
         before = np.zeros(len(self.trie.byte), np.bool_)
@@ -171,13 +161,16 @@ def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 _tries: WeakKeyDictionary[Vocabulary, TokenTrie] = WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = threading.RLock()  # for vocabularies with marks
 
 
 def token_trie(vocabulary: Vocabulary) -> TokenTrie:
     """The trie of a vocabulary; the same one at every call."""
     with _lock:
         trie = _tries.get(vocabulary)
+        if trie is None and vocabulary.marks is not None:
+            plain, names = vocabulary.marks
+            trie = _tries[vocabulary] = with_tokens(token_trie(plain), names)
         if trie is None:
             token_ids = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if data]
             texts = [data for data in vocabulary.token_bytes if data]
@@ -199,3 +192,23 @@ def trie_of(texts: Sequence[bytes], token_ids: Sequence[int] | NDArray[np.int64]
     token_start = np.searchsorted(trie.node_of[by_node], np.arange(len(trie.byte) + 1))
     ids = np.array(token_ids, np.int64)[order][by_node]
     return TokenTrie(trie, ids, token_start, size, token_start[1:] > token_start[:-1])
+
+
+def with_tokens(tokens: TokenTrie, names: Mapping[int, bytes]) -> TokenTrie:
+    """A trie with a few more tokens.
+
+    Args:
+        tokens: not changed.
+        names: the bytes of the others, by id.
+    """
+    ordered = sorted(names.items(), key=lambda item: item[1])
+    trie, numbers = with_strings(tokens.trie, [data for _, data in ordered])
+    counts = np.zeros(len(trie.byte), np.int64)
+    counts[numbers] = np.diff(tokens.token_start)
+    known = np.concatenate(([0], np.cumsum(counts)))  # tokens before each node, and after all
+    ends, ids = trie.node_of, np.array([token_id for token_id, _ in ordered], np.int64)
+    order = np.argsort(ends, kind="stable")
+    token_ids = np.insert(tokens.token_ids, known[ends[order] + 1], ids[order])
+    np.add.at(counts, ends, 1)
+    token_start = np.concatenate(([0], np.cumsum(counts)))
+    return TokenTrie(trie, token_ids, token_start, tokens.size, counts > 0)

@@ -1,7 +1,4 @@
-"""Walks all tokens through an automaton at once: level by level down the trie, from one state.
-
-Where the package has compiled loops (core.py) they do it, else numpy, with the same result.
-"""
+"""Walks all tokens through an automaton at once: level by level down the trie, from one state."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import core
 from .byte_dfa import ByteDfa
-from .refine import ranges
+from .core import CORE
 from .token_trie import TokenTrie
+from .trie import ranges
 
 Ints = NDArray[np.integer[Any]]
 _FEW_NODES = 150
@@ -80,7 +77,7 @@ class TokenWalk:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held in addition to the automaton and the trie."""
-        return self._table.nbytes + (len(self.tokens.trie.byte) if core.CORE is None else 0)
+        return self._table.nbytes
 
     def advance(self, state: int, data: bytes) -> int:
         """The state after these bytes; 0 if they do not fit."""
@@ -98,7 +95,7 @@ class TokenWalk:
         return self._next[state * self._classes + letter]
 
     def few(self, state: int) -> Ints | None:
-        """The nodes in which fitting tokens end; None where they may be many, and where numpy would look for them.
+        """The nodes in which fitting tokens end; None where they may be many.
 
         Most states of a JSON text allow a handful of tokens: then this takes microseconds.
         """
@@ -111,7 +108,10 @@ class TokenWalk:
 
     def levels(self, state: int) -> Iterator[tuple[Ints, Ints]]:
         """As ``nodes``, one level of the trie after another, those too in which no token ends but longer ones live."""
-        for nodes, states in self._levels_below(np.zeros(1, np.int32), np.array([state])):
+        nodes: Ints = np.zeros(1, np.int32)
+        states: Ints = np.array([state])
+        while len(nodes):
+            nodes, states, *_ = self._children(nodes, states)
             yield self._ends(nodes, states)
 
     def below(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
@@ -125,34 +125,22 @@ class TokenWalk:
             (m,) int32 both; the given ones first.
         """
         room = len(self.tokens.trie.byte)
-        while core.CORE is not None:
-            found = self._descended(nodes, states, len(nodes) + room)
-            if found is not None:
-                return found
+        while (found := self._descended(nodes, states, len(nodes) + room)) is None:
             room *= 2  # below some of the nodes are others, and what they have in common is found twice
-        levels = [(nodes, states), *self._levels_below(nodes, states)]
-        nodes, states = (np.concatenate(parts).astype(np.int32) for parts in zip(*levels, strict=True))
-        return nodes, states
+        return found
 
     def _descended(self, nodes: Ints, states: Ints, room: int) -> tuple[Ints, Ints] | None:
-        """As ``below``, in compiled code; None without that, or if there is no room for the result."""
-        if core.CORE is None:
-            return None
+        """As ``below``; None if there is no room for the result."""
         scratch, address = scratch_of_thread(2 * room)
         begun = len(nodes)
         scratch[:begun], scratch[room : room + begun] = nodes, states
-        count = core.CORE.descend(*self._addresses, self._classes, begun, room, address, address + 4 * room)
+        count = CORE.descend(*self._addresses, self._classes, begun, room, address, address + 4 * room)
         return None if count < 0 else (scratch[:count].copy(), scratch[room : room + count].copy())
 
     def _ends(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
         """Those in which tokens end."""
         ends = self.tokens.has_token.take(nodes)
         return nodes[ends], states[ends]
-
-    def _levels_below(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, Ints]]:
-        while len(nodes):
-            nodes, states, *_ = self._children(nodes, states)
-            yield nodes, states
 
     def successors(self, states: Ints) -> tuple[NDArray[np.bool_], int]:
         """Where a token leads, from several states in one walk.

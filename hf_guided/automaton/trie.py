@@ -32,6 +32,14 @@ class Trie:
     node_of: NDArray[np.int64]
 
 
+def ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``starts[i], starts[i] + 1 ...``, ``counts[i]`` of them, one after another."""
+    total = int(counts.sum())
+    shift = starts - np.concatenate(([0], np.cumsum(counts)[:-1])) if len(counts) else starts
+    indices: NDArray[np.int64] = np.arange(total) + np.repeat(shift, counts)
+    return indices
+
+
 def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nodes: int | None = None) -> Trie:
     """The trie of byte strings that are sorted; equal ones end in one node.
 
@@ -63,3 +71,54 @@ def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nod
     parent = np.concatenate(parents)
     child = 1 + np.searchsorted(parent[1:], np.arange(levels[-1] + 1))
     return Trie(tuple(levels), np.concatenate(bytes_), parent, child, node_of)
+
+
+def with_strings(trie: Trie, strings: Sequence[bytes]) -> tuple[Trie, NDArray[np.int64]]:
+    """A trie with a few more strings: the arrays are copied, and nothing else depends on its size.
+
+    Args:
+        trie: not changed.
+        strings: sorted; some may be in the trie already.
+
+    Returns:
+        The trie, whose ``node_of`` is that of these strings; (nodes of ``trie``,) their numbers in it.
+    """
+    known = {b"": 0}  # of the prefixes of the strings: their nodes
+    new: set[bytes] = set()
+    for string in strings:
+        for end in range(1, len(string) + 1):
+            above, prefix = known.get(string[: end - 1]), string[:end]
+            if above is None:
+                new.add(prefix)
+            elif prefix not in known:
+                place = _place(trie, above, prefix[-1])
+                if place < trie.child[above + 1] and trie.byte[place] == prefix[-1]:
+                    known[prefix] = place
+                else:
+                    new.add(prefix)
+    ordered = sorted(new, key=lambda prefix: (len(prefix), prefix))  # as the nodes of a trie are
+    before: dict[bytes, int] = {}  # before which node of the trie each comes
+    for prefix in ordered:
+        above = known.get(prefix[:-1])
+        before[prefix] = int(trie.child[before[prefix[:-1]]]) if above is None else _place(trie, above, prefix[-1])
+    places = np.array([before[prefix] for prefix in ordered], np.int64)
+    size = len(trie.byte)
+    numbers = np.arange(size) + np.cumsum(np.bincount(places, minlength=size + 1))[:size]
+    nodes = {prefix: int(numbers[node]) for prefix, node in known.items()}
+    nodes |= {prefix: before[prefix] + i for i, prefix in enumerate(ordered)}
+    parent = np.insert(numbers[trie.parent], places, [nodes[prefix[:-1]] for prefix in ordered])
+    child = np.ones(len(parent) + 1, np.int64)
+    np.cumsum(np.bincount(parent[1:], minlength=len(parent)), out=child[1:])
+    child[1:] += 1
+    deepest = max(len(trie.levels) - 1, 1 + max(map(len, ordered), default=0))
+    levels = [*trie.levels, *[size] * (deepest + 1 - len(trie.levels))]
+    levels = [low + sum(len(prefix) < depth for prefix in ordered) for depth, low in enumerate(levels)]
+    byte = np.insert(trie.byte, places, [prefix[-1] for prefix in ordered])
+    node_of = np.array([nodes[string] for string in strings], np.int64)
+    return Trie(tuple(levels), byte, parent, child, node_of), numbers
+
+
+def _place(trie: Trie, above: int, byte: int) -> int:
+    """The first child of a node that is not below a byte; else where the next node's children begin."""
+    low, high = trie.child[above : above + 2].tolist()
+    return int(low + np.searchsorted(trie.byte[low:high], byte))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+from array import array
 from collections.abc import Sequence
-from typing import Any
+from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
-from . import core
-from .byte_dfa import ByteDfa, living_part
-from .compiled_words import compiled_without_words
-from .fragments import Fragment, from_dfa
-from .limits import WorkMeter
+from .byte_dfa import ByteDfa
+from .core import CORE, address, record
+from .fragments import Fragment
+from .limits import WorkMeter, no_memory
 
 
 def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Fragment | None:
@@ -25,60 +25,30 @@ def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> F
 
     Returns:
         None if nothing is left.
+
+    Raises:
+        CompileLimitExceeded: it takes too much work, or there is no memory for it.
     """
-    if core.CORE is not None:
-        return compiled_without_words(core.CORE, whole, words, meter)
-    # A state for each prefix of a word, beside the state of the automaton there; the first is that of no byte.
-    beside, left_out = [whole.start], list[int]()
-    after: dict[int, int] = {}  # from a state and a byte after it, 256 times the one plus the other
-    letters: dict[int, int] = {}  # each byte of a word gets a class of its own
-    rows: dict[int, list[int]] = {}
-    whole_class = whole.byte_class.tolist()
-    for word in words:
-        here = 0
-        for byte in word:
-            there = after.get(here << 8 | byte)
-            if there is None:
-                if (row := rows.get(beside[here])) is None:
-                    row = rows[beside[here]] = whole.table[beside[here]].tolist()
-                if not (state := row[whole_class[byte]]):
-                    break
-                there = after[here << 8 | byte] = len(beside)
-                beside.append(state)
-                letters.setdefault(byte, len(letters))
-            here = there
-        else:
-            left_out.append(here)
-        meter.spend(1 + len(word))
-    states, classes = whole.table.shape
-    byte_class = whole.byte_class.astype(np.int64)
-    columns = np.append(np.arange(classes), byte_class[[*letters]]) if letters else np.arange(classes)
-    byte_class[[*letters]] = classes + np.arange(len(letters))
-    meter.spend_cells(2 * (states + len(beside)) * len(columns))
-    used, byte_class = np.unique(byte_class, return_inverse=True)
-    table = whole.table[:, columns[used]].astype(np.int32)
-    table = np.concatenate((table, table[beside]))
-    edges = np.array([*after], np.int64)
-    table[states + (edges >> 8), byte_class[edges & 255]] = np.arange(states + 1, len(table))
-    accepting = np.concatenate((whole.accepting, whole.accepting[beside]))
-    accepting[[states + prefix for prefix in left_out]] = False
-    kept = _reached(table, states)
-    number = np.zeros(len(table), np.int64)
-    number[kept] = np.arange(len(kept))
-    table, accepting, start = living_part(number[table[kept]], accepting[kept], int(number[states]), meter)
-    if not start:
-        return None
-    meter.spend_cells(table.size)
-    return from_dfa(ByteDfa(table, byte_class.astype(np.uint8), accepting, start))
-
-
-def _reached(table: NDArray[Any], start: int) -> NDArray[np.int64]:
-    """The dead state, and those that the start leads to, in order."""
-    reached = np.zeros(len(table), np.bool_)
-    reached[0] = True
-    todo = np.array([start])
-    while len(todo):
-        reached[todo] = True
-        after = np.unique(table[todo])
-        todo = after[~reached[after]]
-    return np.flatnonzero(reached)
+    table, byte_class = np.ascontiguousarray(whole.table, np.int32), np.ascontiguousarray(whole.byte_class, np.uint8)
+    accepting = np.ascontiguousarray(whole.accepting)
+    data, ends = array("B", b"".join(words)), array("q", accumulate(map(len, words)))
+    struct, place = record(  # the fields of ``Given`` of words.c
+        *(each.ctypes.data for each in (table, byte_class, accepting)), *table.shape, whole.start,
+        *(each.buffer_info()[0] for each in (data, ends)), len(words), meter.left,
+    )  # fmt: skip
+    counts = (ctypes.c_int64 * 4)()
+    handle = CORE.without_words(place, counts)
+    states, segments, is_nullable, work = counts
+    try:
+        meter.spend(work)
+        if not handle:
+            if states:
+                raise no_memory()
+            return None
+        left, bounds = np.empty((states, segments), np.int32), np.empty(segments + 1, np.int64)
+        start, is_end = np.empty(segments, np.int32), np.empty(states, np.uint8)
+        CORE.piece_write(handle, *map(address, (left, bounds, start, is_end)))
+    finally:
+        if handle:
+            CORE.piece_end(handle)
+    return Fragment(left, bounds, start, is_end, bool(is_nullable))

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ..automaton import core
 from ..automaton.component_tables import ComponentTables
 from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, reads
@@ -100,7 +99,7 @@ class NetworkBackend(PortableAdapter):
 
     def is_preferred(self, constraint: Constraint) -> bool:
         """See ``PreferredBackend``: JSON that the compiled loops read, or that other engines do not."""
-        if not isinstance(constraint, (JsonObject, JsonSchema)) or core.CORE is None or self._lacks_bytes:
+        if not isinstance(constraint, (JsonObject, JsonSchema)) or self._lacks_bytes:
             return False
         try:
             build, losses = self._prepared(constraint)
@@ -128,8 +127,8 @@ class NetworkBackend(PortableAdapter):
     def _made(self, built: Built, read_bytes: int = 0) -> Made:
         network, token_bytes = built.network, self.vocabulary.token_bytes
         beside = _OWN_BYTES + read_bytes
-        if core.CORE is not None and built.is_compiled:
-            masks = FrameMasks(FrameMachine(core.CORE, network, self._tables, built.at_once))
+        if built.is_compiled:
+            masks = FrameMasks(FrameMachine(network, self._tables, built.at_once))
             return Made(
                 lambda: FrameEngine.at_start(masks, network, token_bytes),
                 masks.nbytes + built.nbytes + beside,

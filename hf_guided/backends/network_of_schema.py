@@ -43,7 +43,7 @@ class Built(NamedTuple):
         network: the network.
         nbytes: at most, for the whole network.
         at_once: the numbers of the components that are built already.
-        is_compiled: whether the compiled loops read all components, where they are there.
+        is_compiled: whether the compiled loops read all components.
     """
 
     network: Network

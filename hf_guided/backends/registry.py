@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
+from ..automaton import core  # noqa: F401  # where it cannot be loaded nothing works: it is no engine that is missing
 from ..errors import BackendUnavailable, InvalidConstraint, shown
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from ..automaton.core import CORE
 from ..session.mask_kernel import kernel_in_use
 
 _PACKAGES = ("hf-guided", "torch", "transformers", "tokenizers", "numpy")
@@ -21,7 +20,7 @@ def report() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     for package in (*_PACKAGES, *_ENGINES, *_KERNELS):
         yield package, _installed(package)
-    yield "compiled core", "none: no C compiler when hf-guided was installed" if CORE is None else "in use"
+    yield "compiled core", _core()
     yield "CUDA of torch", torch.version.cuda or "none: built without"
     count = torch.cuda.device_count()
     names = [torch.cuda.get_device_name(index) for index in range(count)]
@@ -29,6 +28,14 @@ def report() -> Iterator[tuple[str, str]]:
     for device in [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]:
         name, reason = kernel_in_use(device)
         yield f"masks on {device}", f"{name}: {reason}" if reason else name
+
+
+def _core() -> str:
+    try:
+        from ..automaton.core import VERSION
+    except ImportError as error:
+        return str(error)
+    return f"in use, version {VERSION}"
 
 
 def _installed(package: str) -> str:

@@ -172,11 +172,11 @@ def padded(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict
         input_ids and attention_mask, (rows, longest) int64 on the model's device.
     """
     longest = max(map(len, rows))
-    input_ids = torch.full((len(rows), longest), pad_token_id)
-    attention_mask = torch.zeros(len(rows), longest, dtype=torch.long)
+    input_ids = torch.full((len(rows), longest), pad_token_id, device="cpu")
+    attention_mask = torch.zeros(len(rows), longest, dtype=torch.long, device="cpu")
     for i, ids in enumerate(rows):
         columns = slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)
-        input_ids[i, columns] = torch.tensor(ids)
+        input_ids[i, columns] = torch.tensor(ids, device="cpu")
         attention_mask[i, columns] = 1
     device = input_device(model)
     return {"input_ids": input_ids.to(device), "attention_mask": attention_mask.to(device)}

@@ -340,7 +340,7 @@ def _output(call: GenerateCall, rows: Sequence[Sequence[int]], cache: Any) -> Te
     longest = max(map(len, rows))
     sequences = torch.full((len(rows), longest), call.pad_token_id, device=call.input_ids.device)
     for i, ids in enumerate(rows):
-        sequences[i, : len(ids)] = torch.tensor(ids)
+        sequences[i, : len(ids)] = torch.tensor(ids, device="cpu")
     if not call.config.return_dict_in_generate:
         return sequences
     kind = GenerateEncoderDecoderOutput if call.model.config.is_encoder_decoder else GenerateDecoderOnlyOutput

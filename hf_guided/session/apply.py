@@ -78,7 +78,7 @@ def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tu
     """
     # Numpy writes the rows: torch splits each over a team of threads, and on a busy machine these wait for each other
     # far longer than a row takes (16 ms against 0.1).
-    masked = torch.empty(scores.shape, dtype=scores.dtype)
+    masked = torch.empty(scores.shape, dtype=scores.dtype, device="cpu")
     as_int = _INT_OF_SIZE[scores.element_size()]
     source, target = scores.detach().view(as_int).numpy(), masked.view(as_int).numpy()  # (rows, vocab)
     neg_inf = _neg_inf_bits(scores.dtype)
@@ -101,7 +101,7 @@ def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tu
 @cache
 def _neg_inf_bits(dtype: torch.dtype) -> int:
     """The bits of -inf in this type, as an integer of the same size."""
-    return int(torch.tensor(_NEG_INF, dtype=dtype).view(_INT_OF_SIZE[dtype.itemsize]))
+    return int(torch.tensor(_NEG_INF, dtype=dtype, device="cpu").view(_INT_OF_SIZE[dtype.itemsize]))
 
 
 def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_inf: int) -> Numbers:

@@ -66,7 +66,7 @@ class LogprobRecorder:
         self._tokens_left = tokens_left
         self.top = min(top, self._width)
         self._report = report
-        self._stop_words = torch.tensor(vocabulary.bitmask_of(stop_token_ids))  # (words,) int32
+        self._stop_words = torch.from_numpy(vocabulary.bitmask_of(stop_token_ids).copy())  # (words,) int32
         self.entries: list[list[TokenLogprob]] = [[] for _ in rows]
 
     def record(self, logits: Tensor, positions: Sequence[Position], scores: Tensor | Scores | None) -> None:

@@ -58,7 +58,7 @@ def apply_with_torch(
     """See ``MaskKernel``; any device and dtype, some ten launches."""
     slots = slots[: len(scores)]
     words = masks[slots.clamp(min=0)] if len(masks) else masks.new_zeros(len(scores), masks.shape[1])
-    if own is not None:
+    if own is not None and len(own):
         words = torch.where((slots < NOT_MASKED)[:, None], own[(-2 - slots).clamp(min=0)], words)
     free = (slots == NOT_MASKED)[:, None]
     bits = torch.arange(WORD_BITS, dtype=torch.int32, device=scores.device)

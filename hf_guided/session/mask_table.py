@@ -7,6 +7,8 @@ used least recently goes, unless masks that are not applied yet name it.
 All of a table's copies and kernels run in one order, also if callers use several streams: so a row is never written
 before the last kernel that reads it, nor read before it is written. Pinned host memory is not written before its copy
 is done.
+
+Ctrl-C may interrupt any line here, and the table is used again: at each line, a mask that can be found is in its row.
 """
 
 from __future__ import annotations
@@ -26,19 +28,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import InvalidArgument, cause
 from ..options import LoopOptions
 from ..vocabulary.bitmask import words
 from .transfers import StreamOrder
 
 Words = NDArray[np.int32]
-Key = tuple[int, bool, tuple[int, ...]]  # the id of an engine's array; whether the row may stop, with which tokens
+Key = tuple[int, tuple[int, ...]]  # the id of an engine's array; the tokens that the row may stop with
 
 
 @dataclass
 class _Row:
     """The content of a row of the table, and who uses it."""
 
-    content: bytes
+    content: bytes = b""  # the hash of its mask; empty until the mask is there
     users: int = 0  # masks that name it and are not applied yet
     is_sent: bool = False
     copied: Any = None  # the event after its copy to a GPU
@@ -54,8 +57,8 @@ class Lease:
 
     def __init__(self, table: MaskTable):
         self.table = table
-        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table starts empty
         self.rows: list[_Row] = []
+        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table starts empty
 
     def __del__(self) -> None:
         with self.table._lock:
@@ -93,10 +96,17 @@ class MaskTable:
     @property
     def host(self) -> Tensor:
         """(rows, words) int32 on the CPU; read only."""
-        if self._host is None:
-            on_gpu = self.device.type == "cuda"
-            self._host = torch.empty((self._num_rows, words(self._vocab_size)), dtype=torch.int32, pin_memory=on_gpu)
-        return self._host
+        with self._lock:
+            if self._host is None:
+                shape, on_gpu = (self._num_rows, words(self._vocab_size)), self.device.type == "cuda"
+                try:
+                    self._host = torch.empty(shape, dtype=torch.int32, device="cpu", pin_memory=on_gpu)
+                except Exception as error:
+                    raise InvalidArgument(
+                        f"expected memory for {4 * shape[0] * shape[1]} bytes of masks that stay, got {cause(error)}; "
+                        "set HF_GUIDED_MASK_TABLE_BYTES to less, or to 0 for none"
+                    ) from error
+            return self._host
 
     def slot(self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], lease: Lease) -> int | None:
         """The slot of a mask that is in the table; None if it is not.
@@ -108,8 +118,8 @@ class MaskTable:
             lease: keeps the row.
         """
         with self._lock:
-            known = self._by_key.get((id(kept), may_stop, stop_token_ids))
-            return None if known is None else self._leased(known[1], lease)
+            known = self._by_key.get((id(kept), stop_token_ids if may_stop else ()))
+            return None if known is None or known[0]() is not kept else self._leased(known[1], lease)
 
     def _leased(self, slot: int, lease: Lease) -> int:
         row = self._rows[slot]
@@ -141,27 +151,33 @@ class MaskTable:
                 if slot is None:
                     return None
                 self.host.numpy()[slot] = mask
-                self._rows[slot] = _Row(content)
+                self._rows[slot].content = content
                 self._by_content[content] = slot
-            key = id(kept), may_stop, stop_token_ids
+            key, by_key, keys = (id(kept), stop_token_ids if may_stop else ()), self._by_key, self._rows[slot].keys
+
+            def gone(_: object) -> None:  # not a reference to the table, which would outlive its guide in a cycle
+                by_key.pop(key, None)
+                keys.discard(key)
+
+            keys.add(key)
             # The engine decides how long its array lives; its id then belongs to something else.
-            self._by_key[key] = weakref.ref(kept, lambda _: self._by_key.pop(key, None)), slot
-            self._rows[slot].keys.add(key)
+            by_key[key] = weakref.ref(kept, gone), slot
             return self._leased(slot, lease)
 
     def _free_slot(self) -> int | None:
-        if len(self._rows) < self._num_rows:
-            return len(self._rows)
-        slot = next((slot for slot, row in self._rows.items() if not row.users), None)
-        if slot is None:
-            return None
-        row = self._rows[slot]
-        if row.copied is not None:
-            row.copied.synchronize()
-        del self._rows[slot], self._by_content[row.content]
-        for key in row.keys:
-            if self._by_key.get(key, (None, -1))[1] == slot:
-                self._by_key.pop(key, None)
+        slot = len(self._rows)
+        if slot == self._num_rows:
+            unused = next(((slot, row) for slot, row in self._rows.items() if not row.users), None)
+            if unused is None:
+                return None
+            slot, row = unused
+            if row.copied is not None:
+                row.copied.synchronize()
+            for key in list(row.keys):  # an array that goes on another thread takes its key along
+                if self._by_key.get(key, (None, -1))[1] == slot:
+                    self._by_key.pop(key, None)
+            self._by_content.pop(row.content, None)
+        self._rows[slot] = _Row()
         return slot
 
     @contextmanager
@@ -171,25 +187,27 @@ class MaskTable:
         Args:
             slots: leased; these rows are there.
 
-        Streams: sends the rows that are new to the device on the current stream, without waiting.
+        Streams: sends the rows that are new to the device on the current stream; the host does not wait for a GPU.
         """
         with self._lock:
-            order = self._order
             if self._on_device is None:
+                self._order = StreamOrder(self.device) if self.device.type == "cuda" else None
                 self._on_device = torch.empty(self.host.shape, dtype=torch.int32, device=self.device)
-                self._order = order = StreamOrder(self.device) if self.device.type == "cuda" else None
+            order = self._order
             if order is not None:
                 order.enter()
             new = [slot for slot in dict.fromkeys(slots) if not self._rows[slot].is_sent]
-            for slot in new:
-                self._on_device[slot].copy_(self.host[slot], non_blocking=True)
-                self._rows[slot].is_sent = True
-            self.sent_bytes += 4 * self.host.shape[1] * len(new)
-            yield self._on_device
-            if order is not None:
-                done = order.leave()
-                for slot in new:
-                    self._rows[slot].copied = done
+            try:
+                for slot in new:  # other devices copy late too, but have no event here to wait for
+                    self._on_device[slot].copy_(self.host[slot], non_blocking=order is not None)
+                    self._rows[slot].is_sent = True
+                self.sent_bytes += 4 * self.host.shape[1] * len(new)
+                yield self._on_device
+            finally:  # the copies are queued also if the kernel is not: out of memory, Ctrl-C
+                if order is not None:
+                    done = order.leave()
+                    for slot in new:
+                        self._rows[slot].copied = done
 
     def send(self, slots: Sequence[int]) -> None:
         """As ``on_device``, for kernels that may run on any stream: the host waits until the rows are there."""

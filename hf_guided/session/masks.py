@@ -154,7 +154,8 @@ class MaskFiller:
         Returns:
             The masks; valid until the second next call.
 
-        Thread: any, one at a time. Copies to a GPU start before this returns.
+        Thread: any, one at a time. The masks that are in no table are on their way to the GPU when this returns; rows
+            that are new in the table are sent by ``apply``.
         """
         if segments is None:
             segments = [()] * len(rows)

@@ -25,8 +25,8 @@ class SessionOptions:
             TokenRejected or EmptyIntersection.
         max_new_tokens: every row closes its text within this many tokens, the stop token included, if its engine
             supports token budgets; None sets no limit.
-        overlap: whether another thread fills masks during the forward pass; "auto": only if filling takes longer than
-            the handover to that thread; None reads the environment. The result is the same.
+        overlap: whether another thread fills masks during the forward pass; "auto": only for scores on a GPU; None
+            reads the environment. The result is the same.
         reasoning: the free text that rows write before they answer.
         trace: whether to record the alternatives at every position.
 

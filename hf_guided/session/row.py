@@ -195,7 +195,8 @@ class Row:
         if self.matcher is None or not self.is_open:
             return None
         try:
-            return self._timed(partial(self.matcher.kept_mask, tokens_left), "one mask")
+            kept = self._timed(partial(self.matcher.kept_mask, tokens_left), "one mask")
+            return kept if self.is_open else None
         except HFGuidedError as error:
             self.fail(error)
             return None

@@ -43,9 +43,6 @@ from .stats import SessionStats
 from .tensor_parallel import Ranks
 from .tracker import RowTracker, TokenIds
 
-# Below this, filling masks on another thread saves nothing: two threads wait for each other, and for the interpreter.
-_HAND_OVER_NS = 500_000
-
 
 class Session:
     """Masks the scores of one generate() call after another.
@@ -86,7 +83,6 @@ class Session:
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the current call, for messages
         self._overlap = options.overlap_or_default
         self._ranks = ranks
-        self._last_fill_ns = 0
         self._lookahead = Lookahead(self._waited)
 
     def reset(self) -> None:
@@ -352,9 +348,12 @@ class Session:
 
     @property
     def _pays(self) -> bool:
-        """Whether filling on another thread saves time: on a GPU it also starts the copy there."""
+        """Whether masks are filled on another thread.
+
+        On a CPU that saves nothing: the thread and the forward pass wait for each other, and for the interpreter.
+        """
         if self._overlap == "auto":
-            return self._last_fill_ns > _HAND_OVER_NS or self._filler.transfers is not None
+            return self._filler.transfers is not None
         return self._overlap
 
     def _waited(self, nanoseconds: int) -> None:
@@ -416,14 +415,12 @@ class Session:
         segments: Segments | None = None,
         numbers: Sequence[int] | None = None,
     ) -> Masks:
-        start, worked = time.perf_counter_ns(), time.thread_time_ns()
+        start = time.perf_counter_ns()
         masks = filler.fill(rows, tokens_left, segments, numbers)
         self.stats.fill_ns += time.perf_counter_ns() - start - masks.copy_ns
         self.stats.copy_ns += masks.copy_ns
         if self.recorder is not None:
             self.recorder.spent("fill", start)
-        # CPU time, not wall time: on the worker the job also waits until the forward pass releases the interpreter.
-        self._last_fill_ns = time.thread_time_ns() - worked
         return masks
 
     # -- rows ----------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype =
     """
     if device.type != "cuda":
         return torch.tensor(numbers, dtype=dtype, device=device)
-    return torch.tensor(numbers, dtype=dtype, pin_memory=True).to(device, non_blocking=True)
+    return torch.tensor(numbers, dtype=dtype, device="cpu", pin_memory=True).to(device, non_blocking=True)
 
 
 class CudaTransfers:
@@ -120,7 +120,7 @@ class CudaTransfers:
         written = torch.cuda.current_stream(self.device).record_event()
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(written)
-            tensor = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+            tensor = torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=True)
             tensor.copy_(source, non_blocking=True)
             source.record_stream(self._stream)  # keeps its memory from being reused before it is read
             return _CudaTransfer(tensor, self._stream.record_event())

@@ -106,7 +106,7 @@ class Recorder:
         """
         log_p = scores.double().log_softmax(-1)  # (positions, vocab)
         p = log_p.exp().nan_to_num_(0.0)  # without a finite score no token is chosen
-        allowed = torch.ones(scores.shape, dtype=torch.bool)
+        allowed = torch.ones(scores.shape, dtype=torch.bool, device="cpu")
         governed = list(masks.governed)
         if governed:
             allowed[governed] = unpack(masks.bitmask[governed], scores.shape[-1])

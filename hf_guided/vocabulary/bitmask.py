@@ -26,7 +26,7 @@ def allocate_bitmask(rows: int, vocab_size: int, *, pin_memory: bool = False) ->
     Returns:
         (rows, ceil(vocab_size / 32)) int32 on CPU, filled with -1.
     """
-    return torch.full((rows, words(vocab_size)), ALL_ALLOWED, dtype=torch.int32, pin_memory=pin_memory)
+    return torch.full((rows, words(vocab_size)), ALL_ALLOWED, dtype=torch.int32, device="cpu", pin_memory=pin_memory)
 
 
 def pack(mask: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ class Vocabulary:
         padded_size: width of the model's logits, at least ``len(token_bytes)``.
         tokenizer: the transformers tokenizer read, for chat templates and error texts.
         num_surplus: ids from ``padded_size`` on that the tokenizer knows. The model can write none of them.
+        marks: the vocabulary that this one is but for some tokens, and their bytes here; see ``with_text``.
     """
 
     token_bytes: tuple[bytes | None, ...] = field(repr=False)
@@ -41,6 +42,7 @@ class Vocabulary:
     padded_size: int
     tokenizer: Any = field(repr=False)
     num_surplus: int = 0
+    marks: tuple[Vocabulary, Mapping[int, bytes]] | None = field(default=None, repr=False)
 
     @classmethod
     def from_tokenizer(
@@ -117,12 +119,20 @@ class Vocabulary:
     @cached_property
     def text_words(self) -> NDArray[np.int32]:
         """(words,) int32, read-only: 1 where the token may be typed; stop tokens are 0."""
-        return self.bitmask_of(np.flatnonzero([data is not None for data in self.token_bytes]))
+        if self.marks is None:
+            return self.bitmask_of(np.flatnonzero([data is not None for data in self.token_bytes]))
+        plain, names = self.marks
+        row: NDArray[np.int32] = plain.text_words | self.bitmask_of(names)
+        row.flags.writeable = False
+        return row
 
     @cached_property
     def writable_bytes(self) -> frozenset[int]:
         """The bytes that a text token of just that byte exists for."""
-        return frozenset(data[0] for data in self.token_bytes if data is not None and len(data) == 1)
+        if self.marks is None:
+            return frozenset(data[0] for data in self.token_bytes if data is not None and len(data) == 1)
+        plain, names = self.marks
+        return plain.writable_bytes.union(data[0] for data in names.values() if len(data) == 1)
 
     def is_text(self, token_id: int) -> bool:
         """Whether the token may be typed inside text; False for any int outside the vocabulary."""
@@ -231,19 +241,27 @@ class Vocabulary:
         return [(token_id, self.token_text(token_id)) for token_id, data in enumerate(self.token_bytes) if data is None]
 
     def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
-        """This vocabulary, in which these tokens are text."""
-        return replace(self, token_bytes=tuple(names.get(i, data) for i, data in enumerate(self.token_bytes)))
+        """This vocabulary, in which these tokens, which are not text in it, are text; made from what is known of it."""
+        token_bytes = list(self.token_bytes)
+        for token_id, data in names.items():
+            token_bytes[token_id] = data
+        return replace(self, token_bytes=tuple(token_bytes), marks=(self, dict(names)))
 
     def bare(self) -> Vocabulary:
         """The same tokens, with only their names of the tokenizer and nothing that was computed: to be pickled."""
         names = {token_id: self.token_text(token_id) for token_id, data in enumerate(self.token_bytes) if data is None}
-        return replace(self, tokenizer=_Names(names))
+        return replace(self, tokenizer=_Names(names), marks=None)
 
     @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
         # Of tokens with the same bytes the last stays: SentencePiece's byte tokens come before its pieces, and the
         # tokenizer writes "A" with the piece; added tokens come last, and win when the tokenizer encodes.
-        return {data: token_id for token_id, data in enumerate(self.token_bytes) if data is not None}
+        if self.marks is None:
+            return {data: token_id for token_id, data in enumerate(self.token_bytes) if data is not None}
+        plain, names = self.marks
+        return plain._ids_by_bytes | {
+            data: token_id for token_id, data in sorted(names.items()) if plain._ids_by_bytes.get(data, -1) < token_id
+        }
 
     @cached_property
     def _longest(self) -> int:

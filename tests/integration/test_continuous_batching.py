@@ -401,12 +401,41 @@ def test_masks_stay_where_they_are(rows: int, filled_late: bool, monkeypatch: py
             for ids, case in zip(prompts, CASES, strict=True)
         ]
         outputs = results(manager, set(ids))
+        kept = manager.add_request(prompts[0], response_format=hg.Regex("[a-c]{9}"), backend="automaton")
+        results(manager, {kept})
+        results(manager, {manager.add_request(prompts[1], max_new_tokens=4)})
+        table = masks._table
+        assert table is None or not any(row.users for row in table._rows.values()), "rows stay for free requests"
     for request_id, ids_of_prompt, case in zip(ids, prompts, CASES, strict=True):
         alone_ids = alone(ids_of_prompt, case.constraint, case.max_new_tokens)
         assert outputs[request_id].generated_tokens == alone_ids, case
     assert len(addresses) == 1
     assert padding == {-1}
     assert (shared > 0) == (rows > 0) and own > 0  # near the end of a budget, masks are in no table
+
+
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+def test_a_row_without_a_score_ends_alone(value: float) -> None:
+    """Sampling from it would raise, and end the generation of all requests."""
+    manager = guide().attach(unstarted(do_sample=True, temperature=1.0))
+    masks = first_processor(manager)
+    calls = 0
+
+    class Spoiled(type(masks)):  # type: ignore[misc]
+        def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                scores = scores.clone()
+                scores[0] = value  # all requests are guided
+            return super().__call__(scores, tensor_arg)
+
+    masks.__class__ = Spoiled
+    with running(manager):
+        ids = [add(manager, prompt(4, seed=seed), hg.Regex("[a-z]{8}")) for seed in range(4)]
+        outputs = results(manager, set(ids))
+    good = [re.fullmatch("[a-z]{8}", text_of(outputs[one].generated_tokens)) is not None for one in ids]
+    assert calls > 3 and sum(good) == 3
 
 
 def test_batches_are_prepared_behind_the_tokens_of_the_last() -> None:

@@ -16,7 +16,6 @@ from transformers import PreTrainedModel, StoppingCriteria, pipeline
 import hf_guided as hg
 from hf_guided.generation import pipeline as pipeline_module
 from hf_guided.generation.guided_call import GuidedCall
-from hf_guided.session import session
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES
@@ -238,10 +237,9 @@ def test_the_pipeline_brings_the_companion(monkeypatch: pytest.MonkeyPatch) -> N
     assert theirs.calls == call.stats.calls
 
 
-@pytest.mark.parametrize(("asked", "used"), [("0", False), ("", True)])
-def test_the_environment_turns_it_off(asked: str, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a thread would pay for every mask."""
-    monkeypatch.setattr(session, "_HAND_OVER_NS", 0)
+@pytest.mark.parametrize(("asked", "used"), [("0", False), ("1", True), ("", False)])
+def test_the_environment_turns_it_on_and_off(asked: str, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the default is off."""
     monkeypatch.setenv("HF_GUIDED_OVERLAP", asked)
     (result,) = hg.generate(
         stage().model, stage().tokenizer, "ab", KINDS[2].constraint, guide=stage().guide, jump_forward=False

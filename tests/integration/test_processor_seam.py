@@ -500,3 +500,23 @@ def test_quiet() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ask("a", "bcd", do_sample=True, temperature=2.0, num_return_sequences=2)
+
+
+def test_torch_s_default_device_is_not_where_masks_are_made() -> None:
+    """With ``torch.set_default_device("cuda")``, host tensors must still be on the host."""
+    processor = guide().logits_processor(hg.JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    expected = guide().logits_processor(hg.JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    ids, row = ids_of("Say it: "), scores()
+    for text in "{", '"':
+        with torch.device("meta"):
+            masked = processor(ids, row)
+        assert torch.equal(masked, expected(ids, row))
+        ids = torch.cat([ids, ids_of(text)], 1)
+
+
+def test_the_fast_loop_does_not_use_torch_s_default_device() -> None:
+    given: dict[str, Any] = {"input_ids": ids_of("Say it: "), "max_new_tokens": 20, "do_sample": False}
+    given["attention_mask"] = torch.ones_like(given["input_ids"])
+    expected = model().generate(**given, custom_generate=guide().decoder(WORD))
+    with torch.device("meta"):
+        assert torch.equal(model().generate(**given, custom_generate=guide().decoder(WORD)), expected)

@@ -13,11 +13,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import byte_dfa, products
-from hf_guided.automaton.byte_dfa import ByteDfa
+from hf_guided.automaton.byte_dfa import ByteDfa, finished
 from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
-from hf_guided.automaton.refine import refine
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.constraints.values import Choice, Regex
 from hf_guided.errors import UnwritableConstraint
@@ -28,6 +27,7 @@ from tests.automata import OutlinesDfa, same_language, unmarked, without_markers
 from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.test_regex import TEXTS, edge_patterns, plain_patterns
+from tests.reference.language_size import language_size
 
 INVALID = [b"\xff", b"a\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80"]
 few = settings(max_examples=repeats(15, 40), suppress_health_check=[HealthCheck.too_slow])
@@ -157,24 +157,29 @@ def test_automata_are_minimal(pattern):
 
 
 @given(st.integers(0, 2**32), st.integers(2, 60), st.integers(1, 4))
-def test_refine_equals_moores_algorithm(seed, states, classes):
+def test_minimal_automata_have_the_states_of_moores_algorithm(seed, states, classes):
     """The oracle is the plain algorithm. Tables with few different rows make many states equivalent."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, states, (max(2, states // 4), classes))
     table = rows[rng.integers(0, len(rows), states)]
     table[0] = 0
-    labels = rng.integers(1, 3, states)
-    labels[0] = 0
-    labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
-    expected = labels
+    accepting = rng.integers(0, 2, states) == 1
+    accepting[0] = False
+    expected = np.where(np.arange(states) == 0, 0, accepting + 1)
     for _ in range(states):
         expected = np.unique(np.column_stack((expected, expected[table])), axis=0, return_inverse=True)[1].reshape(-1)
-    refined = refine(table, labels, WorkMeter())
-    assert (
-        len(set(zip(refined.tolist(), expected.tolist(), strict=True)))
-        == len(set(refined.tolist()))
-        == len(set(expected))
-    )
+    dfa = finished(table, np.arange(256) % classes, accepting, 1, WorkMeter())
+    assert dfa.states == len({*expected.tolist()})
+    reached = {1: dfa.start, 0: 0}  # states of the table that bytes lead to, and those of the automaton there
+    for state in (todo := [1]):  # grows meanwhile
+        for column, target in enumerate(table[state].tolist()):
+            after = dfa.advance(reached[state], bytes([column]))
+            if target not in reached:
+                todo.append(target)
+            assert reached.setdefault(target, after) == after
+    assert all(dfa.accepting[there] == accepting[state] for state, there in reached.items())
+    kinds = {(expected[state], there) for state, there in reached.items()}
+    assert len(kinds) == len({kind for kind, _ in kinds}) == len({there for _, there in kinds})
 
 
 @given(plain_patterns, st.integers(1, 20), st.integers(0, 2**32))
@@ -203,12 +208,12 @@ def test_word_lists_accept_exactly_their_words(options):
     encoded = {option.encode() for option in options}
     listed = dawg_dfa([option.encode() for option in options], WorkMeter())
     check_minimal(listed)
-    assert listed.language_size() == len(encoded)
+    assert language_size(listed) == len(encoded)
     for text in {*options, *("".join(t) for n in range(3) for t in product("abcé", repeat=n))}:
         assert listed.accepts(text.encode()) == (text.encode() in encoded)
     pattern = "|".join(map(re.escape, options)) + "|x[ab]"
     alternation = automaton(pattern)
-    assert alternation.language_size() == len(encoded) + 2
+    assert language_size(alternation) == len(encoded) + 2
     check_minimal(alternation)
 
 
@@ -219,13 +224,13 @@ def test_language_size_equals_brute_force(pattern):
     compiled = re.compile(f"(?s:(?=[ab]{{0,8}}\\Z)(?:{pattern}))")
     within = products.intersection(automaton(pattern), automaton("[ab]{0,8}"), WorkMeter())
     texts = ("".join(letters) for length in range(9) for letters in product("ab", repeat=length))
-    assert within.language_size() == sum(bool(compiled.fullmatch(text)) for text in texts)
+    assert language_size(within) == sum(bool(compiled.fullmatch(text)) for text in texts)
 
 
 def test_infinite_language_has_no_size():
-    assert automaton("ab*").language_size() is None
-    assert automaton("[ab]{30}").language_size() == 2**30
-    assert automaton("(?!a)a").language_size() == 0
+    assert language_size(automaton("ab*")) is None
+    assert language_size(automaton("[ab]{30}")) == 2**30
+    assert language_size(automaton("(?!a)a")) == 0
 
 
 def pieces() -> Vocabulary:

@@ -1,4 +1,4 @@
-"""Calls are taken out of an automaton: an oracle that reads it byte by byte, in numpy and in the compiled loops."""
+"""Calls are taken out of an automaton: an oracle that reads it byte by byte."""
 
 from __future__ import annotations
 
@@ -9,46 +9,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.automaton import core
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.call_codes import call_codes, take_calls
-from hf_guided.automaton.core import Core
-from tests import compiled_core
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> Core:
-    return compiled_core.core(tmp_path_factory.mktemp("core"))
+from tests.compiled_core import run_under_sanitizers
 
 
 @given(
     st.randoms(use_true_random=False),
     st.sampled_from([0, 1, 3, 11, 12, 40, 130]),
     st.booleans(),
-    st.sampled_from([np.uint8, np.int64]),
     st.booleans(),
 )
-def test_calls_are_where_their_codes_led(
-    compiled: Core, random: Random, callees: int, is_wide: bool, classes: type, shared: bool
-):
+def test_calls_are_where_their_codes_led(random: Random, callees: int, is_wide: bool, shared: bool):
     """Also where a class has both codes and bytes of texts."""
     codes = call_codes(callees)
     assert len({*codes}) == callees and len({len(code) for code in codes}) <= 1
-    for loops in (None, compiled):
-        dfa = automaton(Random(repr(random.getstate())), is_wide, shared)
-        dfa = ByteDfa(dfa.table, dfa.byte_class.astype(classes), dfa.accepting, dfa.start)
-        before = ByteDfa(dfa.table.copy(), dfa.byte_class.copy(), dfa.accepting, dfa.start)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(core, "CORE", loops)
-            after_calls = take_calls(dfa, codes)
-        assert after_calls.dtype == np.int32
-        assert after_calls.shape == (callees, dfa.states)
-        for code, after in zip(codes, after_calls.tolist(), strict=True):
-            assert after == [before.advance(state, code) for state in range(dfa.states)]
-        for state in range(dfa.states):
-            for byte in range(256):
-                left = before.advance(state, bytes([byte])) if byte < 0xF5 or not callees else 0
-                assert dfa.advance(state, bytes([byte])) == left, (state, byte)
+    dfa = automaton(random, is_wide, shared)
+    before = ByteDfa(dfa.table.copy(), dfa.byte_class.copy(), dfa.accepting, dfa.start)
+    after_calls = take_calls(dfa, codes)
+    assert after_calls.dtype == np.int32
+    assert after_calls.shape == (callees, dfa.states)
+    for code, after in zip(codes, after_calls.tolist(), strict=True):
+        assert after == [before.advance(state, code) for state in range(dfa.states)]
+    for state in range(dfa.states):
+        for byte in range(256):
+            left = before.advance(state, bytes([byte])) if byte < 0xF5 or not callees else 0
+            assert dfa.advance(state, bytes([byte])) == left, (state, byte)
 
 
 def automaton(random: Random, is_wide: bool, shared: bool) -> ByteDfa:
@@ -71,11 +57,7 @@ def automaton(random: Random, is_wide: bool, shared: bool) -> ByteDfa:
 
 
 _UNDER_SANITIZERS = """
-import sys
-from pathlib import Path
 from random import Random
-from hf_guided.automaton import core
-core.CORE = core.Core(Path(sys.argv[1]))
 from hf_guided.automaton.call_codes import call_codes, take_calls
 from tests.property.test_call_codes import automaton
 for seed in range(300):
@@ -87,4 +69,4 @@ print("clean")
 
 @pytest.mark.slow
 def test_the_loops_stay_within_their_arrays(tmp_path) -> None:
-    assert compiled_core.run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"
+    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"

@@ -1,4 +1,4 @@
-"""The compiled loops build the automata that Python and numpy build, state by state, and count the same work."""
+"""The compiled loops build the automata of tests/reference, state by state, and count the same work."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import core, nfa, subsets
-from hf_guided.automaton.byte_dfa import ByteDfa, finished
-from hf_guided.automaton.compiled_minimal import compiled_minimal
-from hf_guided.automaton.compiled_subsets import MOST_MEMBERS, compiled_table
-from hf_guided.automaton.core import Core
-from hf_guided.automaton.dominance import Copies, Dominance
+from hf_guided.automaton import nfa, subsets
+from hf_guided.automaton.byte_dfa import ByteDfa, finished, minimized
 from hf_guided.automaton.fragments import Fragment, Literal, from_dfa
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.living_nfa import LivingNfa, Nfa, Table
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
+from hf_guided.automaton.repetitions import Copies
+from hf_guided.automaton.subsets import Nfa
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
-from tests import compiled_core
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.test_counted_repetition import counted
 from tests.property.test_regex import edge_patterns, plain_patterns
+from tests.reference import minimal as reference_minimal
+from tests.reference import subsets as reference
+from tests.reference.dominance import Dominance
 
 WORKLOADS = [
     "(?:[a-c]{0,8}x){0,12}",
@@ -48,11 +47,6 @@ patterns = st.one_of(plain_patterns, edge_patterns, counted.map(lambda made: mad
 few = settings(max_examples=repeats(60, 400), suppress_health_check=[HealthCheck.too_slow])
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> Core:
-    return compiled_core.core(tmp_path_factory.mktemp("core"))
-
-
 def outcome(make: Callable[[WorkMeter], Any], limits: CompileLimits) -> tuple[Any, str, int]:
     """What was made, or the message of the limit; and the work, where it was not stopped at some point."""
     meter = WorkMeter(limits)
@@ -62,35 +56,25 @@ def outcome(make: Callable[[WorkMeter], Any], limits: CompileLimits) -> tuple[An
         return None, str(error), 0
 
 
-def listed(made: Table | ByteDfa | None) -> list[Any] | None:
+def listed(made: ByteDfa | reference.Table | None) -> list[Any] | None:
     if made is None:
         return None
-    arrays = [made.table, made.byte_class, made.accepting]
+    arrays = [made.table, made.byte_class, made.accepting] if isinstance(made, ByteDfa) else made
     return [[array.dtype.str, array.shape, array.tolist()] for array in arrays] + [getattr(made, "start", 1)]
 
 
-def python_table(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Table | None:
-    return subsets._Subsets(LivingNfa.of(nfa, start, end, meter), meter).table()
-
-
-def check_subsets(compiled: Core, nfa: Nfa, start: int, end: int, limits: CompileLimits) -> None:
+def check_subsets(nfa: Nfa, start: int, end: int, limits: CompileLimits) -> None:
     """Also the automaton that the loops make of the table at once."""
-    theirs, their_error, their_work = outcome(lambda meter: python_table(nfa, start, end, meter), limits)
-    ours, our_error, our_work = outcome(lambda meter: compiled_table(compiled, nfa, start, end, meter), limits)
-    assert (our_error, our_work) == (their_error, their_work)
-    assert listed(ours) == listed(theirs)
-    made = []
-    for loops in (None, compiled):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(core, "CORE", loops)
-            dfa, error, work = outcome(lambda meter: subsets.determinize(nfa, start, end, meter), limits)
-            made.append((listed(dfa), error, work))
-    assert made[0] == made[1]
+    for makes in ((subsets._table, reference.table), (subsets.determinize, reference.determinize)):
+        ours, theirs = [
+            outcome(lambda meter, make=make: listed(make(nfa, start, end, meter)), limits) for make in makes
+        ]
+        assert ours == theirs
 
 
 @few
 @given(patterns, st.sampled_from([LIMITS, CompileLimits(max_work=3_000), CompileLimits(max_states=40)]))
-def test_every_table_of_a_pattern_is_the_same(compiled, pattern, limits):
+def test_every_table_of_a_pattern_is_the_same(pattern, limits):
     """Every automaton on the way to that of the pattern, with limits that some examples reach."""
     found: list[tuple[Nfa, int, int]] = []
 
@@ -104,7 +88,7 @@ def test_every_table_of_a_pattern_is_the_same(compiled, pattern, limits):
         outcome(lambda meter: regex_dfa(parse_fullmatch(pattern), meter), LIMITS)
     assert found
     for noted_nfa, start, end in found:
-        check_subsets(compiled, noted_nfa, start, end, limits)
+        check_subsets(noted_nfa, start, end, limits)
 
 
 def pieces() -> Iterator[Fragment | Literal]:
@@ -117,17 +101,17 @@ def pieces() -> Iterator[Fragment | Literal]:
 
 @few
 @given(st.data())
-def test_tables_of_any_network_of_pieces_are_the_same(compiled, data):
+def test_tables_of_any_network_of_pieces_are_the_same(data):
     """Pieces between any states, in cycles too, which no pattern writes."""
     states = data.draw(st.integers(2, 7))
     state = st.integers(0, states - 1)
     between = data.draw(st.lists(st.tuples(state, st.sampled_from(list(pieces())), state), max_size=12))
     skips = data.draw(st.lists(st.tuples(state, state), max_size=6))
-    check_subsets(compiled, Nfa(states, between, skips, []), 0, states - 1, LIMITS)
+    check_subsets(Nfa(states, between, skips, []), 0, states - 1, LIMITS)
 
 
 @given(st.integers(0, 2**32), st.integers(2, 60), st.integers(1, 9), st.booleans())
-def test_minimal_automata_are_the_same(compiled, seed, states, classes, has_cycles):
+def test_minimal_automata_are_the_same(seed, states, classes, has_cycles):
     """Tables in which few rows are different, so that many states are equivalent."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, states, (max(2, states // 4), classes))
@@ -139,20 +123,18 @@ def test_minimal_automata_are_the_same(compiled, seed, states, classes, has_cycl
     accepting[0] = False
     byte_class = rng.integers(0, classes, 256)
     made = []
-    for loops in (None, compiled):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(core, "CORE", loops)
-            meter = WorkMeter()
-            made.append((listed(finished(table, byte_class, accepting, 1, meter)), meter.work))
+    for make in (finished, reference_minimal.finished):
+        meter = WorkMeter()
+        made.append((listed(make(table, byte_class, accepting, 1, meter)), meter.work))
     assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("pattern", WORKLOADS)
-def test_work_and_limits_do_not_depend_on_the_compiled_loops(compiled, pattern, monkeypatch):
+def test_work_and_limits_do_not_depend_on_the_compiled_loops(pattern, monkeypatch):
     """A constraint that is served with them is served without them."""
     node, works = parse_fullmatch(pattern), []
-    for loops in (None, compiled):
-        monkeypatch.setattr(core, "CORE", loops)
+    for make in (subsets.determinize, reference.determinize):
+        monkeypatch.setattr(nfa, "determinize", make)
         monkeypatch.setattr(nfa, "_kept", PieceCache())
         works.append(outcome(lambda meter: listed(regex_dfa(node, meter)), CompileLimits()))
     assert works[0] == works[1] and works[0][2]
@@ -166,38 +148,35 @@ def nfa_of(pattern: str) -> tuple[Nfa, int, int]:
 
 
 @pytest.mark.parametrize("pattern", ["[^a]", "(\\w{2,3}|\\d{3,4}x){1,3}", "(?:[a-c]{0,3}x){0,4}"])
-def test_where_two_limits_are_near_the_same_one_is_reported(compiled, pattern):
+def test_where_two_limits_are_near_the_same_one_is_reported(pattern):
     made = nfa_of(pattern)
     for max_states in range(1, 40, 3):
         for max_work in range(1, 400, 7):
-            check_subsets(compiled, *made, CompileLimits(max_work=max_work, max_states=max_states))
+            check_subsets(*made, CompileLimits(max_work=max_work, max_states=max_states))
 
 
-def test_a_limit_ends_the_loops_at_the_same_step(compiled):
+def test_a_limit_ends_the_loops_at_the_same_step():
     made = nfa_of("(((a?b?){0,40}c?){0,40}d?){0,40}")
     works = []
-    for make in (
-        lambda meter: python_table(*made, meter),
-        lambda meter: compiled_table(compiled, *made, meter),
-    ):
+    for make in (reference.table, subsets._table):
         meter = WorkMeter(CompileLimits(max_work=20_000))
         with pytest.raises(CompileLimitExceeded):
-            make(meter)
+            make(*made, meter)
         works.append(meter.work)
     assert works[0] == works[1]
 
 
-def test_numbers_too_large_for_the_loops_are_left_to_python(compiled, monkeypatch):
-    """A piece of a thousand states a million times; the end of the NFA has the largest numbers."""
+def test_numbers_too_large_for_the_loops_are_refused():
+    """A piece of a million states thousands of times: the loops have numbers of 32 bits."""
     huge = Literal(b"a" * 1_000_000)
     between = [(0, huge, 1)] * 2_200 + [(2, Literal(b"xy"), 1), (2, Literal(b"xyz"), 1)]
-    assert Nfa(3, between, [], []).members > MOST_MEMBERS
-    monkeypatch.setattr(core, "CORE", compiled)
-    dfa = subsets.determinize(Nfa(3, between, [], []), 2, 1, WorkMeter())
+    with pytest.raises(CompileLimitExceeded, match="grew past 2147483647 states; bound its repetitions"):
+        subsets.determinize(Nfa(3, between, [], []), 2, 1, WorkMeter())
+    dfa = subsets.determinize(Nfa(3, between[100:], [], []), 2, 1, WorkMeter())  # the end has the largest numbers
     assert dfa.accepts(b"xy") and dfa.accepts(b"xyz") and not dfa.accepts(b"x")
 
 
-def test_integers_of_other_platforms_are_widened(compiled, monkeypatch):
+def test_integers_of_other_platforms_are_widened(monkeypatch):
     made = nfa_of("(a?b{2,9}c|[a-d]{3,12}){1,9}")
     copies = made[0].copies(WorkMeter())
     assert copies is not None
@@ -205,7 +184,7 @@ def test_integers_of_other_platforms_are_widened(compiled, monkeypatch):
         state_index=copies.state_index.astype(np.int32), piece_index=copies.piece_index.astype(np.int32)
     )
     monkeypatch.setattr(Nfa, "copies", lambda self, meter: short)
-    check_subsets(compiled, *made, LIMITS)
+    check_subsets(*made, LIMITS)
 
 
 class Clock(WorkMeter):
@@ -215,14 +194,14 @@ class Clock(WorkMeter):
         raise KeyboardInterrupt
 
 
-def test_minimizing_looks_at_the_clock(compiled):
+def test_minimizing_looks_at_the_clock():
     states = np.arange(20_000, dtype=np.int32)
     table = np.repeat(np.append(0, np.append(states[2:], 0))[:, None], 256, 1)
     with pytest.raises(KeyboardInterrupt):
-        compiled_minimal(compiled, table, np.arange(256), states == states[-1], 1, Clock())
+        minimized(table, np.arange(256), states == states[-1], 1, Clock())
 
 
-def test_loops_that_count_no_work_look_at_the_clock(compiled):
+def test_loops_that_count_no_work_look_at_the_clock():
     """Where many pieces that may end meet many that begin there."""
     many = 3_000
     endings = from_dfa(regex_dfa(parse_fullmatch("a+"), WorkMeter()))
@@ -231,11 +210,11 @@ def test_loops_that_count_no_work_look_at_the_clock(compiled):
     skips = [(1, 2 + i) for i in range(many)]
     clock = Clock()
     with pytest.raises(KeyboardInterrupt):
-        compiled_table(compiled, Nfa(many + 3, between, skips, []), 0, many + 2, clock)
+        subsets._table(Nfa(many + 3, between, skips, []), 0, many + 2, clock)
     assert not clock.work  # the loops themselves have looked
 
 
-def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly(compiled):
+def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly():
     states = 20_000
     table = np.repeat(np.arange(1, states + 1, dtype=np.int32)[:, None], 256, 1)
     table[0] = 0
@@ -244,7 +223,7 @@ def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly(compiled):
     table[np.arange(states - 256, states - 1), np.arange(255)] = states - 1
     began = time.thread_time()
     accepting = np.arange(states) == states - 1
-    made = compiled_minimal(compiled, table, np.arange(256), accepting, 1, WorkMeter())
+    made = minimized(table, np.arange(256), accepting, 1, WorkMeter())
     assert time.thread_time() - began < 2
     assert len(np.unique(made.byte_class)) == made.table.shape[1] == 256
 
@@ -270,15 +249,12 @@ def test_an_array_whose_address_is_kept_is_made_once():
 
 
 _UNDER_SANITIZERS = """
-import json, sys
-from pathlib import Path
-from hf_guided.automaton import core
+import json
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
-core.CORE = core.Core(Path(sys.argv[1]))
 for pattern in json.loads(sys.argv[2]):
     for limits in (CompileLimits(), CompileLimits(max_work=2_000), CompileLimits(max_states=30)):
         try:

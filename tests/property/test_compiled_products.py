@@ -1,4 +1,4 @@
-"""The compiled loops combine automata as numpy does, state by state, and count the same work."""
+"""The compiled loops combine automata as those of tests/reference, state by state, and count the same work."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import core, products
+from hf_guided.automaton import products
 from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa, trimmed
-from hf_guided.automaton.core import Core
 from hf_guided.automaton.limits import Allowance, WorkMeter
 from hf_guided.automaton.products import difference, intersection, union
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits, CompilerOptions
-from tests import compiled_core
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.test_compiled_automata import listed, outcome
+from tests.reference.products import product
 
 KINDS = [intersection, union, difference]
 LIMITS = [CompileLimits(), CompileLimits(max_work=120), CompileLimits(max_states=8)]
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> Core:
-    return compiled_core.core(tmp_path_factory.mktemp("core"))
 
 
 @st.composite
@@ -56,15 +50,11 @@ def automata(draw) -> ByteDfa:
 
 @settings(max_examples=repeats(100, 1000))
 @given(automata(), automata(), st.sampled_from(KINDS), st.sampled_from(LIMITS), st.sampled_from([1, 20, 1 << 18]))
-def test_products_are_the_same(compiled, first, second, kind, limits, at_once):
-    made = []
-    for loops in (None, compiled):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(core, "CORE", loops)
-            patch.setattr(products, "_PAIRS_AT_ONCE", at_once)
-            result, error, work = outcome(lambda meter: kind(first, second, meter), limits)
-            made.append((listed(result), error, work))
-    assert made[0] == made[1]
+def test_products_are_the_same(first, second, kind, limits, at_once):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "_CELLS_AT_ONCE", at_once)
+        ours = outcome(lambda meter: listed(kind(first, second, meter)), limits)
+        assert ours == outcome(lambda meter: listed(product(kind, first, second, meter)), limits)
 
 
 @given(automata(), automata(), st.sampled_from(KINDS), st.binary(max_size=6))
@@ -74,15 +64,15 @@ def test_products_mean_what_they_say(first, second, kind, data):
     assert kind(first, second, WorkMeter()).accepts(data) == expected
 
 
-def test_what_has_no_string_meets_nothing(compiled, monkeypatch):
-    monkeypatch.setattr(core, "CORE", compiled)
+def test_what_has_no_string_meets_nothing():
     some = products.utf8()
     assert not intersection(some, NOTHING, WorkMeter()).start
     assert not difference(NOTHING, some, WorkMeter()).start
+    assert not union(NOTHING, NOTHING, WorkMeter()).start
     assert difference(some, NOTHING, WorkMeter()).states == union(NOTHING, some, WorkMeter()).states == some.states
 
 
-def test_the_clock_stops_the_loop(compiled):
+def test_the_clock_stops_the_loop():
     """Within one batch, in which nothing is counted yet."""
     states = 2_000
     lines = [np.stack([np.roll(np.arange(1, states + 1), shift)] * 256, 1) for shift in (-1, -3)]
@@ -91,16 +81,12 @@ def test_the_clock_stops_the_loop(compiled):
     clock = WorkMeter(CompileLimits(max_states=10**7, max_work=10**9))
     clock._allowance = Allowance(CompilerOptions(cpu_s=1e-9))
     began = time.thread_time()
-    with pytest.raises(CompileLimitExceeded, match="CPU time"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "CORE", compiled)
+    with pytest.raises(CompileLimitExceeded, match="CPU time"):
         union(ring, other, clock)
     assert time.thread_time() - began < 2
 
 
 _UNDER_SANITIZERS = """
-import sys
-from pathlib import Path
-from hf_guided.automaton import core
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.products import difference, intersection, union
@@ -109,7 +95,6 @@ from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
 patterns = ["(a{16})*", "(a{17})*", "[ab]{0,40}", "(ab|c)*d?", "x", "(a|b)*a(a|b){6}"]
 dfas = [regex_dfa(parse_fullmatch(pattern), WorkMeter()) for pattern in patterns]
-core.CORE = core.Core(Path(sys.argv[1]))
 for one in dfas:
     for other in dfas:
         for kind in (difference, intersection, union):

@@ -16,28 +16,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hf_guided.automaton import component_walk, core, table_difference
+from hf_guided.automaton import component_walk, table_difference
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.component_tables import ComponentTables
 from hf_guided.automaton.component_walk import ComponentWalk, Table
-from hf_guided.automaton.core import Core
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component, Shape
 from hf_guided.automaton.string_dfas import string_dfas
-from hf_guided.automaton.string_tables import _after_quote
+from hf_guided.automaton.string_tables import _by_byte
 from hf_guided.automaton.token_nodes import NodeSets
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
 from hf_guided.regex import ANYTHING, json_spelling, json_spellings
 from hf_guided.regex.ast import EMPTY, Node, alt, both, complement, concat, repeat, text
-from tests import compiled_core
+from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> Core:
-    return compiled_core.core(tmp_path_factory.mktemp("core"))
-
+from tests.reference import walks as reference
 
 # -- components: the names of an open object, the declared ones and any others
 
@@ -226,10 +220,9 @@ def followed(component: Component, state: int, texts: Sequence[bytes], begun: fr
 
 
 @contextmanager
-def settings_of(loops: Core | None, few: int, different: int) -> Iterator[None]:
-    """With the compiled loops or without; from how many nodes on there are masks; and how many nodes may differ."""
+def settings_of(few: int, different: int) -> Iterator[None]:
+    """From how many nodes on there are masks; and how many nodes may differ."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "CORE", loops)
         patch.setattr(component_walk, "FEW", few)
         patch.setattr(table_difference, "MOST_DIFFERENT", different)
         yield
@@ -237,9 +230,9 @@ def settings_of(loops: Core | None, few: int, different: int) -> Iterator[None]:
 
 @settings(max_examples=repeats(25, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(components(), vocabularies, st.data())
-def test_tables_are_what_following_every_token_finds(compiled, component, texts, data):
+def test_tables_are_what_following_every_token_finds(component, texts, data):
     tokens = trie_for(texts)
-    tables = {loops: ComponentTables(tokens) for loops in (None, compiled)}
+    made = ComponentTables(tokens)
     few, different = data.draw(st.sampled_from([(0, 10_000), (3, 10_000), (0, 4), (10_000, 10_000)]))
     prefixes = sorted({data[:end] for data in texts for end in range(len(data))})
     begun = frozenset(data.draw(st.lists(st.sampled_from(prefixes), max_size=6)))
@@ -247,22 +240,20 @@ def test_tables_are_what_following_every_token_finds(compiled, component, texts,
     for state in data.draw(st.permutations(range(1, component.dfa.states))):
         expected = followed(component, state, texts, frozenset([b""]))
         expected_below = followed(component, state, texts, begun)
-        for loops, made in tables.items():
-            with settings_of(loops, few, different):
-                table = made.table(component, state)
-                assert plain(table, tokens) == expected
-                assert all((np.diff(left.nodes) > 0).all() for _, left in table.leaving)
-                assert plain(made.table(component, state, made.nodes.of(at)), tokens) == expected_below
+        with settings_of(few, different):
+            table = made.table(component, state)
+            assert plain(table, tokens) == expected
+            assert all((np.diff(left.nodes) > 0).all() for _, left in table.leaving)
+            assert plain(made.table(component, state, made.nodes.of(at)), tokens) == expected_below
 
 
-@pytest.mark.parametrize("loops", [True, False])
-def test_nodes_found_from_several_levels_are_ascending(compiled, loops):
+def test_nodes_found_from_several_levels_are_ascending():
     texts = [b"xabab", b"yyab"]
     tokens = trie_for(texts)
     tables = ComponentTables(tokens)
     component = Component.without_calls(regex_dfa(repeat(alt(text("a"), text("b"))), WorkMeter()))
     begun = [node for node in range(len(tokens.trie.byte)) if tokens.path_to(node) in (b"x", b"yy")]
-    with settings_of(compiled if loops else None, 10_000, 10_000):
+    with settings_of(10_000, 10_000):
         table = tables.table(component, component.dfa.start, tables.nodes.of(np.array(begun)))
         expected = followed(component, component.dfa.start, texts, frozenset([b"x", b"yy"]))
         assert plain(table, tokens) == expected and len(expected.leaving) == 4
@@ -270,29 +261,26 @@ def test_nodes_found_from_several_levels_are_ascending(compiled, loops):
 
 @settings(max_examples=repeats(30, 500), deadline=None)
 @given(components(), vocabularies, st.data())
-def test_the_compiled_loops_find_the_same_in_the_same_order(compiled, component, texts, data):
+def test_the_compiled_loops_find_what_a_walk_node_by_node_finds_in_its_order(component, texts, data):
     tokens = trie_for(texts)
     walk = ComponentWalk(component, NodeSets(tokens))
     state = st.integers(0, component.dfa.states - 1)
     ours, theirs, most = data.draw(state), data.draw(state), data.draw(st.sampled_from([0, 1, 5, 10_000]))
     begun = np.array(data.draw(st.lists(st.integers(0, len(tokens.trie.byte) - 1), max_size=6)), np.int32)
-    found = []
-    for loops in (None, compiled):
-        with settings_of(loops, 10_000, 10_000):
-            differences = walk.differences(ours, theirs, most)
-            nodes, left = walk._left(ours, begun)
-            for array in (nodes, *(nodes for _, nodes in left), *(differences or ())):
-                assert array.dtype == np.int32
-            listed = differences and [part.tolist() for part in differences]
-            quoted = [_after_quote(form, walk, ours) for form in string_dfas()]
-            words = tokens.mask_of(begun)
-            kept = words.tolist()
-            changed = walk.changed(words, ours, theirs, most)
-            assert words.tolist() == kept
-            different = changed and (changed[0].tolist(), [part.tolist() for part in changed[1]])
-            lefts = [(to, nodes.tolist()) for to, nodes in left]
-            found.append((listed, nodes.tolist(), lefts, walk.body_of(ours), quoted, different))
-    assert found[0] == found[1]
+    nodes, left = walk._left(ours, begun)
+    words = tokens.mask_of(begun)
+    kept = words.tolist()
+    changed = walk.changed(words, ours, theirs, most)
+    assert words.tolist() == kept
+    for array in (nodes, *(nodes for _, nodes in left), *(changed[1] if changed else ())):
+        assert array.dtype == np.int32
+    assert (nodes.tolist(), [(to, nodes.tolist()) for to, nodes in left]) == reference.left(walk, ours, begun)
+    different = changed and (changed[0].tolist(), [part.tolist() for part in changed[1]])
+    assert different == reference.changed(walk, words, ours, theirs, most)
+    assert walk.body_of(ours) == reference.body_of(walk, ours)
+    for form in string_dfas():
+        after = walk.after_copy(ours, _by_byte(form), form.start, ord('"'))
+        assert after == reference.after_quote(form, walk, ours)
 
 
 # -- that little is walked, and much is shared
@@ -377,7 +365,7 @@ def room_for(count, *first):
     return row
 
 
-for name in ("leave", "differ", "change", "body", "after_copy"):
+for name in ("leave", "change", "body", "after_copy"):
     getattr(library, "hf_guided_" + name).restype = number
 for state in range(states):
     for room in range(1, case["nodes"] + 3):
@@ -389,13 +377,10 @@ for state in range(states):
         assert found == (-1 if case["counts"][state] > room else case["counts"][state]), (state, room, found)
         for other in range(states):
             rows = [room_for(room, 0), room_for(room, state), room_for(room, other)]
-            differ = library.hf_guided_differ(*dfa, number(classes), number(room), *map(ctypes.byref, rows))
-            assert differ <= room and (state != other or differ == 1)
-            rows = [room_for(room, 0), room_for(room, state), room_for(room, other)]
             words = room_for(case["words"], *[0] * case["words"])
             kept = library.hf_guided_change(*dfa, number(classes), number(room), *map(ctypes.byref, rows), at("leaves"),
                                             at("token_start"), at("token_ids"), ctypes.byref(words))
-            assert kept < max(differ, 1) and (state != other or not any(words))
+            assert kept < room and (state != other or not (kept or any(words)))
     body = library.hf_guided_body(*dfa[2:], number(classes), number(state), number(24))
     assert 0 <= body < states
     rows = room_for(states), room_for(states)
@@ -430,4 +415,4 @@ def test_the_loops_stay_within_their_arrays(tmp_path):
         "words": tokens.size // 32,
         "counts": [len(walk.below(np.zeros(1, np.int32), np.array([state]))[0]) for state in range(dfa.states)],
     }
-    assert compiled_core.run_under_sanitizers(tmp_path, _UNDER_SANITIZERS, json.dumps(case)) == "clean\n"
+    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS, json.dumps(case)) == "clean\n"

@@ -1,8 +1,11 @@
-"""The compiled loops find what numpy finds, and touch nothing outside their arrays."""
+"""The compiled loops find what a walk node by node finds, touch nothing outside their arrays, and have to be there."""
 
 from __future__ import annotations
 
+import ctypes
 import json
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -15,18 +18,14 @@ from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
 from hf_guided.automaton.token_walk import TokenWalk
+from hf_guided.errors import BackendUnavailable
 from hf_guided.regex import parse_fullmatch
 from scripts.build_core import NoCompiler, compile_core
-from tests import compiled_core
-from tests.compiled_core import run_under_sanitizers
+from tests.compiled_core import SOURCES, run_under_sanitizers
+from tests.reference import walks as reference
 
 PATTERNS = ["[ab]*", "(ab|ba)*c?", "a{3,70}b", "[^c]{2,}|c", "(a|é|日)+", "x"]
 TEXTS = st.lists(st.text("abcé日", min_size=1, max_size=12).map(str.encode), max_size=40)
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> Core:
-    return compiled_core.core(tmp_path_factory.mktemp("core"))
 
 
 def walks(pattern: str, texts: list[bytes]) -> tuple[TokenWalk, TokenTrie]:
@@ -35,30 +34,23 @@ def walks(pattern: str, texts: list[bytes]) -> tuple[TokenWalk, TokenTrie]:
 
 
 @given(st.sampled_from(PATTERNS), TEXTS, st.data())
-def test_the_core_finds_what_numpy_finds(compiled, pattern, texts, data):
+def test_the_core_finds_what_a_walk_node_by_node_finds(pattern, texts, data):
     walk, tokens = walks(pattern, texts)
     nodes = st.integers(0, len(tokens.trie.byte) - 1)
     states = st.integers(0, walk.dfa.states - 1)
     begin = data.draw(st.lists(st.tuples(nodes, states), max_size=6))  # some may be below others
     begun, begun_states = np.array(begin, np.int64).reshape(-1, 2).T
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "CORE", None)
-        expected, expected_states = walk.below(begun, begun_states)
-        mask = tokens.mask_of(expected)
-        patch.setattr(core, "CORE", compiled)
-        found, found_states = walk.below(begun, begun_states)
-        assert found.dtype == expected.dtype == found_states.dtype == expected_states.dtype
-        assert found.tolist() == expected.tolist()
-        assert found_states.tolist() == expected_states.tolist()
-        assert tokens.mask_of(found).tolist() == mask.tolist()
-        for state in range(walk.dfa.states):
-            few = walk.few(state)
-            assert few is None or few.tolist() == walk.nodes(state)[0].tolist()
+    found, found_states = walk.below(begun, begun_states)
+    assert found.dtype == found_states.dtype == np.int32
+    assert (found.tolist(), found_states.tolist()) == reference.below(walk, begun, begun_states)
+    assert tokens.mask_of(found).tolist() == reference.mask_of(tokens, found.tolist())
+    for state in range(walk.dfa.states):
+        few = walk.few(state)
+        assert few is None or few.tolist() == walk.nodes(state)[0].tolist()
 
 
-def test_what_is_found_twice_needs_more_room_than_there_are_nodes(compiled, monkeypatch):
+def test_what_is_found_twice_needs_more_room_than_there_are_nodes():
     walk, tokens = walks("a*", [b"a" * 9])
-    monkeypatch.setattr(core, "CORE", compiled)
     nodes, _ = walk.below(np.arange(10), np.full(10, walk.dfa.start))
     assert len(nodes) == sum(range(1, 11)) > len(tokens.trie.byte)
 
@@ -70,12 +62,33 @@ def test_a_library_of_another_version_is_not_called(tmp_path):
         compile_core(tmp_path, tmp_path / "library")
     except NoCompiler as error:
         pytest.skip(f"no C compiler: {error}")
-    with pytest.warns(RuntimeWarning, match="of version 0, expected .* install hf-guided again"):
-        assert core.found(tmp_path / "library") is None
     (tmp_path / "text").write_text("no library")
-    with pytest.warns(RuntimeWarning, match="install hf-guided again"):
-        assert core.found(tmp_path / "text") is None
-    assert core.found(tmp_path / "nothing") is None
+    found = {"library": f"expected version {core.VERSION} of the compiled core, got version 0", "text": "got OSError"}
+    for name, said in (found | {"nothing": "got OSError"}).items():
+        with pytest.raises(BackendUnavailable, match=f"{said}.* install hf-guided again, .*with a C compiler") as error:
+            Core(tmp_path / name)
+        assert isinstance(error.value, ImportError) and str(tmp_path / name) in str(error.value)
+
+
+def test_python_calls_functions_as_c_declares_them():
+    """Another reader of C: gcc compiles a call of each function with the types that Python gives it."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("no gcc")
+    given = {ctypes.c_void_p: "pointer", ctypes.c_int64: "number", ctypes.c_int32: "version"}
+    names = set()
+    for file in SOURCES.glob("*.c"):
+        lines = [f'#include "{file}"', '#pragma GCC diagnostic error "-Wconversion"']
+        lines.append("void calls_of_python(void *pointer, int64_t number, int32_t version) {")
+        for name, (result, arguments) in core.signatures(file.read_text()).items():
+            to = "" if result is None else f"{given[result]} = "
+            lines.append(f"{to}hf_guided_{name}({', '.join(given[argument] for argument in arguments)});")
+            names.add(name)
+        command = [gcc, "-fsyntax-only", "-Werror", "-x", "c", "-"]
+        done = subprocess.run(command, input="\n".join([*lines, "}"]), capture_output=True, text=True)
+        assert not done.returncode, done.stderr
+    assert names == {*vars(core.CORE)}
+    assert len(names) == sum(file.read_text().count("\nPUBLIC ") for file in SOURCES.glob("*.c"))
 
 
 _UNDER_SANITIZERS = """

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import core, dominance, nfa
+from hf_guided.automaton import nfa
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
@@ -20,6 +20,8 @@ from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
 from tests.effort import repeats
+from tests.reference import subsets as reference
+from tests.reference.dominance import Dominance
 
 Positions = frozenset[int]
 SHORT = ["".join(letters) for length in range(8) for letters in product("ab", repeat=length)]
@@ -107,8 +109,8 @@ def test_pruning_dominated_members_does_not_change_the_automaton(body: Counted, 
     """The minimal automaton is the same with and without dominated members."""
     pattern = repetition(body, *low_high).pattern
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "CORE", None)
-        patch.setattr(dominance.Dominance, "undominated", lambda self, members: members)
+        patch.setattr(nfa, "determinize", reference.determinize)
+        patch.setattr(Dominance, "undominated", lambda self, members: members)
         patch.setattr(nfa, "_kept", PieceCache())
         plain = built(pattern, 300_000)
     pruned = built(pattern, 1_000_000)

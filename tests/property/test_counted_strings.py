@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.component_tables import Stay
 from hf_guided.automaton.frame import Frame, Text
 from hf_guided.automaton.mask_builder import MaskBuilder
@@ -172,7 +172,6 @@ def a_constraint(style: str, schema: dict[str, Any]) -> hg.StructuralTag:
     return elements(schema) if style == "elements" else tagged(schema, ["</p>"] if style == "marks" else [])
 
 
-@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 @pytest.mark.parametrize("style", ["marks", "no marks", "elements"])
 @settings(max_examples=repeats(8, 200))
 @given(
@@ -268,12 +267,9 @@ def test_many_characters_are_no_states() -> None:
 
 
 _UNDER_SANITIZERS = """
-import sys
-from pathlib import Path
 from random import Random
-from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.schema import long_string
-core.CORE = core.Core(Path(sys.argv[1]))
 from hf_guided.backends.network import NetworkBackend
 from tests.property.test_counted_strings import a_constraint, bounded
 from tests.property.test_frame_machine import check_same, engines

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.automaton import component_walk, frame_machine
+from hf_guided.automaton.core import CORE
 from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.frame_engine import FrameEngine
@@ -28,7 +29,6 @@ from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
 from tests.property.test_network import compiled_or_none, pieces
 
-pytestmark = pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 STYLES: list[dict[str, Any]] = [{}, {"spelling": "any"}, {"whitespace": "minified"}]
 
 
@@ -164,7 +164,7 @@ def test_memory_grows_with_what_rows_have_read_and_not_with_what_masks_have_trie
     machine = engine._machine
     machine._begin(machine.generation + 1)
     machine.read_again([b"["] * 4_000)
-    assert machine._most * 100_000 <= 4 * machine._core.machine_bytes(machine._now.handle)
+    assert machine._most * 100_000 <= 4 * CORE.machine_bytes(machine._now.handle)
 
 
 def test_memory_does_not_grow_with_drafts_that_are_not_accepted(monkeypatch):
@@ -176,7 +176,7 @@ def test_memory_does_not_grow_with_drafts_that_are_not_accepted(monkeypatch):
         draft = "".join("[" + "[]," * random.randrange(3) for _ in range(100)).encode()
         token_ids = [pieces().token_bytes.index(bytes([byte])) for byte in draft]
         assert engine.validate(token_ids) == len(token_ids)
-    assert machine._core.machine_bytes(machine._now.handle) < 1_000_000
+    assert CORE.machine_bytes(machine._now.handle) < 1_000_000
 
 
 def test_a_machine_that_cannot_begin_again_is_as_it_was(monkeypatch):
@@ -185,7 +185,7 @@ def test_a_machine_that_cannot_begin_again_is_as_it_was(monkeypatch):
     bracket = pieces().token_bytes.index(b"[")
     assert engine.accept(bracket)
     with monkeypatch.context() as patch:
-        patch.setattr(engine._machine._core, "machine_new", lambda trie: None)
+        patch.setattr(CORE, "machine_new", lambda trie: None)
         with pytest.raises(BackendError, match="more memory"):
             engine.accept(bracket)
     assert engine.accept(bracket)
@@ -193,9 +193,9 @@ def test_a_machine_that_cannot_begin_again_is_as_it_was(monkeypatch):
 
 
 _AT_EXIT = """
-from hf_guided.automaton import core
-ended = core.CORE.machine_end
-core.CORE.machine_end = lambda handle: (print("ended", flush=True), ended(handle))
+from hf_guided.automaton.core import CORE
+ended = CORE.machine_end
+CORE.machine_end = lambda handle: (print("ended", flush=True), ended(handle))
 from tests.property.test_frame_machine import TREE, JsonSchema, NetworkBackend, pieces
 backend = NetworkBackend(pieces())
 kept, dropped = (backend.compile(JsonSchema(TREE)) for _ in range(2))
@@ -251,12 +251,9 @@ def test_too_many_ways_to_read_a_text_end_the_row():
 
 
 _UNDER_SANITIZERS = """
-import json, sys
-from pathlib import Path
 from random import Random
-from hf_guided.automaton import component_walk, core, frame_machine
+from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.schema import long_string
-core.CORE = core.Core(Path(sys.argv[1]))
 from tests.property.test_frame_machine import STYLES, check_same, engines
 from tests.property.schema_examples import Writer
 from tests.property.test_network import compiled_or_none, pieces

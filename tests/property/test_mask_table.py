@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import sys
 import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.session import mask_table
-from hf_guided.session.mask_table import MaskTables
+from hf_guided.session.mask_table import Lease, MaskTable, MaskTables
 from hf_guided.session.masks import MaskFiller, Masks
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import unpack, words
@@ -102,6 +108,7 @@ def test_masks_are_those_without_a_table(rows: int | None, which: list[int], lef
         walk(rng, MaskFiller(VOCABULARY, STOPS, tables=shared), which, left, 8)
 
 
+@example(1, [5, 5], 0)  # free rows alone
 @given(st.sampled_from([0, 1, 3, 1000]), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 2**20))
 def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int], seed: int) -> None:
     """Each step sends the masks that are new, and one number for each row."""
@@ -113,7 +120,7 @@ def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int
         filler, reference = MaskFiller(VOCABULARY, STOPS, tables=shared), MaskFiller(VOCABULARY, STOPS)
         pairs = [[row_of(CONSTRAINTS[i], budget=False) for i in which] for _ in range(2)]
         for _ in range(6):
-            if not any(row.is_open for row in pairs[1]):
+            if not any(row.is_open or row.matcher is None for row in pairs[1]):
                 break
             scores = torch.randn(len(which), VOCABULARY.padded_size)
             expected, alive = reference.apply(scores, reference.fill(pairs[1], [None] * len(which)))
@@ -169,3 +176,198 @@ def test_a_forked_child_begins_with_an_empty_table() -> None:
                 os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     walk(random.Random(2), filler, [0, 1, 3], None, 6)
+
+
+# -- the table alone, with arrays as an engine keeps them ------------------------------------------------------------
+
+WORDS = 4
+CPU = torch.device("cpu")
+
+
+def table_of(rows: int, device: torch.device = CPU) -> MaskTable:
+    return MaskTable(32 * WORDS, rows * 4 * WORDS, device)
+
+
+def kept_array(number: int) -> np.ndarray:
+    array = np.full(WORDS, number, np.int32)
+    array.flags.writeable = False
+    return array
+
+
+def slot_of(table: MaskTable, kept: np.ndarray, lease: Lease, stops: tuple[int, ...] | None = None) -> int | None:
+    """As a row asks for it; a stop token below 32 sets its bit."""
+    slot = table.slot(kept, stops is not None, stops or (), lease)
+    if slot is None:
+        slot = table.add(kept, stops is not None, stops or (), whole(kept, stops), lease)
+    return slot
+
+
+def whole(kept: np.ndarray, stops: tuple[int, ...] | None) -> np.ndarray:
+    mask = kept.copy()
+    for token_id in stops or ():
+        mask[0] |= 1 << token_id
+    return mask
+
+
+def test_threads_that_see_a_table_first_share_its_memory() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            table, arrays, barrier = table_of(8), [kept_array(i) for i in range(4)], threading.Barrier(4)
+            leases: list[Lease] = []
+
+            def work(kept: np.ndarray, table: MaskTable = table, barrier: threading.Barrier = barrier) -> None:
+                barrier.wait()
+                lease = Lease(table)
+                slot_of(table, kept, lease)
+                leases.append(lease)  # noqa: B023
+
+            threads = [threading.Thread(target=work, args=(kept,)) for kept in arrays]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            lease = Lease(table)
+            for kept in arrays:
+                slot = table.slot(kept, False, (), lease)
+                assert slot is not None
+                assert np.array_equal(lease.host[slot], kept)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@contextmanager
+def interrupted(line: int) -> Iterator[list[bool]]:
+    """Ctrl-C before the ``line``-th line of the table that runs here; yields whether it came."""
+    count, came = 0, [False]
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != mask_table.__file__ or frame.f_code.co_name in ("__init__", "__del__", "gone"):
+            return None  # where the table is not changed, or Python ignores exceptions
+        if event == "line":
+            count += 1
+            if count == line:
+                came[0] = True
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield came
+    finally:
+        sys.settrace(before)
+
+
+def test_no_mask_is_wrong_after_ctrl_c_at_any_line() -> None:
+    arrays = [kept_array(2**10 * (i + 1)) for i in range(6)]
+    for line in range(1, 200):
+        table = table_of(4)
+        for kept in arrays[:4]:
+            slot_of(table, kept, Lease(table))
+        held = Lease(table)
+        first = slot_of(table, arrays[3], held)
+        assert first is not None
+        came = [False]
+        try:
+            with interrupted(line) as came:
+                slot_of(table, arrays[4], Lease(table))  # takes the row of another mask
+                slot_of(table, arrays[4], Lease(table), (3,))
+        except KeyboardInterrupt:
+            pass
+        for _ in range(2):
+            for kept in [*arrays, *arrays[::-1]]:
+                for stops in (None, (3,)):
+                    lease = Lease(table)
+                    slot = slot_of(table, kept, lease, stops)
+                    assert slot is not None
+                    assert np.array_equal(lease.host[slot], whole(kept, stops)), f"interrupted at line {line}"
+                    assert np.array_equal(held.host[first], arrays[3]), "a row was overwritten while a mask named it"
+        if not came[0]:
+            assert line > 20
+            return
+    raise AssertionError("expected fewer lines")
+
+
+def test_what_a_mask_was_known_by_goes_with_its_array() -> None:
+    """A row that is always used does not remember every constraint that shared it, nor every request's stop tokens."""
+    table = table_of(4)
+    held = Lease(table)
+    first = kept_array(7)
+    slot = slot_of(table, first, held)
+    assert slot is not None
+    keep = []
+    for i in range(300):
+        kept = kept_array(7)  # ever new constraints
+        assert slot_of(table, kept, Lease(table)) == slot
+        if i % 2:
+            keep.append(np.empty(WORDS, np.int32))  # so that new arrays have new ids
+        assert table.slot(first, False, (i,), Lease(table)) == slot, "these stop tokens may not come"
+    del kept
+    assert len(table._by_key) == len(table._rows[slot].keys) == 1
+
+
+def test_a_table_goes_with_its_guide() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        table, kept = table_of(4), kept_array(5)
+        slot_of(table, kept, Lease(table))
+        gone = weakref.ref(table)
+        del table
+        assert gone() is None, "its memory waits for the garbage collector"
+    finally:
+        gc.enable()
+
+
+class CountedOrder(FakeOrder):
+    """A ``StreamOrder`` that notes its uses."""
+
+    def __init__(self) -> None:
+        self.uses: list[str] = []
+
+    def enter(self) -> None:
+        self.uses.append("enter")
+
+    def leave(self) -> FakeOrder:
+        self.uses.append("leave")
+        return self
+
+
+def test_a_kernel_that_fails_leaves_the_copies_before_it_in_order() -> None:
+    """Else a later step could write host memory that is being copied, or read a row before its copy is done."""
+    order = CountedOrder()
+    with pytest.MonkeyPatch.context() as patch, FakeDevice():
+        patch.setattr(mask_table, "StreamOrder", lambda device: order)
+        table = table_of(2, DEVICE)
+        lease = Lease(table)
+        slot = slot_of(table, kept_array(3), lease)
+        assert slot is not None
+        with pytest.raises(torch.OutOfMemoryError), table.on_device([slot]):
+            raise torch.OutOfMemoryError("the kernel")
+        assert order.uses == ["enter", "leave"]
+        assert table._rows[slot].copied is order
+
+
+def test_a_device_without_events_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as Apple's, whose copies may read the row after the call has returned."""
+    copy, late = torch.Tensor.copy_, []
+
+    def noted(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        late.append(non_blocking)
+        return copy(self, source, non_blocking)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", noted)
+    table, kept = table_of(1, torch.device("meta")), kept_array(1)
+    slot = slot_of(table, kept, Lease(table))
+    assert slot is not None
+    with table.on_device([slot]):
+        assert late == [False]
+
+
+def test_a_table_that_fits_in_no_memory_says_which_variable_made_it() -> None:
+    for size in (10**15, 10**30):
+        with pytest.raises(hg.InvalidArgument, match=r"(?s)bytes of masks that stay, got .*HF_GUIDED_MASK_TABLE_BYTES"):
+            Lease(MaskTable(32 * WORDS, size, CPU))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
+from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from hf_guided.automaton.token_trie import token_trie
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.bitmask import unpack
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -116,3 +118,27 @@ def test_bitmask_of_equals_the_set(size, data):
     ids = data.draw(st.sets(st.integers(0, size - 1)))
     row = torch.tensor(vocabulary.bitmask_of(ids))[None]
     assert set(unpack(row, row.shape[1] * 32)[0].nonzero().flatten().tolist()) == ids
+
+
+words_of_marks = st.binary(min_size=1, max_size=9).map(lambda data: bytes(b"ab<|"[byte % 4] for byte in data))
+
+
+@given(st.lists(words_of_marks, max_size=30), st.dictionaries(st.integers(0, 8), words_of_marks, max_size=5))
+def test_a_vocabulary_with_marks_is_one_that_has_them_as_text(texts, names):
+    """What is made from the plain vocabulary is what is made from all tokens."""
+    plain = Vocabulary((None,) * 9 + tuple(texts), (9,), 9 + len(texts) + 1, None)
+    marked = plain.with_text(names)
+    direct = Vocabulary(marked.token_bytes, (9,), plain.padded_size, None)
+    assert marked.token_bytes == tuple(names.get(i, data) for i, data in enumerate(plain.token_bytes))
+    assert marked.text_words.tolist() == direct.text_words.tolist()
+    assert marked.writable_bytes == direct.writable_bytes
+    assert marked._ids_by_bytes == direct._ids_by_bytes
+    found, wanted = token_trie(marked), token_trie(direct)
+    assert found.trie.levels == wanted.trie.levels
+    for name in "byte", "parent", "child":
+        ours, theirs = getattr(found.trie, name)[1:], getattr(wanted.trie, name)[1:]
+        assert ours.dtype == theirs.dtype and ours.tolist() == theirs.tolist(), name
+    assert found.token_start.tolist() == wanted.token_start.tolist()
+    for low, high in pairwise(found.token_start.tolist()):
+        assert sorted(found.token_ids[low:high]) == sorted(wanted.token_ids[low:high])
+    assert found.has_token.tolist() == wanted.has_token.tolist() and found.size == wanted.size

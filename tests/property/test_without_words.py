@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.automaton import core
-from hf_guided.automaton.core import Core
+from hf_guided.automaton.core import CORE
 from hf_guided.automaton.fragments import EXIT, Fragment
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
@@ -20,7 +19,7 @@ from hf_guided.automaton.without_words import without_words
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
-from tests import compiled_core
+from tests.reference.without_words import without_words as in_python
 
 PATTERNS = ("[a-c]*", "a{0,3}", "(ab)*c?", "a[bc]|b", "(a|é)*b", "abc", "[^a]*")
 LETTERS = "abcé"
@@ -66,37 +65,29 @@ def test_it_has_a_state_for_each_prefix_of_a_word_at_most(pattern, words):
         assert usual.states <= left.states + 1 <= whole.states + len(prefixes) + 2
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> Core:
-    return compiled_core.core(tmp_path_factory.mktemp("core"))
-
-
 @given(st.sampled_from(PATTERNS), words, st.sampled_from([1_000_000, 60, 30]))
-def test_the_compiled_loops_leave_the_same(compiled, pattern, words, max_work):
+def test_the_compiled_loops_leave_what_python_leaves(pattern, words, max_work):
     """State by state, with the same count of work, and within the same limit."""
     whole = regex_dfa(parse_fullmatch(pattern), WorkMeter())
     made: list[Any] = []
-    for loops in (None, compiled):
+    for make in (without_words, in_python):
         meter = WorkMeter(CompileLimits(max_work=max_work))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(core, "CORE", loops)
-            try:
-                left = without_words(whole, [word.encode() for word in words], meter)
-            except CompileLimitExceeded as error:
-                made.append(str(error))
-                continue
+        try:
+            left = make(whole, [word.encode() for word in words], meter)
+        except CompileLimitExceeded as error:
+            made.append(str(error))
+            continue
         arrays = () if left is None else (left.table, left.bounds, left.start, left.is_end)
         made.append((*((array.dtype.str, array.tolist()) for array in arrays), left and left.nullable, meter.work))
     assert made[0] == made[1]
 
 
-def test_what_a_stopped_compile_has_made_is_freed(compiled, monkeypatch):
+def test_what_a_stopped_compile_has_made_is_freed(monkeypatch):
     made: list[int] = []
     freed: list[int] = []
-    begin, end = compiled.without_words, compiled.piece_end
-    monkeypatch.setattr(compiled, "without_words", lambda *given: made.append(begin(*given)) or made[-1])
-    monkeypatch.setattr(compiled, "piece_end", lambda handle: freed.append(handle) or end(handle))
-    monkeypatch.setattr(core, "CORE", compiled)
+    begin, end = CORE.without_words, CORE.piece_end
+    monkeypatch.setattr(CORE, "without_words", lambda *given: made.append(begin(*given)) or made[-1])
+    monkeypatch.setattr(CORE, "piece_end", lambda handle: freed.append(handle) or end(handle))
     whole = regex_dfa(parse_fullmatch("[a-c]*"), WorkMeter())
     meter = WorkMeter()
     monkeypatch.setattr(meter, "spend", stopped)

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from hf_guided.automaton import core
 from hf_guided.automaton.limits import MovesToWorker
 from hf_guided.backends import compiler as compiler_module
 from hf_guided.backends.automaton import AutomatonBackend
@@ -386,7 +385,6 @@ def test_audit_validates_the_schema_before_any_backend_compiles() -> None:
     assert fake.compiled == []
 
 
-@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
     """Twenty of them would fill the cache otherwise, though most stay small."""
     compiler = Compiler(BYTES, CompilerOptions(cache_bytes=32 * 2**20, tiering=False))
@@ -403,7 +401,6 @@ def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
     assert compiler.stats().nbytes > sum(held)
 
 
-@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 def test_a_warning_says_how_much_a_constraint_may_come_to_hold() -> None:
     schema = JsonSchema({"properties": {"a": {"type": "string"}}})
     most = Compiler(BYTES, CompilerOptions(tiering=False)).compile(schema, "network").nbytes
@@ -412,7 +409,6 @@ def test_a_warning_says_how_much_a_constraint_may_come_to_hold() -> None:
         compiler.compile(schema, "network")
 
 
-@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 def test_what_a_budget_takes_is_held_too() -> None:
     compiler = Compiler(BYTES, CompilerOptions(tiering=False))
     schema = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hf_guided.automaton import core
 from hf_guided.backends import network, registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
@@ -119,20 +118,14 @@ def test_the_network_is_not_preferred(constraint: Constraint) -> None:
     assert not NetworkBackend(all_bytes()).is_preferred(constraint)
 
 
-@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 @pytest.mark.parametrize("constraint", PREFERRED, ids=str)
-def test_the_network_is_preferred_where_the_compiled_loops_read_it(
-    constraint: Constraint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_network_is_preferred_where_the_compiled_loops_read_it(constraint: Constraint) -> None:
     compiled = Compiler(all_bytes()).compile(constraint)
     assert compiled.backend == "network"
     assert isinstance(compiled.new_engine(), FrameEngine)
     assert not NetworkBackend(letters("abc{}[]0123456789")).is_preferred(constraint), "it lacks most bytes"
-    monkeypatch.setattr(core, "CORE", None)
-    assert not NetworkBackend(all_bytes()).is_preferred(constraint)
 
 
-@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 @pytest.mark.parametrize(
     "constraint",
     [
@@ -165,7 +158,6 @@ def test_the_network_gives_way_to_who_is_ready_sooner(schema: dict[str, Any], te
     assert all(map(matcher.accept_token, f'"{text}"'.encode())) and matcher.is_completed()
 
 
-@pytest.mark.skipif(core.CORE is None, reason="the package has no compiled loops here")
 @pytest.mark.parametrize("on_unsupported", ["error", "warn", "validate"])
 def test_the_network_takes_its_time_where_others_would_lose_something(
     on_unsupported: Any, monkeypatch: pytest.MonkeyPatch
@@ -370,15 +362,13 @@ NOT_FOR_LLGUIDANCE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("has_loops", [True, False])
+@pytest.mark.parametrize("backend", ["auto", "automaton"])
 @pytest.mark.parametrize(("schema", "written"), NOT_FOR_LLGUIDANCE)
 def test_what_llguidance_does_not_enforce_goes_to_our_engines(
-    schema: dict[str, Any], written: str, has_loops: bool, monkeypatch: pytest.MonkeyPatch
+    schema: dict[str, Any], written: str, backend: str
 ) -> None:
-    if not has_loops:
-        monkeypatch.setattr(core, "CORE", None)
-    compiled = Compiler(all_bytes()).compile(JsonSchema(schema))
-    assert compiled.backend == ("network" if has_loops and core.CORE is not None else "automaton")
+    compiled = Compiler(all_bytes()).compile(JsonSchema(schema), backend)
+    assert compiled.backend == ("network" if backend == "auto" else "automaton")
     for tenths in range(-110, 110):
         number = Decimal(tenths) / 10
         matcher = compiled.matcher()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import hf_guided as hg
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.session import row as row_module
 from hf_guided.session.row import Row, RowState
 from hf_guided.vocabulary.bitmask import allocate_bitmask
+from tests import vocabularies
 from tests.toy import SetEngine, compiled_set, letters
 
 STOP, A, B = 1, 2, 3
@@ -66,6 +68,16 @@ def test_call_that_takes_too_long_closes_only_its_row(call: str, monkeypatch: py
     if call == "one token":
         row.rewind(1)  # the engine works, so the token is taken back
         assert row.advance(A) and row.advance(B) and row.may_stop()
+
+
+def test_a_kept_mask_that_takes_too_long_closes_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row ends in this step, as it does where the mask is filled: else its answer would get one token more."""
+    tokenizer = vocabularies.tiny_byte_level()
+    row = Row(hg.Guide(tokenizer, len(tokenizer)).compile(hg.Regex("[ab]{3}"), backend="automaton").matcher())
+    assert row.kept_mask() is not None
+    monkeypatch.setattr(row_module, "CALL_CPU_S", -1.0)  # every call takes longer
+    assert row.kept_mask() is None
+    assert row.state is RowState.CLOSED and "CPU time for one mask" in str(row.dead_end)
 
 
 @pytest.mark.parametrize("method", ["accept", "fill", "validate"])

@@ -18,6 +18,7 @@ from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, do
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Refused
 from benchmarks.schema_worker import Job, Verdict, Worker, judge, tokenizing
 from tests import toy
+from tests.vocabularies import demo
 
 OBJECT = {"type": "object", "properties": {"b": True, "a": True}}
 
@@ -248,8 +249,9 @@ def test_documents_contain_the_measured_tables(name: str) -> None:
 def test_every_library_has_a_first_mask_of_tool_calls() -> None:
     vocabulary, tools = toy.all_bytes(), {"f": {"type": "object", "properties": {"a": {"type": "integer"}}}}
     libraries = {
-        "hf-guided": bench_tags.hf_guided(vocabulary, "qwen_3"),
-        "elements": bench_tags.hf_guided(vocabulary, "qwen_3_coder"),
+        "hf-guided": bench_tags.hf_guided(demo(), "qwen_3"),
+        "limited": bench_tags.hf_guided(demo(), "qwen_3", 100),
+        "elements": bench_tags.hf_guided(demo(), "qwen_3_coder"),
         "llguidance": bench_tags.llguidance(vocabulary),
         "xgrammar": bench_tags.xgrammar(vocabulary),
     }

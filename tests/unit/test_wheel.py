@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hf_guided.automaton.core import LIBRARY
 from hf_guided.trace.events import RowRecord
 from hf_guided.trace.trace import Trace
 from tests.kernel_harness import ROOT
@@ -21,12 +22,38 @@ from tests.kernel_harness import ROOT
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
-    done = subprocess.run(
-        [sys.executable, "-c", build, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = built(folder)
     assert done.returncode == 0, done.stderr
     return folder / done.stdout.strip().splitlines()[-1]
+
+
+def built(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    command = [sys.executable, "-c", build, str(folder)]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_no_wheel_is_built_without_a_c_compiler(tmp_path: Path) -> None:
+    done = built(tmp_path, CC=str(tmp_path / "no-compiler"))
+    assert done.returncode == 1 and not list(tmp_path.iterdir())
+    assert "Traceback" not in done.stderr
+    [sentence] = done.stderr.strip().splitlines()
+    assert re.fullmatch(r"hf-guided is compiled .* needs a C compiler .*no-compiler.*; install one, or .*", sentence)
+
+
+def test_without_its_library_an_installation_says_what_to_do(tmp_path: Path, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    library = tmp_path / "hf_guided" / "automaton" / LIBRARY.name
+    library.unlink()
+    said = f"expected the compiled core in {library}, got OSError"
+    for command, code in ((["-m", "hf_guided", "doctor"], 0), (["-c", "import hf_guided; hf_guided.Guide"], 1)):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        [line] = [line for line in (done.stdout + done.stderr).splitlines() if said in line]
+        assert line.endswith("install hf-guided again, as a wheel for this platform or with a C compiler")
 
 
 def test_metadata_and_links_for_a_package_index(wheel: Path) -> None:

@@ -1,4 +1,4 @@
-/* Takes the calls out of an automaton: the loops of call_codes.py, with the same result. */
+/* Takes the calls out of an automaton: `take_calls` of call_codes.py. */
 #include <stdint.h>
 #include <string.h>
 

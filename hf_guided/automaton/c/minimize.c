@@ -1,8 +1,8 @@
-/* The minimal automaton of a table: the last part of byte_dfa.py's `finished`, with the same result.
+/* The minimal automaton of a table: `minimized` of byte_dfa.py.
  *
- * Blocks of states that may be equivalent are split until all states of a block lead to the same blocks. As in
- * refine.py, a round looks only at states that lead to one that moved in the round before, and where a block is split,
- * its largest part stays: so a state moves at most log2(states) times.
+ * Blocks of states that may be equivalent are split until all states of a block lead to the same blocks. A round looks
+ * only at states that lead to one that moved in the round before, and where a block is split, its largest part stays:
+ * so a state moves at most log2(states) times.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
-/* The product of two automata, and which states of a table reach its end: loops of byte_dfa.py, with the same result.
+/* The product of two automata (products.py), and which states of a table reach its end (`trimmed` of byte_dfa.py).
  *
- * Pairs of states are numbered as they are found, those of one batch in order. So the numbers, and the count of work,
- * are those of numpy, which handles a batch at once.
+ * Pairs of states are numbered as they are found, those of one batch in order.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include "hash.h"
 #include "public.h"
 
-/* As in compiled_product.py. */
+/* As in products.py. */
 typedef struct {
     const int32_t *first, *second;               /* (states, classes) their tables; state 0 is dead */
     const int64_t *first_class, *second_class;   /* (classes) of each class of the product */

@@ -1,11 +1,8 @@
-/* The subset construction of subsets.py: the same states in the same order, and the same count of work.
- *
- * subsets.py explains the construction, dominance.py and inclusion.py what is left out of the sets; here is only what
- * differs. compiled_subsets.py calls these functions:
+/* The subset construction: subsets.py explains it and calls these functions, repetitions.py what is left out of sets.
  *
  *     begin ──► write, or minimal ──► end
  *
- * A limit ends the construction at the same step of work as in subsets.py, and `look` ends it between two steps.
+ * A limit ends the construction at a step of work that depends on the NFA alone, and `look` ends it between two steps.
  * A set is an ascending array of members, stored once; a map finds its number. Nothing here is shared by two handles,
  * and Python's interpreter is not held.
  */
@@ -20,12 +17,12 @@
 
 enum { EXIT = 1, FIRST = 2 };                                      /* fragments.py */
 enum { SET_STEPS = 8, EDGES = 8, CELLS = 64, SUBSET_MEMBERS = 64 }; /* limits.py, subsets.py */
-enum { MAX_PAIRS = 2000 };                                         /* inclusion.py */
-enum { DONE = 0, PAST_LIMIT = 1, NO_MEMORY = -1, STOPPED = -2 }; /* compiled_subsets.py */
+enum { MAX_PAIRS = 2000 }; /* looked at for one question; what takes more is taken for refuted, which is always safe */
+enum { DONE = 0, PAST_LIMIT = 1, NO_MEMORY = -1, STOPPED = -2 }; /* subsets.py */
 #define CELLS_AT_ONCE ((int64_t)1 << 20)
 #define UNKNOWN (-1)
 
-/* As compiled_subsets.py lays it out: a Fragment, or a Literal where `table` is null. */
+/* As subsets.py lays it out: a Fragment, or a Literal where `table` is null. */
 typedef struct {
     const int32_t *table; /* (states, segments) */
     const int64_t *bounds; /* (segments + 1) */
@@ -35,13 +32,13 @@ typedef struct {
     const uint8_t *data; /* (states - 1) of a Literal */
 } Fragment;
 
-/* As compiled_subsets.py lays it out. */
+/* As subsets.py lays it out. */
 typedef struct {
     const Fragment *fragments;
     const int32_t *fragment_of, *source, *target; /* (pieces) */
     const int32_t *skips;                         /* (skip_count, 2) source and target */
     int64_t outer, pieces, skip_count, fragment_count, start, end;
-    /* What dominance.py says; levels is -1 where there is nothing to say. */
+    /* `Copies` of repetitions.py; levels is -1 where there is nothing to say. */
     int64_t levels;
     const int64_t *state_index, *piece_index; /* (outer), (pieces) */
     const int32_t *state_ranks, *piece_ranks; /* (outer, levels), (pieces, levels) */
@@ -65,7 +62,7 @@ typedef struct {
     int64_t room, used;
 } Words;
 
-/* As `LivingNfa`, but with the pieces' numbers instead of what they are. */
+/* The pieces and skips that lead to states from which the end can be reached, sorted by their source. */
 typedef struct {
     Ints pieces, starts;     /* those of one source side by side; (outer + 1) where they begin */
     Ints skips, skip_starts; /* their targets, likewise */
@@ -76,11 +73,11 @@ typedef struct {
     uint64_t first_bytes[4], end_bytes[4]; /* sets of bytes */
     uint8_t has_ends, has_pairs;
     int64_t copies[2]; /* entered, of those where `opens` is 0 and 1 */
-    Map pairs;         /* of states, what inclusion.py finds: 0 refuted, 1 holds */
+    Map pairs;         /* of states, whether the one includes the other: 0 refuted, 1 holds */
 } Facts;
 
 typedef struct {
-    int32_t state; /* below zero: a row after a piece, see _id_after */
+    int32_t state; /* below zero: a row after a piece, which no byte leads to */
     int32_t set;
 } Todo;
 
@@ -560,7 +557,11 @@ static int ends_piece(const Fragment *f, int64_t state)
     return state == EXIT || f->ends[state];
 }
 
-/* Whether all strings that lead from one state out of the piece also do from another. */
+/* Whether all strings that lead from one state out of the piece also do from another.
+ *
+ * Both are followed side by side. A pair of states refutes the inclusion if the first may end where the second may not,
+ * or continues where the second does not; then all pairs on the path to it are refuted too. If no pair does, all hold.
+ */
 static int includes(Subsets *s, int64_t fragment, int64_t small, int64_t large)
 {
     const Fragment *f = s->nfa.fragments + fragment;
@@ -1080,7 +1081,7 @@ static void find_classes(Subsets *s)
     }
 }
 
-/* Counts the work of the copies: as many of a fragment at once as subsets.py writes. */
+/* Counts the work of the copies, as many of a fragment at once as have `CELLS_AT_ONCE` entries. */
 static void count_copies(Subsets *s)
 {
     for (int64_t piece = 0; piece < s->living.pieces.used; piece++)

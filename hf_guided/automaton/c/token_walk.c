@@ -1,4 +1,4 @@
-/* The innermost loops of token_walk.py and token_trie.py, on their arrays and with their results.
+/* The innermost loops of token_walk.py, component_walk.py and token_trie.py, on their arrays.
  *
  * Plain C without Python's headers, so that one library serves every version of Python: scripts/build_core.py compiles
  * it, core.py calls it. Indices come from the arrays of a TokenTrie and a ByteDfa and are not checked again.
@@ -90,9 +90,8 @@ PUBLIC int64_t hf_guided_leave(const int64_t *child, const uint8_t *byte, const 
  *
  * Returns how many there are, the given one too; -1 if there is no room for them.
  */
-PUBLIC int64_t hf_guided_differ(const int64_t *child, const uint8_t *byte, const uint8_t *class_of,
-                                const int32_t *table, int64_t classes, int64_t room, int32_t *nodes, int32_t *ours,
-                                int32_t *theirs)
+static int64_t differ(const int64_t *child, const uint8_t *byte, const uint8_t *class_of, const int32_t *table,
+                      int64_t classes, int64_t room, int32_t *nodes, int32_t *ours, int32_t *theirs)
 {
     int64_t found = 1;
     for (int64_t done = 0; done < found; done++) {
@@ -112,7 +111,7 @@ PUBLIC int64_t hf_guided_differ(const int64_t *child, const uint8_t *byte, const
     return found;
 }
 
-/* As hf_guided_differ, and then: changes the mask of the one state to that of the other, and keeps only the nodes where
+/* As `differ`, and then: changes the mask of the one state to that of the other, and keeps only the nodes where
  * longer tokens may leave the automaton.
  *
  * leaves       (state count) whether anything but bytes may come
@@ -128,8 +127,7 @@ PUBLIC int64_t hf_guided_change(const int64_t *child, const uint8_t *byte, const
                                 int32_t *theirs, const uint8_t *leaves, const int64_t *token_start,
                                 const int64_t *token_ids, uint32_t *words)
 {
-    const int64_t found =
-        hf_guided_differ(child, byte, class_of, table, classes, room, nodes, ours, theirs);
+    const int64_t found = differ(child, byte, class_of, table, classes, room, nodes, ours, theirs);
     int64_t kept = 0;
     for (int64_t i = 1; i < found; i++) {
         const int32_t node = nodes[i];

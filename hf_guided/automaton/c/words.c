@@ -1,6 +1,4 @@
-/* All strings of an automaton but some words: the loops of without_words.py, with the same result and count of work.
- *
- * compiled_words.py calls these functions:
+/* All strings of an automaton but some words: without_words.py calls these functions.
  *
  *     without_words ──► piece_write ──► piece_end
  */
@@ -14,7 +12,7 @@
 enum { EDGES = 8, CELLS = 64 }; /* limits.py */
 enum { EXIT = 1, FIRST = 2 };   /* fragments.py */
 
-/* As in compiled_words.py. */
+/* As in without_words.py. */
 typedef struct {
     const int32_t *table; /* (states, classes) of the automaton; state 0 is dead */
     const uint8_t *byte_class, *accepting;

@@ -13,7 +13,9 @@ free requests does not. The running batch may still read its masks: slots altern
 and rows of the table are leased until the second next batch.
 
 An error in one request ends only that request: its mask then allows only stop tokens, and its output has the reason
-(``GenerationOutput.error``). An exception here would end the generation thread, and with it all requests.
+(``GenerationOutput.error``). An exception here would end the generation thread, and with it all requests; so would
+sampling from a row without a score above -inf: where the model's own scores are NaN, or other processors have forbidden
+all allowed tokens, a guided row can only end.
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self._slots: list[int] = []  # of the batch that is being prepared, for each row of logits and of padding
         self._unfilled: list[_Unfilled] = []
         self._kernel: MaskKernel | None = None
+        self._stops: Tensor | None = None  # (stops,) int64 of the vocabulary, on the device
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
         """Allocate the masks of two batches, on the device of the logits, and try out the kernel.
@@ -95,20 +98,21 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
                 written: the slot of a row of logits without a constraint.
         """
         int32_tensor.fill_(NOT_MASKED)
-        device, slots = int32_tensor.device, 2 * self._manager.continuous_batching_config.max_requests_per_batch
-        if device.type != self._manager.model.device.type or (len(self._own), self._own.device) == (slots, device):
+        device, size = int32_tensor.device, 2 * self._manager.continuous_batching_config.max_requests_per_batch
+        if device.type != self._manager.model.device.type or (len(self._own), self._own.device) == (size, device):
             return  # the masks keep their address
-        self._host = allocate_bitmask(slots, self.vocabulary.padded_size, pin_memory=device.type == "cuda")
+        self._host = allocate_bitmask(size, self.vocabulary.padded_size, pin_memory=device.type == "cuda")
         self._own = self._host if device.type == "cpu" else self._host.to(device)
         self._table = self._tables.of(device)
         self._shared = self._own[:0]
         if self._table is not None:
             with self._table.on_device(()) as self._shared:
                 pass
-        self._kernel = mask_kernel(device)
+        self._kernel, self._stops = mask_kernel(device), to_device(self.vocabulary.stop_token_ids, device)
         # Here, in the shape of the logits: a compilation during graph capture is an error.
         scores = torch.zeros(2, self.vocabulary.padded_size, device=device)
-        self._kernel(scores, self._shared, torch.full((2,), NOT_MASKED, dtype=torch.int32, device=device), self._own)
+        slots = torch.full((2,), NOT_MASKED, dtype=torch.int32, device=device)
+        self._kernel(scores, self._shared, slots, self._own, self._stops)
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
         """Note the requests of one batch, and find their masks unless ``__call__`` can do it.
@@ -123,6 +127,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             of the running batch.
         """
         self._half = 1 - self._half
+        self._leases[self._half] = None  # also before batches of free requests, however many
         states = [future.state for future in requests_with_new_token]
         asked = [state.logit_processor_kwargs.get("response_format") for state in states]
         self._slots = [NOT_MASKED] * (len(self._own) // 2)
@@ -137,7 +142,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             self._fill_batch(non_blocking=False)  # the graph runs on another stream
             if self._table is not None:
                 self._table.send([slot for slot in self._slots if slot >= 0])
-        return torch.tensor(self._slots, dtype=torch.int32)
+        return torch.tensor(self._slots, dtype=torch.int32, device="cpu")
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
         """A copy of the scores with -inf for every token that a request's constraint forbids.
@@ -151,13 +156,13 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         """
         assert self._kernel is not None and self._shared is not None, "fill_defaults comes first"
         if not self._unfilled:
-            return self._kernel(scores, self._shared, tensor_arg, self._own)[0]
+            return self._kernel(scores, self._shared, tensor_arg, self._own, self._stops)[0]
         self._fill_batch(non_blocking=True)
         slots = to_device(self._slots, scores.device, dtype=torch.int32)
         if self._table is None:
-            return self._kernel(scores, self._shared, slots, self._own)[0]
+            return self._kernel(scores, self._shared, slots, self._own, self._stops)[0]
         with self._table.on_device([slot for slot in self._slots if slot >= 0]) as shared:
-            return self._kernel(scores, shared, slots, self._own)[0]
+            return self._kernel(scores, shared, slots, self._own, self._stops)[0]
 
     def _fill_batch(self, *, non_blocking: bool) -> None:
         """Find the masks of the batch, and copy those that are in no table to the device on the current stream."""

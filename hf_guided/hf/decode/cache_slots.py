@@ -206,8 +206,8 @@ class CacheSlots:
         if self._mask is None:
             self.cache.crop(prompt + num_new - self._num_slots)
             return
-        index = torch.zeros(len(self._mask), prompt + num_new, dtype=torch.int64)
-        index[:, :prompt] = torch.arange(prompt)
+        index = torch.zeros(len(self._mask), prompt + num_new, dtype=torch.int64, device="cpu")
+        index[:, :prompt] = torch.arange(prompt, device="cpu")
         for row, mask in zip(index, self._mask.cpu(), strict=True):
             taken = prompt + mask[prompt:].nonzero().flatten()[:num_new]
             row[prompt : prompt + len(taken)] = taken
@@ -218,7 +218,7 @@ class CacheSlots:
 
     def select(self, rows: Sequence[int]) -> CacheSlots:
         """New slots with copies of some of these rows, for different continuations; only with ``holes`` or ``wide``."""
-        index = torch.tensor(rows)  # a cache on any device takes an index on the CPU
+        index = torch.tensor(rows, device="cpu")  # a cache on any device takes an index on the CPU
         twin = copy.copy(self)
         cache = copy.copy(self.cache)
         cache.layers = [copy.copy(layer) for layer in cache.layers]

@@ -44,7 +44,7 @@ class StreamerListener(TokenListener):
 
     def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
         """See ``TokenListener``."""
-        self._streamer.put(torch.tensor(token_ids))
+        self._streamer.put(torch.tensor(token_ids, device="cpu"))
 
 
 class RowStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is untyped here

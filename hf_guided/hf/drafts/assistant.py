@@ -290,4 +290,4 @@ class _Batch:
 
 def _filled_left(lists: Sequence[Sequence[int]], width: int) -> Tensor:
     """(lists, width) int64 on CPU: the lists as rows, with zeros before the shorter ones."""
-    return torch.tensor([[0] * (width - len(row)) + list(row) for row in lists], dtype=torch.int64)
+    return torch.tensor([[0] * (width - len(row)) + list(row) for row in lists], dtype=torch.int64, device="cpu")

@@ -76,7 +76,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self.stats.tokens += len(states)
         self.stats.masked_rows += len(self._masked)
         self.stats.fill_ns += time.perf_counter_ns() - start
-        return torch.zeros(len(states), dtype=torch.int32)
+        return torch.zeros(len(states), dtype=torch.int32, device="cpu")
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
         """Scores whose largest one is the chosen token of each row.

@@ -7,8 +7,8 @@ hold.
 
 from __future__ import annotations
 
-from .fragments import EXIT, Fragment
-from .limits import EDGES, WorkMeter
+from hf_guided.automaton.fragments import EXIT, Fragment
+from hf_guided.automaton.limits import EDGES, WorkMeter
 
 Pair = tuple[int, int]
 _MAX_PAIRS = 2_000  # looked at for one question; what takes more is taken for refuted, which is always safe
@@ -24,7 +24,7 @@ class Inclusion:
 
     def __init__(self, fragment: Fragment, meter: WorkMeter):
         self._meter = meter
-        self._ends = fragment.ends | {EXIT}
+        self._ends = {*fragment.is_end.nonzero()[0].tolist(), EXIT}
         self._rows: list[list[int]] = fragment.table.tolist()
         self._known: dict[Pair, bool] = {}
         meter.spend_cells(fragment.table.size)
