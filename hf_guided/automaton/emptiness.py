@@ -104,6 +104,9 @@ class Emptiness:
         if not is_known and _has_example(languages, low, meter):
             return False
         automata, hard = self._split(parts)
+        if low > _LONGEST or _LONGEST < high < _ENDLESS:  # many lengths are to be told apart, often for nothing
+            if self._common_string(automata, 0, _ENDLESS, 0, meter) is None:
+                return True
         # Words to leave out seldom matter, and there may be hundreds: an automaton of them comes last.
         for unchecked in (lists, []) if lists else ([],):
             found = self._common_string(automata, low, high, _ROOM if hard or unchecked else 0, meter)

@@ -86,6 +86,7 @@ def test_what_is_not_in_itself_is_nothing(language: Node) -> None:
         ("^.$", "^[^]{2,}$"),
         ("^(aa)+$", "^(aaa)+$", "^a{1,5}$"),
         ("^[^]{3,900000}$", "^[ab]{0,2}$"),
+        ("^(ab|cd)*$", "c$", "^[^]{99999,}$"),
     ],
 )
 def test_empty_intersection_is_detected(patterns: tuple[str, ...]) -> None:
@@ -99,6 +100,7 @@ def test_empty_intersection_is_detected(patterns: tuple[str, ...]) -> None:
         ("^(aa)+$", "^(aaa)+$", "^a{1,6}$"),
         ("^[^]{2}$", "^[😀é]+$", "é"),
         ("^[^]{3,900000}$", "^[ab]*$", "ba$"),
+        ("^(ab|cd)*$", "d$", "^[^]{99999,}$"),
         ("^(a|b)*a(a|b){12}$", "^[^]{13,}$"),
         # z9, t8 many times, c1d3g3t8t8 six times, t8t8t8z9
         ("^([a-z][0-9])+$", "(c1d3g3.{4,8}){6}", "(t|8){10}..$", "^z9(.{10}){10}z9$"),
