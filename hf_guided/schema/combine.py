@@ -53,7 +53,7 @@ def _joined(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
 
 
 def _without_values(clause: Any) -> Clause:
-    return replace(clause, values=(), **({"floats": frozenset()} if isinstance(clause, NumberClause) else {}))
+    return replace(clause, values=(), **({"floats": frozenset()} if isinstance(clause, NumberClause) else {}))  # type: ignore[no-any-return]
 
 
 def _as_one(alike: Any, listing: list[Any]) -> Clause:
@@ -62,7 +62,7 @@ def _as_one(alike: Any, listing: list[Any]) -> Clause:
     values = tuple(dict.fromkeys(value for clause in listing for value in clause.values))
     if isinstance(alike, StringClause):
         return replace(alike, values=values)
-    return replace(alike, values=values, floats=frozenset().union(*(clause.floats for clause in listing)))
+    return replace(alike, values=values, floats=frozenset().union(*(clause.floats for clause in listing)))  # type: ignore[no-any-return]
 
 
 def absorbed(shape: Shape) -> Shape:

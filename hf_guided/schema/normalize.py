@@ -44,6 +44,7 @@ from .shapes import (
 from .unevaluated import without_unevaluated
 
 MAX_WORK = 6_000  # intersections of two alternatives: some hundreds of milliseconds
+_PATTERNS = 40  # that a product of two patterns costs: it is large, for an engine too
 _MEETINGS = 8  # that cost no more than one of them: most take no search
 _MOST_REFS = 8  # that lead from one to the next
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
@@ -285,9 +286,11 @@ class Normalizer(SchemaContext):
         """Those that may meet; raises _TooMuch where they are more than may still be combined."""
         pairs, work = may_meet(self, first, second) if self._work <= MAX_WORK else ((), 0)
         self._work += work
-        if len(pairs) - 1 > (MAX_WORK - self._work) // 2:  # the other half is for other places
+        are_products = min(len(first), len(second)) > 1 and isinstance(first[0], StringClause)
+        more = max(len(pairs) - 1, 0) * (_PATTERNS if are_products else 1)
+        if more > (MAX_WORK - self._work) // 2:  # the other half is for other places
             raise _TooMuch
-        self._work += max(len(pairs) - 1, 0)
+        self._work += more
         return pairs
 
     def _with_strings(self, shape: Shape) -> Shape:
