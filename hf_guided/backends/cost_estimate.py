@@ -24,7 +24,8 @@ from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex,
 MOST_TEXT = 200_000  # characters of JSON, or of all options together; a string of a megabyte takes 0.8 s
 MOST_OBJECTS = 800  # in a schema or a tag: half a millisecond each, and more where they refer to each other
 MOST_VALUES = 8_000  # of any kind: a tenth of a millisecond each
-MOST_PAIRS = 5_000  # of branches, or triggers, beside each other: 40 microseconds each
+MOST_PAIRS = 5_000  # of triggers beside each other: 40 microseconds each
+TOLD_APART = 20  # pairs of branches that take as long: most are told apart by a tag
 MOST_SIGNS = 4_000  # of a pattern: 15,000 times `a?` take 3 s, with the square of their number
 MOST_PATTERN = 20_000  # characters
 MOST_GRAMMAR = 20_000  # characters: 2 megabytes take xgrammar 12 gigabytes
@@ -97,7 +98,7 @@ def _is_costly_json(texts: Iterable[str], tags: bool = False) -> bool:
                 todo += [(value, depth) for value in here.values()]
                 for keyword in _BRANCHES:
                     if isinstance(here.get(keyword), list):
-                        pairs += len(here[keyword]) ** 2
+                        pairs += len(here[keyword]) ** 2 // (1 if keyword == "triggers" else TOLD_APART)
                 for keyword in _TEXTS:
                     if isinstance(here.get(keyword), str):
                         if len(here[keyword]) > MOST_PATTERN:

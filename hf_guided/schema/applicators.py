@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -81,7 +82,7 @@ def _all_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "allOf")
     if holds:
         return _all(n, children, True, sub, "allOf")
-    return n.bounded(union(*(n.term(Term(child, False)) for child in children)), sub, "allOf")
+    return union(*(n.term(Term(child, False)) for child in children))
 
 
 def _any_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
@@ -95,7 +96,7 @@ def _any_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
         shapes = [_exactly(n, children, chosen, sub) for chosen in _subsets(len(children))]
     else:
         shapes = [n.term(Term(child)) for child in children]
-    return n.bounded(union(*shapes), sub, "anyOf")
+    return union(*shapes)
 
 
 def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int], sub: Subschema) -> Shape:
@@ -109,32 +110,29 @@ def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int]
 def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "oneOf")
     if not holds:
-        two = _meetings(n, [n.term(Term(child)) for child in children])
-        return n.bounded(union(_all(n, children, False, sub, "oneOf"), *two.values()), sub, "oneOf")
+        two = n.meetings([n.term(Term(child)) for child in children])
+        return union(_all(n, children, False, sub, "oneOf"), *two.values())
     of_kinds = partial(_of_kinds, kinds(sub))  # those that meet only in values of another type rule nothing out
-    meetings = _meetings(n.widest, [of_kinds(n.widest.term(Term(child))) for child in children])
+    # Only a branch that may hold at the same time has to be ruled out.
+    rivals: dict[int, list[int]] = defaultdict(list)
+    for i, j in sorted(n.widest.meetings([of_kinds(n.widest.term(Term(child))) for child in children])):
+        rivals[i].append(j)
+        rivals[j].append(i)
     disjoint = []
     for i, child in enumerate(children):
         shape = of_kinds(n.term(Term(child)))
-        for j, other in enumerate(children):
-            # Only a branch that may hold at the same time has to be ruled out.
-            if i != j and meetings[min(i, j), max(i, j)]:
-                before = len(n.losses)
-                ruled_out = n.term(Term(other, False))
-                if len(n.losses) > before:
-                    n.lose(sub, "oneOf", "two branches may hold at once, and one of them cannot be negated")
-                shape = n.meet(shape, ruled_out, sub, "oneOf")
+        for j in sorted(rivals[i]):
+            before = len(n.losses)
+            ruled_out = n.term(Term(children[j], False))
+            if len(n.losses) > before:
+                n.lose(sub, "oneOf", "two branches may hold at once, and one of them cannot be negated")
+            shape = n.meet(shape, ruled_out, sub, "oneOf")
         disjoint.append(shape)
-    return n.bounded(union(*disjoint), sub, "oneOf")
+    return union(*disjoint)
 
 
 def _of_kinds(kinds: tuple[Kind, ...], shape: Shape) -> Shape:
     return {kind: shape[kind] for kind in kinds if kind in shape}
-
-
-def _meetings(n: SchemaContext, shapes: list[Shape]) -> dict[tuple[int, int], Shape]:
-    """What two of them have in common."""
-    return {(i, j): n.common(shapes[i], shapes[j]) for i, j in combinations(range(len(shapes)), 2)}
 
 
 def _not(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
@@ -158,7 +156,7 @@ def _if(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
         elif not holds:
             continue
         branches.append(branch)
-    return n.bounded(union(*branches), sub, "if")
+    return union(*branches)
 
 
 def _dependent(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
@@ -189,7 +187,7 @@ def _dependent(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
             shape = absorbed(n.meet(shape, union(absent, branch), sub, keyword))
         else:
             shape = union(shape, branch)
-    return n.bounded(shape, sub, "dependentSchemas")
+    return shape
 
 
 def _is_of_names(shape: Shape) -> bool:

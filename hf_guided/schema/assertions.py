@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -333,13 +333,15 @@ def _failing_objects(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         yield "minProperties", {"object": (ObjectClause(high=low - 1),)}
     if high is not None:
         yield "maxProperties", {"object": (ObjectClause(low=high + 1),)}
-    if required := _required(sub):
-        yield "required", {"object": tuple(ObjectClause(forbidden=frozenset({name})) for name in required)}
     members, complete = _members(n, sub)
+    # One alternative says that a required member is wrong or is not there.
+    wrong = {name for name in _required(sub) if complete and members is not None and members.named.get(name)}
+    if absent := [name for name in _required(sub) if name not in wrong]:
+        yield "required", {"object": tuple(ObjectClause(forbidden=frozenset({name})) for name in absent)}
     if not complete:
         yield "patternProperties", UNIVERSE
     elif members is not None:
-        yield "properties", {"object": tuple(_outside(n, sub, members))}
+        yield "properties", {"object": tuple(_outside(n, sub, members, wrong))}
     if names := _names(n, sub):
         language = n.names(n.opposite(names))
         yield (
@@ -348,11 +350,12 @@ def _failing_objects(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         )
 
 
-def _outside(n: SchemaContext, sub: Subschema, members: Members) -> Iterator[ObjectClause]:
-    """Objects with a member that violates its schema."""
+def _outside(n: SchemaContext, sub: Subschema, members: Members, absent: Container[str]) -> Iterator[ObjectClause]:
+    """Objects with a member that violates its schema, or without it if that is one of ``absent``."""
     for name, position in members.named.items():
         if position:
-            yield ObjectClause((Members({name: n.opposite(position)}, evaluates=False),), (name,))
+            required = () if name in absent else (name,)
+            yield ObjectClause((Members({name: n.opposite(position)}, evaluates=False),), required)
     for names, position in members.patterns:
         if position:
             yield ObjectClause(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 from ..regex import NOTHING, both
@@ -33,32 +35,66 @@ def certainly(holds: bool) -> Shape:
 
 
 def union(*shapes: Shape) -> Shape:
-    """Values of any of the shapes; equal clauses are kept once."""
+    """Values of any of the shapes; equal clauses are kept once, and those that only list scalars as one."""
     met: Shape = {}
     for kind in KINDS:
         if clauses := [clause for shape in shapes if kind in shape for clause in shape[kind]]:
             whole = UNIVERSE[kind]
-            met[kind] = whole if whole[0] in clauses else tuple(dict.fromkeys(clauses))
+            met[kind] = whole if whole[0] in clauses else _joined(clauses) if len(clauses) > 1 else tuple(clauses)
     return met
+
+
+def _joined(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
+    lists: dict[Clause, list[Any]] = {}  # of scalars, by all else that is said of them
+    for clause in clauses:
+        is_list = isinstance(clause, (NumberClause, StringClause)) and clause.values is not None
+        lists.setdefault(_without_values(clause) if is_list else clause, []).append(clause)
+    return tuple(_as_one(alike, listing) for alike, listing in lists.items())
+
+
+def _without_values(clause: Any) -> Clause:
+    return replace(clause, values=(), **({"floats": frozenset()} if isinstance(clause, NumberClause) else {}))  # type: ignore[no-any-return]
+
+
+def _as_one(alike: Any, listing: list[Any]) -> Clause:
+    if len(listing) == 1 or alike == listing[0]:
+        return listing[0]  # type: ignore[no-any-return]
+    values = tuple(dict.fromkeys(value for clause in listing for value in clause.values))
+    if isinstance(alike, StringClause):
+        return replace(alike, values=values)
+    return replace(alike, values=values, floats=frozenset().union(*(clause.floats for clause in listing)))  # type: ignore[no-any-return]
 
 
 def absorbed(shape: Shape) -> Shape:
     """Without objects that are a special case of others, as far as required and forbidden names alone tell."""
     clauses = [clause for clause in dict.fromkeys(shape.get("object", ())) if isinstance(clause, ObjectClause)]
-    general: list[ObjectClause] = []
+    general: dict[ObjectClause, list[tuple[frozenset[str], frozenset[str]]]] = {}  # by all that they say but names
+    special = set[ObjectClause]()
     for clause in sorted(clauses, key=lambda clause: len(clause.required) + len(clause.forbidden)):
-        if not any(_includes(other, clause) for other in general):
-            general.append(clause)
-    return {**shape, "object": tuple(clause for clause in clauses if clause in general)} if clauses else shape
+        others = general.setdefault(replace(clause, required=(), forbidden=frozenset()), [])
+        required, forbidden = frozenset(clause.required), clause.forbidden
+        if any([names <= required and absent <= forbidden for names, absent in others]):
+            special.add(clause)
+        else:
+            others.append((required, forbidden))
+    return {**shape, "object": tuple(clause for clause in clauses if clause not in special)} if clauses else shape
 
 
-def _includes(general: ObjectClause, special: ObjectClause) -> bool:
-    same = replace(special, required=general.required, forbidden=general.forbidden) == general
-    return same and {*general.required} <= {*special.required} and general.forbidden <= special.forbidden
+def _all_pairs(first: Sequence[Clause], second: Sequence[Clause]) -> Iterable[tuple[int, int]]:
+    return product(range(len(first)), range(len(second)))
 
 
-def intersection(first: Shape, second: Shape) -> Shape:
-    """Values of both shapes, without clauses that are plainly empty."""
+Pairs = Callable[[Sequence[Clause], Sequence[Clause]], Iterable[tuple[int, int]]]
+
+
+def intersection(first: Shape, second: Shape, pairs: Pairs = _all_pairs) -> Shape:
+    """Values of both shapes, without clauses that are plainly empty.
+
+    Args:
+        first: a shape.
+        second: another one.
+        pairs: says which of the clauses of one type may have a value in common.
+    """
     if first is UNIVERSE or second is UNIVERSE:
         return second if first is UNIVERSE else first
     met: Shape = {}
@@ -70,7 +106,7 @@ def intersection(first: Shape, second: Shape) -> Shape:
         elif second[kind] is UNIVERSE[kind]:
             met[kind] = first[kind]
         else:
-            clauses = [meet(a, b) for a in first[kind] for b in second[kind]]
+            clauses = [meet(first[kind][i], second[kind][j]) for i, j in pairs(first[kind], second[kind])]
             if clauses_left := tuple(dict.fromkeys(clause for clause in clauses if clause is not None)):
                 met[kind] = clauses_left
     return met
@@ -166,17 +202,24 @@ def _meet_strings(first: StringClause, second: StringClause) -> StringClause | N
 
 
 def _meet_arrays(first: ArrayClause, second: ArrayClause) -> ArrayClause | None:
+    constant = second.constant if first.constant is None else first.constant
+    if second.constant not in (None, constant):
+        return None
     met = ArrayClause(
         tuple(dict.fromkeys([*first.items, *second.items])),
         max(first.low, second.low),
         _lowest(first.high, second.high),
         tuple(dict.fromkeys([*first.contains, *second.contains])),
         second.unique if first.unique is None else first.unique,
+        constant,
     )
     return None if is_plainly_empty(met) else met
 
 
 def _meet_objects(first: ObjectClause, second: ObjectClause) -> ObjectClause | None:
+    constant = second.constant if first.constant is None else first.constant
+    if second.constant not in (None, constant):
+        return None
     met = ObjectClause(
         tuple(dict.fromkeys([*first.members, *second.members])),
         tuple(dict.fromkeys([*first.required, *second.required])),
@@ -185,6 +228,7 @@ def _meet_objects(first: ObjectClause, second: ObjectClause) -> ObjectClause | N
         max(first.low, second.low),
         _lowest(first.high, second.high),
         tuple(dict.fromkeys([*first.at_least_one, *second.at_least_one])),
+        constant,
         first.origin if first.low or first.high is not None else second.origin,
     )
     return None if is_plainly_empty(met) else met

@@ -7,7 +7,8 @@ An edge may be taken several times in a row. The writers add what comes between 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -33,6 +34,7 @@ from .shapes import (
 )
 
 MAX_STATES = 2000
+MOST_APART = 4  # alternatives that are not joined
 MAX_NAME_CLASSES = 32  # names that match the same patterns
 MAX_FREE = 4  # names in any order: sixteen states
 MAX_UNIQUE = 7  # different items whose orders are listed: 128 states
@@ -450,6 +452,65 @@ def _item(
             return NEVER, None
         after.append(count)
     return value, None if value == NEVER else tuple(after)
+
+
+# -- alternatives ----------------------------------------------------------------------------------------------------
+
+
+def joined(automata: list[ContentAutomaton]) -> list[ContentAutomaton]:
+    """Many alternatives as one automaton that shares what they begin with, unless that is larger.
+
+    Those with registers stay apart.
+    """
+    plain = [automaton for automaton in automata if automaton.register is None]
+    if len(plain) <= MOST_APART:
+        return automata
+    most = sum(len(edges) + len(skips) for automaton in plain for edges, skips in _states(automaton))
+    whole, start = ContentAutomaton(), tuple((number, 0) for number in range(len(plain)))
+    states, todo, count = {start: 0}, [start], 0
+
+    def state(places: Iterable[tuple[int, int]]) -> int:
+        places = tuple(sorted(places))
+        if places not in states:
+            states[places] = whole.state()
+            todo.append(places)
+        return states[places]
+
+    while todo:
+        places = todo.pop()
+        here = states[places]
+        if len(places) > 1:
+            places = _with_skipped(plain, places)
+        else:
+            ((number, at),) = places
+            whole.skips[here] = tuple(state([(number, target)]) for target in plain[number].skips[at])
+        targets: dict[tuple[tuple[Entry, ...], int, int | None], set[tuple[int, int]]] = defaultdict(set)
+        for number, at in places:
+            if at in plain[number].accepting:
+                whole.accepting.add(here)
+            for entries, target, low, high in plain[number].edges[at]:
+                targets[entries, low, high].add((number, target))
+        whole.edges[here] = [Edge(entries, state(at), low, high) for (entries, low, high), at in targets.items()]
+        count += len(whole.edges[here]) + len(whole.skips[here])
+        if count > most:
+            return automata
+    return [whole, *(automaton for automaton in automata if automaton.register is not None)]
+
+
+def _states(automaton: ContentAutomaton) -> Iterator[tuple[list[Edge], tuple[int, ...]]]:
+    return zip(automaton.edges, automaton.skips, strict=True)
+
+
+def _with_skipped(automata: list[ContentAutomaton], places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Some states of automata, and those that they lead to without an entry."""
+    todo = list(places)
+    found = dict.fromkeys(todo)
+    while todo:
+        number, at = todo.pop()
+        more = [(number, target) for target in automata[number].skips[at] if (number, target) not in found]
+        found.update(dict.fromkeys(more))
+        todo += more
+    return tuple(found)
 
 
 PLAIN = ContentWriter(array_automaton, object_automata)

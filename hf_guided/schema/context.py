@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -61,6 +61,9 @@ class SchemaContext(Protocol):
     def term(self, term: Term) -> Shape:
         """The values for which one schema holds, or does not."""
 
+    def tags(self, position: Position) -> Mapping[str, frozenset[Any]]:
+        """What tells values at a position apart from others: their types; the values themselves if they are listed."""
+
     def names(self, position: Position) -> Node:
         """The strings at a position, as one language."""
 
@@ -73,8 +76,8 @@ class SchemaContext(Protocol):
     def common(self, first: Shape, second: Shape) -> Shape:
         """The values that satisfy both branches; all of the first where this takes too long to compute."""
 
-    def bounded(self, shape: Shape, sub: Subschema, keyword: str) -> Shape:
-        """The shape; any value where it has too many alternatives, which is a loss."""
+    def meetings(self, shapes: Sequence[Shape]) -> dict[tuple[int, int], Shape]:
+        """What two of some shapes have in common, by their numbers; those that have nothing are left out."""
 
 
 @contextmanager

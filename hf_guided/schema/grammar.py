@@ -14,7 +14,7 @@ from itertools import islice
 from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
 from ..regex import ANYTHING
-from .content_automata import PLAIN, ContentAutomaton, ContentWriter, Edge
+from .content_automata import PLAIN, ContentAutomaton, ContentWriter, Edge, joined
 from .context import too_deep_is_a_limit
 from .normalize import Normalizer
 from .registers import DifferentNames
@@ -140,9 +140,8 @@ def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling
                     objects += writer.objects(n, clause, closed=closed)
             elif clause is UNIVERSE[kind][0] or _has_text(n, position, clause, spelling):
                 scalars.append(clause)
-    return Content(
-        tuple(scalars), () if any_array else tuple(arrays), () if any_object else tuple(objects), any_array, any_object
-    )
+    arrays, objects = [] if any_array else joined(arrays), [] if any_object else joined(objects)
+    return Content(tuple(scalars), tuple(arrays), tuple(objects), any_array, any_object)
 
 
 def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spelling) -> bool:

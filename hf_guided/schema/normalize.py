@@ -10,6 +10,7 @@ That is why a keyword lost under a ``not`` loses the ``not``: dropped there, it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,10 +23,11 @@ from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss
 from ..regex import ANYTHING, Node, alt
 from . import assertions
+from .apart import listed, may_meet, near_shapes
 from .applicators import APPLY, referred
 from .combine import intersection, is_plainly_empty, size, union
 from .context import SchemaContext
-from .documents import Documents, Subschema
+from .documents import Documents, Subschema, UnknownReference
 from .shapes import (
     ANY,
     EMPTY,
@@ -42,10 +44,16 @@ from .shapes import (
 )
 from .unevaluated import without_unevaluated
 
-MAX_BRANCHES = 64  # alternatives of one type at one position
-MAX_WORK = 2_500  # pairs of alternatives to look at: some tens of milliseconds
+MAX_WORK = 6_000  # intersections of two alternatives: some hundreds of milliseconds
+_PATTERNS = 40  # that a product of two patterns costs: it is large, for an engine too
+_MEETINGS = 8  # that cost no more than one of them: most take no search
+_MOST_REFS = 8  # that lead from one to the next
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _OF_THE_WHOLE = frozenset({*APPLY, *_UNEVALUATED})  # most schemas have none of these
+
+
+class _TooMuch(Exception):
+    """There are too many alternatives to combine."""
 
 
 class Normalizer(SchemaContext):
@@ -68,6 +76,8 @@ class Normalizer(SchemaContext):
         self._terms: dict[Term, Shape] = {}
         self._under_way: list[Term] = []
         self._hopeless: dict[Position, bool] = {}
+        self._tags: dict[Position, dict[str, frozenset[Any]]] = {}
+        self._values: dict[tuple[Subschema, type, Any], Position] = {}  # of scalars
         self.formats: dict[str, Subschema] = {}  # equal schemas, created once each
         self._work = 0
         self.emptiness = Emptiness()
@@ -130,7 +140,7 @@ class Normalizer(SchemaContext):
             (term,) = position
             shape = self.term(term)
             # Where a schema holds, its alternatives are looked at already; where there is no choice, that is no work.
-            if term.holds and size(shape) < 2 and self._work <= MAX_WORK:
+            if term.holds and size(shape) < 2:
                 return shape
         shape = UNIVERSE
         for term in sorted(position, key=lambda term: (term.schema.order, not term.holds)):
@@ -139,7 +149,14 @@ class Normalizer(SchemaContext):
 
     @override
     def value(self, value: Any, near: Subschema | None = None) -> Position:
-        return self.position_of(self.documents.invent(near or self.documents.root, {"const": value}))
+        near = near or self.documents.root
+        key = near, type(value), None if isinstance(value, (list, dict)) else value  # 1 and 1.0 are written differently
+        position = self._values.get(key)
+        if position is None:
+            position = self.position_of(self.documents.invent(near, {"const": value}))
+            if not isinstance(value, (list, dict)):
+                self._values[key] = position
+        return position
 
     def has_name(self, position: Position, name: str) -> bool:
         """Whether a property name satisfies a position of strings."""
@@ -238,34 +255,42 @@ class Normalizer(SchemaContext):
             if schema.get(keyword) not in (None, False) or (keyword in _UNEVALUATED and keyword in schema):
                 self.lose(sub, keyword, "cannot be negated")
                 shapes.append(UNIVERSE)
-        return self.bounded(union(*shapes), sub, "not")
+        return union(*shapes)
 
     @override
     def meet(self, first: Shape, second: Shape, sub: Subschema, keyword: str) -> Shape:
-        self._work += _work(first, second)
-        if self._work > MAX_WORK:
+        try:
+            shape = intersection(first, second, self._pairs)
+        except _TooMuch:
             self.lose(sub, keyword, "has too many combinations of alternatives")
             return first
         # A single one is checked later, when all positions are known.
-        shape = self._without_hopeless(self._with_strings(intersection(first, second)), least=2)
-        if size(shape) > MAX_BRANCHES:
-            self.lose(sub, keyword, f"has more than {MAX_BRANCHES} alternatives when taken apart")
-            return first
-        return shape
+        return self._without_hopeless(self._with_strings(shape), least=2)
 
     @override
     def common(self, first: Shape, second: Shape) -> Shape:
-        self._work += _work(first, second)
-        if self._work > MAX_WORK:
+        try:
+            return self._without_hopeless(self._with_strings(intersection(first, second, self._pairs)))
+        except _TooMuch:
             return first
-        return self._without_hopeless(self._with_strings(intersection(first, second)))
 
     @override
-    def bounded(self, shape: Shape, sub: Subschema, keyword: str) -> Shape:
-        if size(shape) > MAX_BRANCHES:
-            self.lose(sub, keyword, f"has more than {MAX_BRANCHES} alternatives when taken apart")
-            return UNIVERSE
-        return shape
+    def meetings(self, shapes: Sequence[Shape]) -> dict[tuple[int, int], Shape]:
+        near, work = near_shapes(self, shapes)
+        self._work += work + len(near) // _MEETINGS
+        met = {(i, j): self.common(shapes[i], shapes[j]) for i, j in near}
+        return {pair: shape for pair, shape in met.items() if shape}
+
+    def _pairs(self, first: Sequence[Clause], second: Sequence[Clause]) -> Iterable[tuple[int, int]]:
+        """Those that may meet; raises _TooMuch where they are more than may still be combined."""
+        pairs, work = may_meet(self, first, second) if self._work <= MAX_WORK else ((), 0)
+        self._work += work
+        are_products = min(len(first), len(second)) > 1 and isinstance(first[0], StringClause)
+        more = max(len(pairs) - 1, 0) * (_PATTERNS if are_products else 1)
+        if more > (MAX_WORK - self._work) // 2:  # the other half is for other places
+            raise _TooMuch
+        self._work += more
+        return pairs
 
     def _with_strings(self, shape: Shape) -> Shape:
         """The shape without alternatives that no string satisfies."""
@@ -293,15 +318,40 @@ class Normalizer(SchemaContext):
             return False
         hopeless = self._hopeless.get(position)
         if hopeless is None:
-            schemas = [term.schema.schema for term in position]
-            flat = all(isinstance(schema, dict) and not _DEEP & schema.keys() for schema in schemas)
-            hopeless = self._hopeless[position] = flat and not self.shape(position)
+            hopeless = any(not term.holds and term._replace(holds=True) in position for term in position)
+            hopeless = hopeless or (self._is_flat(position) and not self.shape(position))
+            self._hopeless[position] = hopeless
         return hopeless
 
+    def _is_flat(self, position: Position) -> bool:
+        """Whether it is surely not deep: nothing in it leads to another position."""
+        return all([self._is_flat_schema(term.schema) for term in position])
 
-def _work(first: Shape, second: Shape) -> int:
-    """How many pairs of alternatives there are, where there is a choice."""
-    return sum([len(clauses) * len(first[kind]) - 1 for kind, clauses in second.items() if kind in first])
+    def _is_flat_schema(self, sub: Subschema) -> bool:
+        for _ in range(_MOST_REFS):
+            if not isinstance(sub.schema, dict):
+                return False
+            deep = _DEEP & sub.schema.keys()
+            if deep != {"$ref"} or not isinstance(sub.schema["$ref"], str):
+                return not deep
+            try:
+                sub = self.documents.target(sub, sub.schema["$ref"])
+            except UnknownReference:
+                return False
+        return False
+
+    @override
+    def tags(self, position: Position) -> Mapping[str, frozenset[Any]]:
+        tags = self._tags.get(position)
+        if tags is None:
+            tags = self._tags[position] = {}
+            if position and self._is_flat(position):
+                shape = self.shape(position)
+                tags["type"] = frozenset(shape)
+                values = [listed(clause) for clauses in shape.values() for clause in clauses]
+                if None not in values:
+                    tags["values"] = frozenset().union(*filter(None, values))
+        return tags
 
 
 _DEEP = (HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP | APPLY.keys()) - {"const", "enum", "format"}

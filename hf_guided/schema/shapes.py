@@ -9,7 +9,7 @@ inside a clause (items, values of properties) is a position again, so recursion 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -191,6 +191,7 @@ class ArrayClause:
 
     Args:
         unique: pointer of the schema that forbids equal items, or None.
+        constant: equal for all arrays there may be; None if there may be several.
     """
 
     items: tuple[Items, ...] = ()
@@ -198,6 +199,7 @@ class ArrayClause:
     high: int | None = None
     contains: tuple[Contains, ...] = ()
     unique: str | None = None
+    constant: Hashable = None
 
     def at(self, index: int) -> Position:
         """What the item at this index must satisfy."""
@@ -270,6 +272,7 @@ class ObjectClause:
         names: what every name must satisfy, as a string.
         low, high: how many members; ``high`` None is no bound.
         at_least_one: members that must be present.
+        constant: see ``ArrayClause``.
         origin: pointer of the schema that says how many.
     """
 
@@ -280,6 +283,7 @@ class ObjectClause:
     low: int = 0
     high: int | None = None
     at_least_one: tuple[AtLeastOne, ...] = ()
+    constant: Hashable = None
     origin: str = field(default="", compare=False)
     _at: dict[str, Position] = field(default_factory=dict, init=False, repr=False, compare=False)
 

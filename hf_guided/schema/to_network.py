@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from ..automaton.rtn import Mark
@@ -23,7 +24,7 @@ from ..regex import (
     only_text,
     text,
 )
-from .content_automata import ContentAutomaton, Entry
+from .content_automata import MOST_APART, ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
 from .levels import has_known_levels, of_known_level
@@ -32,10 +33,12 @@ from .member_order import has_one_order
 from .normalize import Normalizer
 from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Register
-from .scalars import Values, has_language, language_of, quoted, without
+from .scalars import Values, has_language, language_of, listed_texts, quoted, without
 from .shapes import ANY, Clause, Position
 from .to_nfa import ANY_CONTENT, Entries, Inner, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
+
+_MOST_PARTS = 200  # of a constant that is written without calls
 
 
 class Track(NamedTuple):
@@ -112,15 +115,16 @@ class RegisteredPositions(Positions):
         content = self.content(position)
         is_inside = content.arrays or content.objects or content.any_array or content.any_object
         if is_inside or not all([has_language(clause) and not self.long_string(clause) for clause in content.scalars]):
-            return self._inside(position, level)
+            return self.inside(position, level)
         return Values(content.scalars, self._style.spelling, self.marks)
 
     @property
     def whole(self) -> Inside:
         """The position of the whole text."""
-        return self._inside(self.position, 0)
+        return self.inside(self.position, 0)
 
-    def _inside(self, position: Position, level: int | None) -> Inside:
+    def inside(self, position: Position, level: int | None) -> Inside:
+        """A position with its level, where levels are distinguished."""
         return Inside(position, level if position in self._known else None, self.name)
 
     def name_of(self, inside: Inside) -> Callee:
@@ -143,7 +147,7 @@ class RegisteredPositions(Positions):
                 continue
             level = None if inside.level is None else inside.level + 1
             for position in content.children():
-                child = self._inside(position, level)
+                child = self.inside(position, level)
                 if child not in seen:
                     seen.add(child)
                     todo.append(child)
@@ -294,6 +298,39 @@ class _Writer(CallingWriter):
         word = None if self._calls_space else only_text(node)
         return (node if word is None else word.encode(),)
 
+    def constant(self, position: Position, level: int | None) -> Row | None:
+        """The only value at a position as a row without calls of values; None if there may be several."""
+        content = self._schema.contents[position]
+        if content.any_array or content.any_object or len(content.scalars) + len(content.automata) != 1:
+            return None
+        for clause in content.scalars:
+            texts = listed_texts(clause, self._style.spelling, self._marks)
+            few = [] if texts is None else [*islice(texts, 2)]
+            return (few[0].encode(),) if len(few) == 1 else None
+        level = self._positions.inside(position, level).level
+        (automaton,), inside = content.automata, None if level is None else level + 1
+        layout = self.layout(inside)
+        begin, close = layout.begin_object, layout.close_object
+        if content.arrays:
+            begin, close = layout.begin_array, layout.close_array
+        row, state, before = self.part(begin), 0, layout.first
+        while automaton.edges[state]:
+            edge, *others = automaton.edges[state]
+            is_only = not others and not automaton.skips[state] and state not in automaton.accepting
+            if automaton.register or not is_only or (edge.low, edge.high, len(edge.entries)) != (1, 1, 1):
+                return None
+            ((name, value),) = edge.entries
+            if isinstance(name, Node) or (inner := self.constant(value, inside)) is None:
+                return None
+            named = () if name is None else (self.word(name), *self.part(layout.colon))
+            row += (*self.part(before), *named, *inner, *self.part(layout.space))
+            if len(row) > _MOST_PARTS:
+                return None
+            state, before = edge.target, layout.comma
+        if automaton.skips[state] or state not in automaton.accepting:
+            return None
+        return *row, *self.part(layout.last if state else EMPTY), *self.part(close)
+
     def lay(self, node: Node, start: int, end: int) -> None:
         if self._calls_space and node is not EMPTY:
             self._caller.call(node, start, end)
@@ -316,6 +353,7 @@ class _Rows(Entries):
         super().__init__(writer, inner)
         self._caller = builder
         self._colon, self._space = writer.part(self._layout.colon), writer.part(self._layout.space)
+        self._has_many_edges = max(map(len, inner.automaton.edges)) > MOST_APART
 
     def entry(self, entry: Entry, start: int, after: int) -> None:
         value = self._value(entry)
@@ -328,7 +366,9 @@ class _Rows(Entries):
 
     def _value(self, entry: Entry, *marks: Mark) -> Row:
         """A value, and the white space after it."""
-        return self._writer.callee(entry.value, self._inside.level), *marks, *self._space
+        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
+        value = self._writer.constant(entry.value, self._inside.level) if self._has_many_edges and not marks else None
+        return *(value or (self._writer.callee(entry.value, self._inside.level),)), *marks, *self._space
 
 
 class _RegisteredRows(_Rows):

@@ -56,5 +56,6 @@ def _closed(n: SchemaContext, clause: ObjectClause, position: Position) -> Objec
         clause.low,
         clause.high,
         clause.at_least_one,
+        clause.constant,
         clause.origin,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from decimal import Decimal
 from typing import Any
 
@@ -83,12 +84,28 @@ def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) ->
 
 def _array_value(n: SchemaContext, sub: Subschema, value: list[Any]) -> ArrayClause:
     prefix = tuple(n.value(item, sub) for item in value)
-    return ArrayClause((Items(prefix, NEVER, evaluates=False),), len(value), len(value))
+    return ArrayClause((Items(prefix, NEVER, evaluates=False),), len(value), len(value), constant=_constant(value))
 
 
 def _object_value(n: SchemaContext, sub: Subschema, value: dict[str, Any]) -> ObjectClause:
     named = {name: n.value(inner, sub) for name, inner in value.items()}
-    return ObjectClause((Members(named, (), NEVER, evaluates=False),), tuple(value))
+    return ObjectClause((Members(named, (), NEVER, evaluates=False),), tuple(value), constant=_constant(value))
+
+
+def _constant(value: Any) -> Hashable:
+    try:
+        return _key(value)
+    except RecursionError:
+        return None  # other ways tell it apart, or none
+
+
+def _key(value: Any) -> Hashable:
+    """The same for equal JSON values: 1 is 1.0, and not true."""
+    if isinstance(value, dict):
+        return "object", frozenset((name, _key(inner)) for name, inner in value.items())
+    if isinstance(value, list):
+        return "array", *map(_key, value)
+    return "boolean" if isinstance(value, bool) else "", value
 
 
 def _is_number(value: Any) -> bool:

@@ -108,6 +108,7 @@ def test_ordinary_constraints_stay_in_the_process() -> None:
         hg.Choice([f"option {i}" for i in range(1000)]),
         hg.JsonSchema(SCHEMA),
         hg.JsonSchema(wide(200)),
+        hg.JsonSchema({"oneOf": [{"const": i} for i in range(250)]}),
         *(hg.JsonSchema(entry.type) for entry in type_zoo.ZOO),
     ]
     assert not [constraint for constraint in ordinary if is_costly(constraint)]
@@ -124,7 +125,7 @@ def test_costly_constraints_go_to_the_worker() -> None:
         hg.JsonSchema(wide(2000)),
         hg.JsonSchema({"enum": list(range(20_000))}),
         hg.JsonSchema({"const": "x" * 300_000}),
-        hg.JsonSchema({"oneOf": [{"const": i} for i in range(200)]}),
+        hg.JsonSchema({"oneOf": [{"const": i} for i in range(400)]}),
         hg.Regex("a?" * 5000),
         hg.Choice([str(i) for i in range(50_000)]),
         hg.Grammar("root ::= " + "|".join(f'"{i}"' for i in range(20_000))),

@@ -1,0 +1,135 @@
+"""Which of many alternatives may have a value in common: found by what tells them apart, not by looking at all pairs.
+
+A tag is a set that holds what a value has in one place: its constants, the type of a member, a first character. Where
+the tags of two alternatives in one place are disjoint, so are the alternatives. The place that tells most of them apart
+puts them into groups; only those of one group are compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import combinations, product
+
+from ..regex import Chars, Concat
+from .context import SchemaContext
+from .shapes import (
+    KINDS,
+    NEVER,
+    ArrayClause,
+    BooleanClause,
+    Clause,
+    NullClause,
+    NumberClause,
+    ObjectClause,
+    Shape,
+    StringClause,
+)
+
+_FEW = 4  # alternatives on one side, or shapes: with so few, all pairs may meet
+_LOOKS = 32  # at two alternatives, which take as long as one intersection of them
+_MOST_TAGGED = 8  # characters at the beginning, or items
+_MOST_CHARACTERS = 64  # that may stand in one place
+
+Pairs = Sequence[tuple[int, int]]
+Tags = Mapping[Hashable, frozenset[Hashable]]
+
+
+def may_meet(n: SchemaContext, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
+    """The numbers of the alternatives of one type that may have a value in common, and how much work that was.
+
+    Args:
+        n: who knows the positions.
+        first: the alternatives on one side.
+        second: those on the other side.
+
+    Returns:
+        The pairs in order; the work as a number of intersections.
+    """
+    everything = range(len(first)), range(len(second))
+    if min(len(first), len(second)) <= _FEW:
+        return [*product(*everything)], 0
+    tags = [[_tags(n, clause) for clause in clauses] for clauses in (first, second)]
+    sets: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
+    for of_one in (tags_of for side in tags for tags_of in side):
+        for place, tag in of_one.items():
+            sets[place][tag] += 1
+    place = max(sets, key=lambda place: len(sets[place]), default=None)
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for j, of_one in enumerate(tags[1]):
+        for value in of_one.get(place, (None,)):
+            groups[value].append(j)
+    looks, found = 0, []
+    for i, of_one in enumerate(tags[0]):
+        near: Collection[int] = everything[1]
+        if place in of_one:
+            near = sorted({j for value in (None, *of_one[place]) for j in groups.get(value, ())})
+        looks += len(near)
+        found += [(i, j) for j in near if not _are_apart(first[i], second[j], of_one, tags[1][j])]
+    return found, looks // _LOOKS
+
+
+def near_shapes(n: SchemaContext, shapes: Sequence[Shape]) -> tuple[Pairs, int]:
+    """As ``may_meet``, of some shapes among themselves; the first of a pair is before the second."""
+    if len(shapes) <= _FEW:
+        return [*combinations(range(len(shapes)), 2)], 0
+    near: set[tuple[int, int]] = set()
+    work = 0
+    for kind in KINDS:
+        owned = [(i, clause) for i, shape in enumerate(shapes) for clause in shape.get(kind, ())]
+        clauses = [clause for _, clause in owned]
+        pairs, looked = may_meet(n, clauses, clauses)
+        near.update((owned[a][0], owned[b][0]) for a, b in pairs if owned[a][0] < owned[b][0])
+        work += looked
+    return sorted(near), work
+
+
+def listed(clause: Clause) -> frozenset[Hashable] | None:
+    """The values of a clause; None if they are not listed."""
+    if isinstance(clause, NullClause):
+        return frozenset({None})
+    if isinstance(clause, BooleanClause):
+        return frozenset(("boolean", value) for value in clause.values)  # true is no 1
+    if isinstance(clause, (NumberClause, StringClause)):
+        return None if clause.values is None else frozenset(clause.values)
+    return None if clause.constant is None else frozenset({clause.constant})
+
+
+def _tags(n: SchemaContext, clause: Clause) -> Tags:
+    tags: dict[Hashable, frozenset[Hashable]] = {}
+    if (values := listed(clause)) is not None:
+        tags["values"] = values
+    elif isinstance(clause, StringClause):
+        tags.update(_beginning(clause))
+    if isinstance(clause, (ArrayClause, ObjectClause)):
+        places = range(min(clause.low, _MOST_TAGGED)) if isinstance(clause, ArrayClause) else clause.required
+        for place in places:
+            for what, tag in n.tags(clause.at(place)).items():  # type: ignore[arg-type]
+                tags[place, what] = tag
+    return tags
+
+
+def _beginning(clause: StringClause) -> Tags:
+    """The characters that strings may begin with, by where they stand."""
+    tags: dict[Hashable, frozenset[Hashable]] = {}
+    parts = clause.language.parts if isinstance(clause.language, Concat) else (clause.language,)
+    for place, part in enumerate(parts[:_MOST_TAGGED]):
+        if not isinstance(part, Chars) or len(part.charset) > _MOST_CHARACTERS:
+            break
+        tags[place] = frozenset(part.charset)
+    return tags
+
+
+def _are_apart(first: Clause, second: Clause, tags: Tags, others: Tags) -> bool:
+    """Whether two alternatives of one type surely have no value in common; takes no search."""
+    if any([tag.isdisjoint(others[place]) for place, tag in tags.items() if place in others]):
+        return True
+    if isinstance(first, NumberClause) and isinstance(second, NumberClause):
+        return _is_below(first, second) or _is_below(second, first)
+    if isinstance(first, ObjectClause) and isinstance(second, ObjectClause):
+        return any(b.at(name) == NEVER for a, b in ((first, second), (second, first)) for name in a.required)
+    return False
+
+
+def _is_below(first: NumberClause, second: NumberClause) -> bool:
+    return first.high is not None and second.low is not None and first.high < second.low
