@@ -1,6 +1,6 @@
 # make demo | make test | make check | make docs (also: test-all, test-frameworks,
 # test-frameworks-all, coverage, format). Each makes the environment it needs
-# first: Python 3.11 or newer with venv is enough.
+# first: Python 3.11 or newer with venv, and a C compiler, are enough.
 #   PYTHON  what makes the environment            (default python3)
 #   VENV    where it stands; may exist already    (default .venv)
 
