@@ -220,7 +220,7 @@ REMOVALS = [
     Removal(
         "prompt lookup: the shared scores are never written",
         "session/apply.py",
-        "masked = torch.empty(scores.shape, dtype=scores.dtype)",
+        'masked = torch.empty(scores.shape, dtype=scores.dtype, device="cpu")',
         "masked = scores.detach()",
         f"{MODES}::test_scores_handed_in_are_never_written",
     ),
@@ -234,7 +234,7 @@ REMOVALS = [
     Removal(
         "output_logits stay raw",
         "session/apply.py",
-        "masked = torch.empty(scores.shape, dtype=scores.dtype)",
+        'masked = torch.empty(scores.shape, dtype=scores.dtype, device="cpu")',
         "masked = scores.detach()",
         f"{MODES}::test_logits_stay_raw_and_scores_are_their_own",
     ),
@@ -731,7 +731,7 @@ REMOVALS = [
     Removal(
         "continuous batching: the mask itself",
         "hf/continuous_batching/request_masks.py",
-        "            return self._kernel(scores, shared, slots, self._own)[0]\n",
+        "            return self._kernel(scores, shared, slots, self._own, self._stops)[0]\n",
         "            return scores\n",
         f"{BATCHING}::test_return_sequences_are_independent",
     ),

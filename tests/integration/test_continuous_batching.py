@@ -419,23 +419,23 @@ def test_a_row_without_a_score_ends_alone(value: float) -> None:
     """Sampling from it would raise, and end the generation of all requests."""
     manager = guide().attach(unstarted(do_sample=True, temperature=1.0))
     masks = first_processor(manager)
-    calls = 0
+    spoiled: list[str] = []
 
     class Spoiled(type(masks)):  # type: ignore[misc]
         def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
-            nonlocal calls
-            calls += 1
-            if calls == 3:
+            begun = [one for one in self._unfilled if one.state.generated_tokens]
+            if begun and not spoiled:
+                spoiled.append(begun[0].state.request_id)
                 scores = scores.clone()
-                scores[0] = value  # all requests are guided
+                scores[begun[0].row] = value
             return super().__call__(scores, tensor_arg)
 
     masks.__class__ = Spoiled
     with running(manager):
-        ids = [add(manager, prompt(4, seed=seed), hg.Regex("[a-z]{8}")) for seed in range(4)]
+        ids = [add(manager, prompt(4, seed=seed), hg.Regex("[a-z]{30}"), max_new_tokens=40) for seed in range(4)]
         outputs = results(manager, set(ids))
-    good = [re.fullmatch("[a-z]{8}", text_of(outputs[one].generated_tokens)) is not None for one in ids]
-    assert calls > 3 and sum(good) == 3
+    bad = [one for one in ids if not re.fullmatch("[a-z]{30}", text_of(outputs[one].generated_tokens))]
+    assert bad == spoiled
 
 
 def test_batches_are_prepared_behind_the_tokens_of_the_last() -> None:
