@@ -29,7 +29,7 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.budget_types import LARGE, SCHEMAS
 from tests.vocabularies import fast_tekken
 
-TOKENS = 4096  # of the limit: more than any of them needs
+TOKENS = 4096  # the limit: more than any of them needs
 
 
 class Work:

@@ -121,7 +121,7 @@ class Ahead:
         return cast("Tensor", self._processor(input_ids, scores))
 
     def before(self, input_ids: Tensor) -> Taken:
-        """What the companion took."""
+        """The time that the companion took."""
         taken = timed(partial(self._processor.companion, input_ids, None))
         torch.linalg.multi_dot([self._factor] * 3)
         return taken

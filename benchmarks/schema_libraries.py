@@ -84,7 +84,7 @@ class HFGuided(SchemaLibrary):
     key_order: KeyOrder = "declared"
     whitespace: Whitespace = "flexible"
     backend = "auto"
-    limit: int | None = None  # of tokens, as hg.generate has one
+    limit: int | None = None  # a number of tokens, as hg.generate has one
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)

@@ -30,7 +30,7 @@ _LIBRARIES: dict[str, type[SchemaLibrary]] = {**SCHEMA_LIBRARIES, **SCHEMA_PEERS
 
 @dataclass(frozen=True)
 class Job:
-    """One schema and the texts to walk through it.
+    """A schema and the texts to walk through it.
 
     Args:
         schema: JSON.

@@ -19,7 +19,7 @@ from .limits import EDGES, SORTED, WorkMeter, no_memory
 from .look import looking
 
 Counts = ctypes.c_int64 * 3
-"""What ``minimal_of`` of tables.h writes."""
+"""The numbers that ``minimal_of`` of tables.h writes."""
 
 _FEW_TWINS = 8  # states with the same row as another; where there are more, whole parts may be there twice
 

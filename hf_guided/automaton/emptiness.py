@@ -145,7 +145,10 @@ class Emptiness:
     def _common_string(
         self, automata: list[tuple[_Automaton, bool]], low: int, high: int, room: int, meter: WorkMeter
     ) -> str | None:
-        """A string of so many characters that all have but those excluded; any text where there is no room for it."""
+        """A string of ``low`` to ``high`` characters that all automata have but the excluded ones.
+
+        If the string is longer than ``room`` bytes, any text stands for it. None if there is no such string.
+        """
         if all(is_excluded for _, is_excluded in automata):
             automata = [*automata, (self._automaton(ANYTHING), False)]  # valid UTF-8
         struct, place = record(
@@ -177,7 +180,7 @@ def _has(language: Node, text: str) -> bool:
 def _has_example(languages: tuple[Node, ...], least: int, meter: WorkMeter) -> bool:
     """Whether one of a few strings is in all languages.
 
-    They are a string of each plain language, alone and one after another, of so many characters at least.
+    These strings are an example of each plain language, alone and one after another, with ``least`` or more characters.
     """
     size = sum(map(characters, languages))
     plain = [

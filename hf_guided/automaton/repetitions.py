@@ -55,7 +55,7 @@ class Copies(NamedTuple):
 
     @classmethod
     def of(cls, repetitions: Sequence[Repetition], states: int, pieces: int, meter: WorkMeter) -> Copies:
-        """Those of an NFA.
+        """The copies of an NFA.
 
         Args:
             repetitions: inner ones before those around them.

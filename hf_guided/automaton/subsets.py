@@ -28,7 +28,7 @@ from .limits import SORTED, SUBSET_MEMBERS, WorkMeter, no_memory
 from .look import looking
 from .repetitions import Copies, Repetition
 
-_MOST_MEMBERS = (1 << 31) - 1  # of an NFA: the loops keep their numbers as int32
+_MOST_MEMBERS = (1 << 31) - 1  # the most members of an NFA: the loops keep their numbers as int32
 _NO_MEMORY, _STOPPED = -1, -2  # as in subsets.c
 Piece = tuple[int, Fragment | Literal, int]  # source, what is between, target
 

@@ -161,7 +161,7 @@ def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 _tries: WeakKeyDictionary[Vocabulary, TokenTrie] = WeakKeyDictionary()
-_lock = threading.RLock()  # for vocabularies with marks
+_lock = threading.RLock()  # entered again for a vocabulary with marks
 
 
 def token_trie(vocabulary: Vocabulary) -> TokenTrie:

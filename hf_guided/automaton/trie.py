@@ -83,7 +83,7 @@ def with_strings(trie: Trie, strings: Sequence[bytes]) -> tuple[Trie, NDArray[np
     Returns:
         The trie, whose ``node_of`` is that of these strings; (nodes of ``trie``,) their numbers in it.
     """
-    known = {b"": 0}  # of the prefixes of the strings: their nodes
+    known = {b"": 0}  # the nodes of the prefixes of the strings
     new: set[bytes] = set()
     for string in strings:
         for end in range(1, len(string) + 1):
@@ -96,7 +96,7 @@ def with_strings(trie: Trie, strings: Sequence[bytes]) -> tuple[Trie, NDArray[np
                     known[prefix] = place
                 else:
                     new.add(prefix)
-    ordered = sorted(new, key=lambda prefix: (len(prefix), prefix))  # as the nodes of a trie are
+    ordered = sorted(new, key=lambda prefix: (len(prefix), prefix))  # the order of the nodes of a trie
     before: dict[bytes, int] = {}  # before which node of the trie each comes
     for prefix in ordered:
         above = known.get(prefix[:-1])

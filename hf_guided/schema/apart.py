@@ -29,7 +29,7 @@ from .shapes import (
 _FEW = 4  # alternatives on one side, or shapes: with so few, all pairs may meet
 _LOOKS = 32  # at two alternatives, which take as long as one intersection of them
 _MOST_TAGGED = 8  # characters at the beginning, or items
-_MOST_CHARACTERS = 64  # that may stand in one place
+_MOST_CHARACTERS = 64  # the most characters that may stand in one place
 
 Pairs = Sequence[tuple[int, int]]
 Tags = Mapping[Hashable, frozenset[Hashable]]

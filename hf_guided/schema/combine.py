@@ -45,7 +45,7 @@ def union(*shapes: Shape) -> Shape:
 
 
 def _joined(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
-    lists: dict[Clause, list[Any]] = {}  # of scalars, by all else that is said of them
+    lists: dict[Clause, list[Any]] = {}  # lists of scalars, by all else that is said of them
     for clause in clauses:
         is_list = isinstance(clause, (NumberClause, StringClause)) and clause.values is not None
         lists.setdefault(_without_values(clause) if is_list else clause, []).append(clause)
@@ -68,7 +68,9 @@ def _as_one(alike: Any, listing: list[Any]) -> Clause:
 def absorbed(shape: Shape) -> Shape:
     """Without objects that are a special case of others, as far as required and forbidden names alone tell."""
     clauses = [clause for clause in dict.fromkeys(shape.get("object", ())) if isinstance(clause, ObjectClause)]
-    general: dict[ObjectClause, list[tuple[frozenset[str], frozenset[str]]]] = {}  # by all that they say but names
+    general: dict[
+        ObjectClause, list[tuple[frozenset[str], frozenset[str]]]
+    ] = {}  # names, by all else that the clauses say
     special = set[ObjectClause]()
     for clause in sorted(clauses, key=lambda clause: len(clause.required) + len(clause.forbidden)):
         others = general.setdefault(replace(clause, required=(), forbidden=frozenset()), [])

@@ -62,7 +62,7 @@ class SchemaContext(Protocol):
         """The values for which one schema holds, or does not."""
 
     def tags(self, position: Position) -> Mapping[str, frozenset[Any]]:
-        """What tells values at a position apart from others: their types; the values themselves if they are listed."""
+        """The types of the values at a position, and the values themselves if they are listed."""
 
     def names(self, position: Position) -> Node:
         """The strings at a position, as one language."""
@@ -77,7 +77,7 @@ class SchemaContext(Protocol):
         """The values that satisfy both branches; all of the first where this takes too long to compute."""
 
     def meetings(self, shapes: Sequence[Shape]) -> dict[tuple[int, int], Shape]:
-        """What two of some shapes have in common, by their numbers; those that have nothing are left out."""
+        """The common part of each two shapes, by their numbers; pairs that have none are left out."""
 
 
 @contextmanager

@@ -45,9 +45,9 @@ from .shapes import (
 from .unevaluated import without_unevaluated
 
 MAX_WORK = 6_000  # intersections of two alternatives: some hundreds of milliseconds
-_PATTERNS = 40  # that a product of two patterns costs: it is large, for an engine too
-_MEETINGS = 8  # that cost no more than one of them: most take no search
-_MOST_REFS = 8  # that lead from one to the next
+_PATTERNS = 40  # the cost of a product of two patterns: it is large, for an engine too
+_MEETINGS = 8  # pairs that cost no more than one intersection: most take no search
+_MOST_REFS = 8  # the most references that lead from one to the next
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _OF_THE_WHOLE = frozenset({*APPLY, *_UNEVALUATED})  # most schemas have none of these
 
@@ -77,7 +77,7 @@ class Normalizer(SchemaContext):
         self._under_way: list[Term] = []
         self._hopeless: dict[Position, bool] = {}
         self._tags: dict[Position, dict[str, frozenset[Any]]] = {}
-        self._values: dict[tuple[Subschema, type, Any], Position] = {}  # of scalars
+        self._values: dict[tuple[Subschema, type, Any], Position] = {}  # positions of scalars
         self.formats: dict[str, Subschema] = {}  # equal schemas, created once each
         self._work = 0
         self.emptiness = Emptiness()

@@ -38,7 +38,7 @@ from .shapes import ANY, Clause, Position
 from .to_nfa import ANY_CONTENT, Entries, Inner, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
 
-_MOST_PARTS = 200  # of a constant that is written without calls
+_MOST_PARTS = 200  # the most parts of a constant that is written without calls
 
 
 class Track(NamedTuple):

@@ -30,7 +30,7 @@ def run(mode: Mode, stage: Stage, kind: Kind) -> list[list[int]]:
 
 @contextmanager
 def watched(device: FakeDevice | None) -> Iterator[Seen]:
-    """What processors return; with a device, scores are put there for each call."""
+    """The scores that processors return; with a device, scores are put there for each call."""
     seen: Seen = []
     mask = GuidedLogitsProcessor.__call__
 
@@ -52,7 +52,7 @@ def watched(device: FakeDevice | None) -> Iterator[Seen]:
 
 @cache
 def stage_with(rows: int) -> Stage:
-    """A stage whose guides have tables of so many masks."""
+    """A stage whose guides have tables of ``rows`` masks."""
     tokenizer = vocabularies.VOCABULARIES["demo"]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_GUIDED_MASK_TABLE_BYTES", str(rows * 4 * words(len(tokenizer) + 63)))

@@ -74,7 +74,7 @@ def test_python_calls_functions_as_c_declares_them():
     """Another reader of C: gcc compiles a call of each function with the types that Python gives it."""
     gcc = shutil.which("gcc")
     if gcc is None:
-        pytest.skip("no gcc")
+        pytest.skip("gcc is the other reader, and is not installed")
     given = {ctypes.c_void_p: "pointer", ctypes.c_int64: "number", ctypes.c_int32: "version"}
     names = set()
     for file in SOURCES.glob("*.c"):

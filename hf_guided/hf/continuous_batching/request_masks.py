@@ -83,9 +83,9 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self._table: MaskTable | None = None
         self._shared: Tensor | None = None  # (rows, words) of the table, on the device
         self._own = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (2 * slots, words) on device and host
-        self._leases: list[Lease | None] = [None, None]  # of the last two batches
+        self._leases: list[Lease | None] = [None, None]  # those of the last two batches
         self._half = 0
-        self._slots: list[int] = []  # of the batch that is being prepared, for each row of logits and of padding
+        self._slots: list[int] = []  # slots of the batch that is being prepared, for each row of logits and of padding
         self._unfilled: list[_Unfilled] = []
         self._kernel: MaskKernel | None = None
         self._stops: Tensor | None = None  # (stops,) int64 of the vocabulary, on the device
