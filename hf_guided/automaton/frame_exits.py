@@ -56,43 +56,40 @@ class Exits:
     Args:
         network: the components.
         tokens: of the vocabulary.
-        describe: a component.
         least: bytes that are enough for the text of a component, where that is known without building it; never
             fewer than its shortest text has.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        tokens: TokenTrie,
-        describe: Callable[[int], Described],
-        least: Callable[[int], int | None],
-    ):
-        self._network, self._letters, self._describe, self._least = network, tokens.writable, describe, least
+    def __init__(self, network: Network, tokens: TokenTrie, least: Callable[[int], int | None]):
+        self._network, self._letters, self._least = network, tokens.writable, least
         self._sizes: dict[int, int] = {}
 
-    def of(self, number: int, described: Described) -> Ways:
-        """The ways out of one."""
+    def of(self, number: int, describe: Callable[[int], Described]) -> Ways:
+        """The ways out of a component.
+
+        Args:
+            number: of the component.
+            describe: of any component.
+        """
         component = self._network.components[number]
-        weights = np.array([0 if callee < 0 else self._size(callee) for callee in component.callees], np.int32)
+        weights = np.array([0 if callee < 0 else self._size(callee, describe) for callee in component.callees], np.int32)
+        described = describe(number)
         exits = np.empty((4, component.dfa.states), np.int32)
-        found = CORE.find_exits(
-            described.address, weights.ctypes.data, self._letters.ctypes.data, exits.ctypes.data
-        )
+        found = CORE.find_exits(described.address, weights.ctypes.data, self._letters.ctypes.data, exits.ctypes.data)
         if found < 0:
             raise MemoryError
         start = component.dfa.start
         size = int(exits[0, start]) + (described.low if exits[3, start] else 0)
         return Ways(exits, found, min(size, UNREACHABLE))
 
-    def _size(self, number: int) -> int:
+    def _size(self, number: int, describe: Callable[[int], Described]) -> int:
         """Bytes that are enough for the text of a component."""
         if number not in self._sizes:
-            self._find_sizes(number)
+            self._find_sizes(number, describe)
         return self._sizes[number]
 
-    def _find_sizes(self, number: int) -> None:
-        """Build what is not known, and find the sizes again until none falls: those that call each other depend on it."""
+    def _find_sizes(self, number: int, describe: Callable[[int], Described]) -> None:
+        """Build what is not known, and find sizes again until none falls: components may call each other."""
         unknown: dict[int, Described] = {}
         todo = [number]
         while todo:
@@ -102,12 +99,12 @@ class Exits:
             least = self._least(number)
             self._sizes[number] = UNREACHABLE if least is None else least
             if least is None:
-                unknown[number] = self._describe(number)
+                unknown[number] = describe(number)
                 todo += [callee for callee in self._network.components[number].callees if callee >= 0]
         changed = True
         while changed:
             changed = False
-            for number, described in reversed(unknown.items()):  # most callees come after their callers
-                size = self.of(number, described).size
+            for number in reversed(unknown):  # most callees come after their callers
+                size = self.of(number, unknown.__getitem__).size
                 changed |= size < self._sizes[number]
                 self._sizes[number] = size

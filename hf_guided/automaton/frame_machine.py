@@ -22,7 +22,7 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import CORE, address, record
-from .frame_exits import UNREACHABLE, Described, Exits
+from .frame_exits import Described, Exits
 from .growth import Growth
 from .length_rule import LengthRule
 from .lru_bytes import ByteCache
@@ -138,7 +138,7 @@ class FrameMachine:
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, Described] = {}  # components
         self._component_bytes = self._row_bytes = 0
-        self._exits = Exits(network, tables.tokens, self._described, least)
+        self._exits = Exits(network, tables.tokens, least)
         self.growth = Growth()
         self.has_counts = False  # whether some of those are strings that are counted
         self._begin(0)
@@ -300,10 +300,10 @@ class FrameMachine:
             if CORE.machine_table(now.handle, component, state, table.address):
                 raise _no_memory()
         elif status == _NEEDS_EXITS:
-            given = self._given[missing]
-            self._given[missing] = with_exits = self._with_exits(missing, given)
-            self._component_bytes += with_exits.nbytes - given.nbytes
-            self._give(now, missing, with_exits)
+            self._component_bytes -= self._given[missing].nbytes
+            self._given[missing] = given = self._with_exits(missing)
+            self._component_bytes += given.nbytes
+            self._give(now, missing, given)
         elif status == _NEEDS_STAY:
             component, state = missing >> 32, missing & 0xFFFFFFFF
             stay = self._tables.stay(self._network.components[component], state)
@@ -344,9 +344,10 @@ class FrameMachine:
         low = 0 if string is None else int(counted[-2] or 0)
         return Described(place, (struct, known, string), low, nbytes)
 
-    def _with_exits(self, number: int, described: Described) -> Described:
-        """A component with the ways out of it."""
-        ways = self._exits.of(number, described)
+    def _with_exits(self, number: int) -> Described:
+        """A component that is given already, with the ways out of it."""
+        described = self._given[number]
+        ways = self._exits.of(number, lambda other: described if other == number else self._described(other))
         struct = described.held[0]
         struct[_EXITS], struct[_EXITS + 1] = ways.exits.ctypes.data, ways.most_size
         return described._replace(held=(*described.held, ways.exits), nbytes=described.nbytes + ways.exits.nbytes)
