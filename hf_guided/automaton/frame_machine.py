@@ -256,6 +256,12 @@ class FrameMachine:
         now = self._now
         return 1 + self._found(now, lambda: CORE.machine_needed(now.handle, number))
 
+    def can_finish_in(self, number: int, tokens_left: int) -> bool:
+        """Whether so many are enough; they are not counted where there are more than bytes."""
+        now = self._now
+        size = self._found(now, lambda: CORE.machine_size(now.handle, number))
+        return size < tokens_left or self.needed(number) <= tokens_left
+
     def _row(self) -> tuple[int, Words]:
         """The address of a mask to be written, and the mask, read-only."""
         count = self._word_count

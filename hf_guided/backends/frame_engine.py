@@ -171,6 +171,11 @@ class FrameEngine:
         with self._machine.lock:
             return self._machine.needed(self._here())
 
+    def can_finish_in(self, tokens_left: int) -> bool:
+        """See ``BudgetedEngine.can_finish_in``."""
+        with self._machine.lock:
+            return self._machine.can_finish_in(self._here(), tokens_left)
+
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""
         with self._machine.lock:

@@ -419,6 +419,12 @@ int32_t set_needed(Machine *m, int32_t set)
     return m->sets[set].needed;
 }
 
+/* Bytes that are enough to the end of a text; or what is missing. */
+PUBLIC int64_t hf_guided_machine_size(Machine *m, int64_t set)
+{
+    return set_size(m, (int32_t)set);
+}
+
 /* Tokens that are enough to the end of a text, the one that ends it not counted; or what is missing. */
 PUBLIC int64_t hf_guided_machine_needed(Machine *m, int64_t set)
 {
