@@ -72,7 +72,9 @@ class Exits:
             describe: of any component.
         """
         component = self._network.components[number]
-        weights = np.array([0 if callee < 0 else self._size(callee, describe) for callee in component.callees], np.int32)
+        weights = np.array(
+            [0 if callee < 0 else self._size(callee, describe) for callee in component.callees], np.int32
+        )
         described = describe(number)
         exits = np.empty((4, component.dfa.states), np.int32)
         found = CORE.find_exits(described.address, weights.ctypes.data, self._letters.ctypes.data, exits.ctypes.data)
