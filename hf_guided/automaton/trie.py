@@ -96,9 +96,8 @@ def with_strings(trie: Trie, strings: Sequence[bytes]) -> tuple[Trie, NDArray[np
             if above is None:
                 new.add(prefix)
             elif prefix not in known:
-                child = trie.child_by(above, prefix[-1])
-                if child:
-                    known[prefix] = child
+                if node := trie.child_by(above, prefix[-1]):
+                    known[prefix] = node
                 else:
                     new.add(prefix)
     ordered = sorted(new, key=lambda prefix: (len(prefix), prefix))  # the order of the nodes of a trie

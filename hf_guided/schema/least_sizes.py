@@ -5,7 +5,7 @@ Never fewer than the shortest text of the value has. Where only the automaton te
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 
 from ..constraints.json_style import JsonStyle
@@ -29,13 +29,13 @@ class LeastSizes:
         marks: what no string holds.
     """
 
-    def __init__(self, contents: Mapping[Position, Content], style: JsonStyle, marks: tuple[str, ...]):
+    def __init__(self, contents: dict[Position, Content], style: JsonStyle, marks: tuple[str, ...]):
         self._style, self._marks = style, marks
         is_compact = style.whitespace == "compact"
         self._comma, self._colon = (2, 2) if is_compact else (1, 1)
         self._sizes: dict[Position, int] = {}
         self._names: dict[str | Node, int] = {}
-        waiting = [] if style.indent is not None else list(reversed(contents))  # an indentation depends on the depth
+        waiting = [*reversed(contents)] if style.indent is None else []  # an indentation depends on the depth
         while waiting:
             left = [position for position in waiting if not self._find(position, contents[position])]
             if len(left) == len(waiting):

@@ -177,7 +177,7 @@ class RegisteredPositions(Positions):
 
     @cached_property
     def _least(self) -> LeastSizes:
-        return LeastSizes(self._schema.contents, self._style, self.marks)
+        return LeastSizes({**self._schema.contents}, self._style, self.marks)
 
     def least_size(self, callee: Hashable) -> int | None:
         """Bytes that are enough for the text of a component; None where only its automaton tells."""

@@ -188,7 +188,7 @@ def check_budget(row: Row, max_new_tokens: int) -> bool | None:
     """
     is_enough = row.can_finish_in(max_new_tokens)
     if is_enough is False:
-        minimum = row.min_tokens_to_finish()
+        minimum = row.min_tokens_to_finish() or 0
         raise BudgetTooSmall(
             f"max_new_tokens={max_new_tokens} is too small: the shortest text found for this constraint takes "
             f"{minimum} tokens, the stop token included; raise max_new_tokens to at least {minimum}, or choose a "
