@@ -151,8 +151,8 @@ class Ends(NamedTuple):
     def of(cls, tokens: TokenTrie, stay: Stay) -> Ends:
         """Those of the nodes that are reached."""
         has_token = tokens.has_token[stay.nodes]
-        nodes, of_nodes = stay.nodes[has_token], stay.states[has_token]
-        nodes = nodes[np.argsort(of_nodes, kind="stable")].astype(np.int32)
+        of_nodes = stay.states[has_token]
+        nodes = stay.nodes[has_token][np.argsort(of_nodes, kind="stable")].astype(np.int32)
         states, counts = np.unique(of_nodes, return_counts=True)
         ends = np.cumsum(counts, dtype=np.int64)
         groups = np.split(nodes, ends[:-1]) if len(ends) else []
