@@ -477,7 +477,7 @@ MULTIPLES: list[Any] = [
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("spelling", ["canonical", "any"])
 def test_multiples_allow_no_additional_whitespace(layout: Any, schema: Any, spelling: Any) -> None:
-    """llguidance counts remainders in a separate grammar, which allows any whitespace by default."""
+    """A value has none inside and around it."""
     separators = (",", ":") if layout.get("whitespace") == "minified" else None
     for inside, value in (
         (schema, 84),
