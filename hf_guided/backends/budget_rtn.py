@@ -113,7 +113,7 @@ def _components(compiled: CompiledConstraint, meter: WorkMeter) -> list[Componen
     if isinstance(constraint, JsonSchema):
         n = Normalizer.of(constraint)
         style = constraint.style._replace(spelling=compiled.spelling or "any")
-        positions = Positions(n, style, closed=constraint.extra == "forbid")
+        positions = Positions(n, style, closed=constraint.extra == "forbid", max_depth=constraint.max_depth)
         return list(build_rtn(positions.root, positions.build, meter).values())
     if isinstance(constraint, StructuralTag):
         return TagRtn(constraint.tag, compiled.spelling or "any").components(meter)

@@ -66,7 +66,7 @@ class NetworkBackend(PortableAdapter):
     """
 
     name = title = "network"
-    canonical_spelling = True
+    bounds_depth = canonical_spelling = True
     any_key_order = True
     keeps_masks = True
 
@@ -90,7 +90,11 @@ class NetworkBackend(PortableAdapter):
         n = Normalizer.of(constraint)
         try:
             positions = RegisteredPositions(
-                n, constraint.style, closed=constraint.extra == "forbid", key_order=constraint.key_order
+                n,
+                constraint.style,
+                closed=constraint.extra == "forbid",
+                key_order=constraint.key_order,
+                max_depth=constraint.max_depth,
             )
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
