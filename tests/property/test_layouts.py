@@ -7,6 +7,7 @@ import random
 import re
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 
@@ -162,6 +163,15 @@ def test_indent_needs_max_depth_for_unbounded_schemas(schema: Any) -> None:
         for value in values:
             assert accepts(compiled, json.dumps(value, indent=2))
             assert not accepts(compiled, json.dumps(value, indent=3))
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "network"])
+def test_alternatives_that_no_value_has_do_not_matter_for_the_indentation(engine: str) -> None:
+    schema = {"enum": [[2], [1, [3]]], "items": {"multipleOf": 2}}
+    compiled = Compiler(VOCABULARY).compile(hg.JsonSchema(schema, indent=2), engine)
+    for value in ([2], [1, [3]]):
+        expected = jsonschema.Draft202012Validator(schema).is_valid(value)
+        assert accepts(compiled, json.dumps(value, indent=2)) == expected, value
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, "network"])
