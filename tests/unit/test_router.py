@@ -123,7 +123,9 @@ def test_the_network_is_preferred_where_the_compiled_loops_read_it(constraint: C
     compiled = Compiler(all_bytes()).compile(constraint)
     assert compiled.backend == "network"
     assert isinstance(compiled.new_engine(), FrameEngine)
-    assert not NetworkBackend(letters("abc{}[]0123456789")).is_preferred(constraint), "it lacks most bytes"
+    assert NetworkBackend(letters("abc{}[]0123456789")).is_preferred(constraint), (
+        "bytes that are no tokens do not matter"
+    )
 
 
 @pytest.mark.parametrize(
