@@ -1,15 +1,13 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it first for structural tags, and for JSON that the compiled loops read or that needs
-registers.
+structural tags. "auto" takes it first for JSON and for structural tags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -27,9 +25,9 @@ from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
-from ..constraints.values import Constraint, JsonObject, JsonSchema, StructuralTag
-from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint, UnwritableConstraint
-from ..options import NETWORK, NETWORK_QUICK_WORK, CompileLimits
+from ..constraints.values import Constraint, JsonSchema, StructuralTag
+from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
+from ..options import NETWORK
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
@@ -63,7 +61,6 @@ class NetworkBackend(PortableAdapter):
 
     Args:
         vocabulary: the vocabulary to compile for.
-        limits: of one compile.
     """
 
     name = title = "network"
@@ -71,21 +68,9 @@ class NetworkBackend(PortableAdapter):
     any_key_order = True
     keeps_masks = True
 
-    def __init__(self, vocabulary: Vocabulary, limits: CompileLimits = NETWORK):
+    def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        self._limits = limits
-        self._most_work: int | None = None  # of one compile; what a text reaches later is built within the limits alone
         self._tables = ComponentTables(token_trie(vocabulary))
-
-    def quick(self) -> NetworkBackend:
-        """See ``QuickBackend.quick``."""
-        twin = copy(self)
-        twin._most_work = NETWORK_QUICK_WORK
-        if self._last is not None:
-            key, build, losses = self._last
-            if isinstance(build, _NetworkBuild):  # it is read already
-                twin._last = key, replace(build, backend=twin), losses
-        return twin
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
@@ -102,18 +87,6 @@ class NetworkBackend(PortableAdapter):
             raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
         return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
 
-    def is_preferred(self, constraint: Constraint) -> bool:
-        """See ``PreferredBackend``: JSON that the compiled loops read, or that other engines do not."""
-        if not isinstance(constraint, (JsonObject, JsonSchema)):
-            return False
-        try:
-            build, losses = self._prepared(constraint)
-        except (ConstraintError, CompileLimitExceeded):
-            return False
-        if losses or not isinstance(build, _NetworkBuild):
-            return False
-        return build.plan.are_compiled or build.plan.has_needed_registers
-
     def _text(self, constraint: Constraint) -> Build:
         if not isinstance(constraint, StructuralTag):
             raise self._unsupported(constraint.kind, "the network takes JSON and structural tags alone")
@@ -123,7 +96,7 @@ class NetworkBackend(PortableAdapter):
         return _NetworkBuild(self, tag.plan, constraint, len(constraint.tag_json))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
-        meter = WorkMeter(self._limits, self._most_work)
+        meter = WorkMeter(NETWORK)
         built = None if self._texts else reachable_network(plan, meter)
         try:
             built = whole_network(plan, meter, self._texts) if built is None else built

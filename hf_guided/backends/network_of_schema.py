@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from ..automaton.estimate import characters
 from ..automaton.frame_machine import reads
 from ..automaton.length_rule import LengthRule
 from ..automaton.limits import WorkMeter
@@ -22,6 +21,7 @@ from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..regex import characters
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
@@ -97,16 +97,6 @@ class NetworkPlan(NamedTuple):
         """That of one schema."""
         part = SchemaPart(positions, (positions.whole,), "")
         return cls(positions.root, positions.build, {positions.name: part})
-
-    @property
-    def are_compiled(self) -> bool:
-        """Whether the compiled loops read all schemas."""
-        return all(part.positions.are_compiled for part in self.parts.values())
-
-    @property
-    def has_needed_registers(self) -> bool:
-        """Whether no other engine enforces all of it."""
-        return any(part.positions.has_needed_registers for part in self.parts.values())
 
     @property
     def is_ordered(self) -> bool:

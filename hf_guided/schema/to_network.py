@@ -162,22 +162,11 @@ class RegisteredPositions(Positions):
                     seen.add(child)
                     todo.append(child)
 
-    @property
-    def are_compiled(self) -> bool:
-        """Whether the compiled loops read all positions."""
-        return all(map(self.is_compiled, self._own.values()))
-
     def is_compiled(self, content: Content) -> bool:
         """Whether the compiled loops read it: of registers they know those of long strings in their one spelling."""
         if not self.has_one_spelling and any(map(self.long_string, content.scalars)):
             return False
         return all([automaton.register is None for automaton in content.automata])
-
-    @property
-    def has_needed_registers(self) -> bool:
-        """Whether a register knows what no engine without registers does; in any order all objects have one."""
-        registers = [automaton.register for content in self._own.values() for automaton in content.automata]
-        return any([register is not None and register.is_needed for register in registers])
 
     @cached_property
     def is_ordered(self) -> bool:
