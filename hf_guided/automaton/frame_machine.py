@@ -309,8 +309,7 @@ class FrameMachine:
         leaving, at_most = table.leaving, None
         if isinstance(rule, LengthRule):
             string = rule.string
-            # Only this byte ends a string.
-            leaving = tuple((to, nodes.before(string.closing) if string.begins[to] else nodes) for to, nodes in leaving)
+            leaving = tuple((to, string.ends(nodes) if string.begins[to] else nodes) for to, nodes in leaving)
             if state == string.start and rule.high is not None:  # elsewhere a mark has begun, which is rare
                 characters = string.characters_on(self._tables.tokens)
                 at_most = self._tables.at_most(component, state, characters, string.owed)

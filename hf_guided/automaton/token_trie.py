@@ -141,11 +141,18 @@ class TokenTrie:
         """``trie.child``, for one look at a time."""
         return self.trie.child.data
 
-    def before(self, byte: int) -> NDArray[np.bool_]:
-        """(nodes,) whether a byte comes next in a token."""
-        before = np.zeros(len(self.trie.byte), np.bool_)
-        before[self.trie.parent[1:][self.trie.byte[1:] == byte]] = True
-        return before
+    def before(self, following: bytes) -> NDArray[np.int64]:
+        """(n,) the nodes after which one of some bytes comes in a token, ascending."""
+        starts, parents = self._parents_by_byte
+        found = [parents[starts[byte] : starts[byte + 1]] for byte in following]
+        return np.unique(np.concatenate(found)) if len(found) > 1 else found[0] if found else parents[:0]
+
+    @cached_property
+    def _parents_by_byte(self) -> tuple[list[int], NDArray[np.int64]]:
+        """For each byte where its part begins; and the nodes after which it comes, ascending in each part."""
+        letters = self.trie.byte[1:]
+        order = np.argsort(letters, kind="stable")
+        return np.searchsorted(letters[order], np.arange(257)).tolist(), self.trie.parent[1:][order].astype(np.int64)
 
     @cached_property
     def letters(self) -> bytes:

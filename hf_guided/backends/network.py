@@ -2,12 +2,12 @@
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
 structural tags. "auto" takes it first for structural tags, and for JSON that the compiled loops read or that needs
-registers.
+registers. By name it also takes regular expressions and choices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,18 +18,21 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..automaton.component_tables import ComponentTables
+from ..automaton.dawg import dawg_dfa
 from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_masks import NetworkMasks
 from ..automaton.reach import single_byte_tokens
+from ..automaton.regex_network import RegexNetwork, regex_network
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
-from ..constraints.values import Constraint, JsonObject, JsonSchema, StructuralTag
+from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from ..options import NETWORK, NETWORK_QUICK_WORK, CompileLimits
+from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 
 _IN_UTF8 = frozenset(range(0xF5)) - {0xC0, 0xC1}
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
+_LACKS_BYTES = 'the vocabulary has no token for some single bytes; backend="llguidance" does without them'
+_NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 
 
@@ -110,12 +115,34 @@ class NetworkBackend(PortableAdapter):
         return build.plan.are_compiled or build.plan.has_needed_registers
 
     def _text(self, constraint: Constraint) -> Build:
+        if isinstance(constraint, Choice):
+            words = [option.encode() for option in constraint.options]
+            return lambda: self._regular(
+                constraint, lambda meter: RegexNetwork([Component.without_calls(dawg_dfa(words, meter))], {})
+            )
+        if isinstance(constraint, Regex):
+            try:
+                node = parse_fullmatch(constraint.pattern)
+            except UnsupportedRegex as error:
+                raise self._unsupported("regex", str(error)) from None
+            if node == NOTHING:
+                raise self._unsupported("regex", _NO_TEXT)
+            return lambda: self._regular(constraint, lambda meter: regex_network(node, meter))
         if not isinstance(constraint, StructuralTag):
-            raise self._unsupported(constraint.kind, "the network takes JSON and structural tags alone")
+            raise self._unsupported(constraint.kind, "the network takes no grammars")
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the network does not enforce all of the schemas in this tag", tag.losses)
         return _NetworkBuild(self, tag.plan, constraint, len(constraint.tag_json))
+
+    def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
+        """Compile a regular language."""
+        components, rules = make(WorkMeter(self._limits))
+        if not components[0].dfa.accepting.any():
+            raise self._unsupported(constraint.kind, _NO_TEXT)  # known only now: an empty intersection
+        network = Network(components, rules.get, ordered=True)
+        self._check_bytes(network, constraint)
+        return self._made(Built(network, size_of(components), range(len(components)), True))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
         meter = WorkMeter(self._limits, self._most_work)
@@ -169,7 +196,7 @@ class NetworkBackend(PortableAdapter):
         for number in range(len(network.components)) if self._lacks_bytes else ():
             dfa = network.components[number].dfa
             if (dfa.table[:, dfa.byte_class[[*self._lacks_bytes]]] != 0).any():
-                raise self._unsupported(constraint.kind, "the vocabulary has no token for some single bytes")
+                raise self._unsupported(constraint.kind, _LACKS_BYTES)
 
 
 @dataclass(frozen=True)
