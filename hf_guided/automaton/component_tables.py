@@ -2,12 +2,13 @@
 
 Found once for all networks of a vocabulary: components with the same automaton share their tables. A walk through the
 whole vocabulary takes milliseconds, so few tables are made by one: the body of a string has the same table everywhere
-but for the state after it (string_tables.py), and the states along a declared name have nearly the table of the body
-(table_difference.py).
+but for the state after it (string_tables.py), repeated characters of a set need none (class_tables.py), and the states
+along a declared name have nearly the table of the body (table_difference.py).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -15,6 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from .class_tables import ClassTables
 from .component_walk import ComponentWalk, Stay, Table, Words
 from .lru_bytes import ByteCache
 from .rtn import Component
@@ -36,11 +38,12 @@ class ComponentTables:
     def __init__(self, tokens: TokenTrie):
         self.tokens, self.nodes = tokens, NodeSets(tokens)
         self._root = self.nodes.of(np.zeros(1, np.int32))
-        self._strings = StringTables(self.nodes)
+        self._strings, self._classes = StringTables(self.nodes), ClassTables(self.nodes)
         self._walks: ByteCache[ComponentWalk] = ByteCache(_BYTES)
         self._by_content: WeakValueDictionary[bytes, ComponentWalk] = WeakValueDictionary()
         self._stays: ByteCache[Stay] = ByteCache(_BYTES)
         self._at_most: ByteCache[_AtMost] = ByteCache(_BYTES)
+        self._all_at_most: dict[int, _AtMost] = {}  # by the id of an array that the trie keeps
         self._tables: ByteCache[Table] = ByteCache(_BYTES)
 
     def leaves(self, component: Component) -> NDArray[np.bool_]:
@@ -75,7 +78,7 @@ class ComponentTables:
     def _from_root(self, component: Component, walk: ComponentWalk, state: int) -> Table:
         body, table = walk.body_of(state), None
         if body == state:
-            table = self._strings.table(walk, state)
+            table = self._strings.table(walk, state) or self._classes.table(walk, state)
         elif body:
             table = differing(walk, state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table
@@ -97,11 +100,23 @@ class ComponentTables:
         key = self._walk(component), state
         known = self._at_most.get(key)
         if known is None:
-            stay = self.stay(component, state)
-            alone = characters[stay.nodes]
-            known = _AtMost.of(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
+            if owed.any():
+                stay = self.stay(component, state)
+                alone = characters[stay.nodes]
+                known = _AtMost.of(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
+            else:
+                known = self._short(characters).among(self.table(component, state).mask(self.tokens))
             self._at_most.put(key, known)
         return known.masks
+
+    def _short(self, characters: NDArray[np.int64]) -> _AtMost:
+        """All tokens of the vocabulary by their characters: for most components the tokens that stay are known."""
+        known = self._all_at_most.get(id(characters))
+        if known is None:
+            nodes = np.flatnonzero(self.tokens.has_token)
+            counts = characters[nodes]
+            known = self._all_at_most[id(characters)] = _AtMost.of(self.tokens, nodes, counts, int(counts.max()))
+        return known
 
     def states_at(self, component: Component, state: int, nodes: Ints) -> NDArray[np.int32]:
         """(n,) the states at some nodes (n,) that are reached from the root in a state; 0 where they are not."""
@@ -140,6 +155,11 @@ class _AtMost(NamedTuple):
         for fewer, words in pairwise(masks):  # np.bitwise_or.accumulate takes a column at a time, many times as long
             np.bitwise_or(fewer, words, out=words)
         return cls(masks)
+
+    def among(self, words: Words) -> _AtMost:
+        """Only the tokens of a mask; no longer than the longest of these."""
+        most = bisect_left(range(len(self.masks) - 1), True, key=lambda row: not (words & ~self.masks[row]).any())
+        return _AtMost(self.masks[: most + 1] & words)
 
     @property
     def nbytes(self) -> int:
