@@ -13,7 +13,7 @@ Intersections and complements, which look-around becomes, are automata in any ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -128,7 +128,8 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork:
 
     builder = ComponentBuilder(meter)
     start, end = builder.state(), builder.state()
-    _Parts(builder, meter, is_deep).add(node, start, end)
+    parts = _Parts(builder, meter, is_deep)
+    parts.add(node, start, end)
     root = builder.component(start, end, number)
     components, rules = [root], {}
     for callee in list(callees):
@@ -144,7 +145,12 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork:
             string = CountedString.of_class(components[place].shape.dfa, _inside(components[place]), following)
             rules[place] = LengthRule(callee.low, callee.high, string)
     meter.check_states(sum(component.dfa.states for component in components))
-    _check_ways(node, components, [callee for callee in callees if isinstance(callee, Counted)], is_deep)
+    ways = root.dfa.states + 3 * np.count_nonzero(root.shape.after_calls) + sum(map(_ways, callees))
+    if ways > _MOST_WAYS and not _Entries(parts.called).are_unique(node):
+        raise CompileLimitExceeded(
+            "there may be more ways to read a text of it than the network engine follows; bound its repetitions more "
+            'tightly, or choose backend="llguidance"'
+        )
     return RegexNetwork(components, rules)
 
 
@@ -153,30 +159,39 @@ class _Parts:
 
     def __init__(self, builder: ComponentBuilder, meter: WorkMeter, is_deep: bool):
         self._builder, self._meter, self._is_deep = builder, meter, is_deep
+        self.called: dict[Node, Counted | ByteDfa | None] = {}  # None where a part is not one component
 
     def add(self, node: Node, start: int, end: int) -> None:
         """Add the texts of a language between two states."""
         builder = self._builder
-        if counted := _counted(node):
-            builder.call(counted, start, end)
+        if callee := self._callee(node):
+            builder.call(callee, start, end)
         elif not self._is_taken_apart(node):
             builder.add(node, start, end)
-        elif not _has_counted(node) and (dfa := _within(_SMALL, self._meter, partial(language_dfa, node))):
-            builder.call(dfa, start, end)
         elif isinstance(node, Concat):
             for part in node.parts[:-1]:
                 start, before = builder.state(), start
                 self.add(part, before, start)
             self.add(node.parts[-1], start, end)
         elif isinstance(node, Alt):
-            whole = [branch for branch in node.branches if not self._is_taken_apart(branch) and not _counted(branch)]
+            whole, apart = [], []
+            for branch in node.branches:
+                (apart if _counted(branch) or self._is_taken_apart(branch) else whole).append(branch)
             if whole:
                 builder.add(alt(*whole), start, end)
-            for branch in node.branches:
-                if branch not in whole:
-                    self.add(branch, start, end)
+            for branch in apart:
+                self.add(branch, start, end)
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)
+
+    def _callee(self, node: Node) -> Counted | ByteDfa | None:
+        """The component of a part; None if it has none of its own."""
+        if node not in self.called:
+            callee: Counted | ByteDfa | None = _counted(node)
+            if callee is None and self._is_taken_apart(node) and not _has_counted(node):
+                callee = _within(_SMALL, self._meter, partial(language_dfa, node))
+            self.called[node] = callee
+        return self.called[node]
 
     def _is_taken_apart(self, node: Node) -> bool:
         if isinstance(node, Chars) or only_text(node) is not None or not isinstance(node, (Concat, Alt, Repeat)):
@@ -294,29 +309,25 @@ def _bytes_from(dfa: ByteDfa, state: int) -> set[int]:
 # -- in how many ways a text may be read
 
 
-def _check_ways(node: Node, components: Sequence[Component], counted: Sequence[Counted], is_deep: bool) -> None:
-    """Refuse what may be read in too many ways.
-
-    There is one for each state of a component and each count in it, and one for each call. Where no repetition may
-    begin while it goes on already, a text is read in few of these.
-    """
-    calls = sum(int(np.count_nonzero(component.shape.after_calls)) for component in components)
-    ways = 3 * calls + sum(component.dfa.states for component in components) + sum(each.counts for each in counted)
-    if ways > _MOST_WAYS and (is_deep or not _Entries().are_unique(node)):
-        raise CompileLimitExceeded(
-            "there may be more ways to read a text of it than the network engine follows; bound its repetitions more "
-            'tightly, or choose backend="llguidance"'
-        )
+def _ways(callee: Hashable) -> int:
+    """In how many ways a component may be read at once: with as many counts, or in as many states."""
+    if isinstance(callee, Counted):
+        return callee.counts
+    assert isinstance(callee, ByteDfa)
+    return callee.states
 
 
 class _Entries:
-    """Whether each repetition that is counted begins at one place of a text at most, while it may go on.
+    """Whether each part that is called begins at one place of a text at most, while it may go on.
 
     It does if no text before it ends with one of its characters, or all of them have the same length.
+
+    Args:
+        called: those parts.
     """
 
-    def __init__(self) -> None:
-        self._unique = True
+    def __init__(self, called: Mapping[Node, Counted | ByteDfa | None]) -> None:
+        self._called, self._unique = called, True
 
     def are_unique(self, node: Node) -> bool:
         """Whether that is so for all in a language."""
@@ -341,8 +352,8 @@ class _Entries:
         if isinstance(node, Repeat) and (written := _with_wide_apart(node)) is not node:
             return self._read(written, last, is_fixed)
         ends = _last(node)
-        if counted := _counted(node):
-            self._unique &= is_fixed or last.isdisjoint(counted.chars.charset)
+        if self._called.get(node):
+            self._unique &= is_fixed or last.isdisjoint(_characters(node))
         elif isinstance(node, Repeat) and node.high != 1:
             self._read(node.body, last | ends, False)
         else:
@@ -363,6 +374,19 @@ def _last(node: Node) -> CharSet:
         found |= _last(child)
         if isinstance(node, Concat) and not child.nullable:
             break
+    return found
+
+
+@tree_cache(maxsize=1024)
+def _characters(node: Node) -> CharSet:
+    """The characters of the texts of a language, or more."""
+    if isinstance(node, Chars):
+        return node.charset
+    if isinstance(node, (And, Not)):
+        return ALL
+    found = CharSet()
+    for child in _children(node):
+        found |= _characters(child)
     return found
 
 
