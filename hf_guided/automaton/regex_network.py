@@ -174,7 +174,8 @@ class _Parts:
                 self.add(part, before, start)
             self.add(node.parts[-1], start, end)
         elif isinstance(node, Alt):
-            whole, apart = [], []
+            whole: list[Node] = []
+            apart: list[Node] = []
             for branch in node.branches:
                 (apart if _counted(branch) or self._is_taken_apart(branch) else whole).append(branch)
             if whole:
