@@ -22,6 +22,7 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words
 from .core import CORE, address, record
+from .frame_exits import Described, Exits
 from .growth import Growth
 from .length_rule import LengthRule
 from .lru_bytes import ByteCache
@@ -35,28 +36,16 @@ _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
 _MOST_CHARACTERS = 2**31 - 1  # of any text
+_EXITS = 15  # where ``exits`` stands in ``Component`` of frames.h
 _SHAPE_BYTES = 4 * 2**20  # of all machines: the arrays of components that were needed last
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
-_TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -2, -3, -4  # as in frames.c
+# As in frames.h.
+_TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY = -2, -3, -4, -6, -7
 
 
 def reads(rule: Rule | None) -> bool:
     """Whether the machine reads a component with this rule."""
     return rule is None or (isinstance(rule, LengthRule) and rule.string.has_one_spelling)
-
-
-class _Given(NamedTuple):
-    """What the machine has been given.
-
-    Args:
-        address: of its struct.
-        held: what holds the arrays, which live as long.
-        nbytes: bytes held.
-    """
-
-    address: int
-    held: tuple[Any, ...]
-    nbytes: int
 
 
 class _ShapeArrays(NamedTuple):
@@ -123,6 +112,7 @@ class FrameMachine:
         network: what is read; see ``reads``.
         tables: of the vocabulary.
         built: the numbers of the components that were built before; the caller counts their bytes.
+        least: see ``Exits``.
 
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
@@ -130,7 +120,13 @@ class FrameMachine:
         growth: of the bytes held when a token was read last.
     """
 
-    def __init__(self, network: Network, tables: ComponentTables, built: Collection[int]):
+    def __init__(
+        self,
+        network: Network,
+        tables: ComponentTables,
+        built: Collection[int],
+        least: Callable[[int], int | None] = lambda number: None,
+    ):
         self._network, self._tables, self._built = network, tables, built
         trie = tables.tokens
         self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
@@ -140,8 +136,9 @@ class FrameMachine:
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
         self._progress = np.zeros(2, np.int64)
-        self._given: dict[int, _Given] = {}  # components
+        self._given: dict[int, Described] = {}  # components
         self._component_bytes = self._row_bytes = 0
+        self._exits = Exits(network, tables.tokens, least)
         self.growth = Growth()
         self.has_counts = False  # whether some of those are strings that are counted
         self._begin(0)
@@ -234,19 +231,55 @@ class FrameMachine:
 
     def mask(self, number: int) -> Words:
         """(words,) int32, read-only: the tokens that may come."""
-        now, count = self._now, self._word_count
+        row, words = self._row()
+        self._mask(number, row, None)
+        return words
+
+    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, int]:
+        """The tokens that may come, as far as the text can be finished after them.
+
+        Args:
+            number: of the set.
+            tokens_left: tokens that may come, the next one and the one that ends the text counted.
+
+        Returns:
+            (words,) int32, writeable; and the tokens left with which it would be the same as ``mask``: the true number
+            may be smaller.
+        """
+        limit, place = record(tokens_left - 1, 0)
+        words = np.empty(self._word_count, np.int32)
+        self._mask(number, address(words), place)
+        return words, limit[1] + 1
+
+    def needed(self, number: int) -> int:
+        """How many tokens are enough to the end of the text, the one that ends it counted."""
+        now = self._now
+        return 1 + self._found(now, lambda: CORE.machine_needed(now.handle, number))
+
+    def can_finish_in(self, number: int, tokens_left: int) -> bool:
+        """Whether so many are enough; they are not counted where there are more than bytes."""
+        now = self._now
+        size = self._found(now, lambda: CORE.machine_size(now.handle, number))
+        return size < tokens_left or self.needed(number) <= tokens_left
+
+    def _row(self) -> tuple[int, Words]:
+        """The address of a mask to be written, and the mask, read-only."""
+        count = self._word_count
         if self._used == len(self._rows):  # many at once: to allocate one, and to find its address, takes microseconds
             rows = np.empty((min(_ROWS, 2 * len(self._rows) + 2), count), np.int32)
             self._address, self._used, self._rows = address(rows), 0, rows
             rows.flags.writeable = False
             self._row_bytes += rows.nbytes
-        number_of_row, self._used = self._used, self._used + 1
+        number, self._used = self._used, self._used + 1
+        words: Words = self._rows[number]
+        return self._address + 4 * count * number, words
+
+    def _mask(self, number: int, row: int, limit: int | None) -> None:
+        """Write a mask; see frame_masks.c."""
+        now, count = self._now, self._word_count
         scratch, scratch_address = scratch_of_thread(2 * self._nodes)  # held until the last call
-        row = self._address + 4 * count * number_of_row
-        while (found := CORE.machine_mask(now.handle, number, row, count, scratch_address, FEW)) < 0:
+        while (found := CORE.machine_mask(now.handle, number, row, count, scratch_address, FEW, limit)) < 0:
             self._supply(now, found)
-        words: Words = self._rows[number_of_row]
-        return words
 
     def masks_are_dropped(self) -> None:
         """The masks that were made so far are kept no longer."""
@@ -272,12 +305,24 @@ class FrameMachine:
             now.table_bytes += table.nbytes
             if CORE.machine_table(now.handle, component, state, table.address):
                 raise _no_memory()
+        elif status == _NEEDS_EXITS:
+            self._component_bytes -= self._given[missing].nbytes
+            self._given[missing] = given = self._with_exits(missing)
+            self._component_bytes += given.nbytes
+            self._give(now, missing, given)
+        elif status == _NEEDS_STAY:
+            component, state = missing >> 32, missing & 0xFFFFFFFF
+            stay = self._tables.stay(self._network.components[component], state)
+            nodes, states = (np.ascontiguousarray(array, np.int32) for array in stay)
+            now.in_use.append((nodes, states))
+            now.table_bytes += nodes.nbytes + states.nbytes
+            CORE.machine_stay(now.handle, component, state, nodes.ctypes.data, states.ctypes.data, len(nodes))
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
         else:
             raise _no_memory()
 
-    def _described(self, number: int) -> _Given:
+    def _described(self, number: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
         dfa = component.dfa
         key = component.shape if component.callees else dfa
@@ -297,13 +342,23 @@ class FrameMachine:
                 high,
             ]
             self.has_counts = True
-        fields = *known.addresses, 0, dfa.table.shape[1], dfa.start, *counted  # those of ``Component`` of frames.c
+        # Those of ``Component`` of frames.h; the last two are written where exits are needed.
+        fields = *known.addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, None, 0
         struct, place = record(*fields, *component.callees)
         struct[len(known.addresses)] = place + len(fields) * struct.itemsize
         nbytes = known.nbytes if number in self._built else known.nbytes + component.shape.nbytes
-        return _Given(place, (struct, known, string), nbytes)
+        low = 0 if string is None else int(counted[-2] or 0)
+        return Described(place, (struct, known, string), low, nbytes)
 
-    def _table(self, number: int, state: int) -> _Given:
+    def _with_exits(self, number: int) -> Described:
+        """A component that is given already, with the ways out of it."""
+        described = self._given[number]
+        ways = self._exits.of(number, lambda other: described if other == number else self._described(other))
+        struct = described.held[0]
+        struct[_EXITS], struct[_EXITS + 1] = ways.exits.ctypes.data, ways.most_size
+        return described._replace(held=(*described.held, ways.exits), nbytes=described.nbytes + ways.exits.nbytes)
+
+    def _table(self, number: int, state: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
         table = self._tables.table(component, state)
         leaving, at_most = table.leaving, None
@@ -315,21 +370,22 @@ class FrameMachine:
                 at_most = self._tables.at_most(component, state, characters, string.owed)
         counts = [len(left.nodes) for _, left in leaving]
         nodes = table.nodes.astype(np.int32, copy=False)
-        fields = (  # those of ``Table`` of frames.c
+        fields = (  # those of ``Table`` of frames.h
             None if table.words is None else table.words.ctypes.data,
             nodes.ctypes.data,
             *(0, 0, 0),
             None if at_most is None else at_most.ctypes.data,
             *(len(nodes), len(leaving), 0 if at_most is None else len(at_most)),
+            *(None, None, -1),
         )
         struct, place = record(*fields, *[left.address for _, left in leaving], *counts, *[to for to, _ in leaving])
         for i in range(3):  # ``left``, ``left_count`` and ``left_in`` follow the fields
             struct[2 + i] = place + (len(fields) + i * len(leaving)) * struct.itemsize
         nbytes = nodes.nbytes + 4 * sum(counts)
         nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
-        return _Given(place, (struct, table, nodes, leaving, at_most), nbytes)
+        return Described(place, (struct, table, nodes, leaving, at_most), 0, nbytes)
 
-    def _give(self, now: _Generation, number: int, given: _Given) -> None:
+    def _give(self, now: _Generation, number: int, given: Described) -> None:
         if CORE.machine_component(now.handle, number, given.address):
             raise _no_memory()
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 
+_LONG_RUN = 8  # times the same byte: of tokens with more, the readable ones are taken
+_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -_."
 _NAME = re.compile(rb'"[^"]*"[ \t\n\r]*:')
 
 
@@ -76,7 +78,23 @@ class TokenTrie:
     def described(self) -> tuple[Array[int], int]:
         """``Trie`` of frames.c, and its address."""
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
-        return record(*(array.ctypes.data for array in arrays), len(self.trie.levels))
+        return record(*(array.ctypes.data for array in arrays), len(self.trie.levels), self.writable.ctypes.data)
+
+    @cached_property
+    def writable(self) -> NDArray[np.int32]:
+        """(n,) the bytes that are tokens, and then -1: first those of which a token has many, and readable ones."""
+        order: list[tuple[int, int, int]] = []
+        for byte in range(256):
+            node = longest = 0
+            for length in range(1, _LONG_RUN + 1):
+                node = self.trie.child_by(node, byte)
+                longest = length if self.has_token[node] else longest
+                if not node or not longest:
+                    break
+            place = _PLAIN.find(byte)
+            if longest:
+                order.append((-longest, place, byte) if place >= 0 else (0, 0, byte))
+        return np.array([*(byte for *_, byte in sorted(order)), -1], np.int32)
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
         """(nodes,) the sums of what each byte counts, from the root to each node.

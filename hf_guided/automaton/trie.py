@@ -31,6 +31,11 @@ class Trie:
     child: NDArray[np.int64]
     node_of: NDArray[np.int64]
 
+    def child_by(self, node: int, byte: int) -> int:
+        """The child of a node by a byte; 0 if there is none."""
+        place = _place(self, node, byte)
+        return place if place < self.child[node + 1] and self.byte[place] == byte else 0
+
 
 def ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """``starts[i], starts[i] + 1 ...``, ``counts[i]`` of them, one after another."""
@@ -91,9 +96,8 @@ def with_strings(trie: Trie, strings: Sequence[bytes]) -> tuple[Trie, NDArray[np
             if above is None:
                 new.add(prefix)
             elif prefix not in known:
-                place = _place(trie, above, prefix[-1])
-                if place < trie.child[above + 1] and trie.byte[place] == prefix[-1]:
-                    known[prefix] = place
+                if node := trie.child_by(above, prefix[-1]):
+                    known[prefix] = node
                 else:
                     new.add(prefix)
     ordered = sorted(new, key=lambda prefix: (len(prefix), prefix))  # the order of the nodes of a trie

@@ -264,3 +264,7 @@ class AutomatonEngine:
         needed = int(self._language.budget[0].needed[self._states[-1]])
         assert needed < NEVER, "a state that no token may lead to"
         return needed
+
+    def can_finish_in(self, tokens_left: int) -> bool:
+        """See ``BudgetedEngine.can_finish_in``."""
+        return self.min_tokens_to_finish() <= tokens_left

@@ -75,6 +75,10 @@ class BudgetedEngine(Engine, Protocol):
         """How many tokens, a stop token counted, are enough to finish from here; None if it found no path."""
         ...
 
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        """Whether ``min_tokens_to_finish`` is at most this; need not count where much more is left."""
+        ...
+
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """As ``fill``, without the tokens after which the text could not be finished within the rest of the budget.
 

@@ -51,7 +51,7 @@ _LITERALS = 64  # maximum number of literals that a search tries
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     """The same constraint with engines that keep budgets, and their memory; unchanged if no path was found."""
     if compiled.keeps_budget:
-        return _larger(compiled, BUDGET_BYTES)
+        return _larger(compiled, BUDGET_BYTES) if compiled.backend == "automaton" else compiled
     vocabulary = compiled.vocabulary
     marks = closing_marks(compiled.constraint.tag) if isinstance(compiled.constraint, StructuralTag) else ()
     literals = _literals(compiled.constraint.text) if isinstance(compiled.constraint, Grammar) else ASCII

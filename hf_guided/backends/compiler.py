@@ -57,6 +57,7 @@ from .vocabulary_coverage import check_writable
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
+_USUAL_LIMIT = 256  # of the tokens of an answer
 _FEW_FRAMES = 50  # of the thousand that Python allows
 _IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "automaton", "lm_format_enforcer"})  # outlines is there anyway
 
@@ -425,7 +426,7 @@ class Compiler:
             from .budget_rtn import with_budget  # all of schema/ and automaton/: only where it is needed
 
             compiled = with_budget(compiled)
-            compiled.matcher().min_tokens_to_finish()  # computed here, and not while a model waits
+            compiled.matcher().can_finish_in(_USUAL_LIMIT)  # computed here, and not while a model waits
         return compiled
 
     def _is_costly(self, constraint: Constraint, backend: str) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MASK_BYTES = 3 * 2**20  # of the masks kept
+_MOST_KNOWN = 10_000  # sets of which it is known when a limit is far away
 
 
 class FrameMasks:
@@ -27,6 +28,7 @@ class FrameMasks:
     def __init__(self, machine: FrameMachine):
         self.machine = machine
         self._masks: dict[int, NDArray[np.int32]] = {}  # all are dropped where there are too many
+        self._enough: dict[int, int] = {}  # tokens left with which a limit forbids none of these
         self._generation = machine.generation
         self._most = 1 + _MASK_BYTES // machine.mask_bytes
 
@@ -37,10 +39,7 @@ class FrameMasks:
 
     def of(self, number: int) -> NDArray[np.int32]:
         """(words,) int32, read-only: the tokens that may come."""
-        if self._generation != self.machine.generation or len(self._masks) >= self._most:
-            self._masks.clear()  # numbers of another generation mean nothing
-            self.machine.masks_are_dropped()
-            self._generation = self.machine.generation
+        self._forget()
         words = self._masks.get(number)
         if words is None and self.machine.has_counts:
             number = self.machine.same_mask(number)
@@ -48,6 +47,35 @@ class FrameMasks:
         if words is None:
             words = self._masks[number] = self.machine.mask(number)
         return words
+
+    def within(self, number: int, tokens_left: int) -> NDArray[np.int32]:
+        """(words,) int32: the tokens after which the text can be finished in ``tokens_left - 1`` more.
+
+        The mask of ``of`` where that is all of them, or where the text needs more than are left already.
+        """
+        self._forget()
+        enough = self._enough.get(number)
+        if enough is None and self.machine.has_counts:
+            number = self.machine.same_mask(number)
+            enough = self._enough.get(number)
+        if enough is None or tokens_left < enough:
+            words, enough = self.machine.mask_within(number, tokens_left)
+            self._enough[number] = enough
+            if tokens_left >= enough:
+                words.flags.writeable = False
+                return self._masks.setdefault(number, words)
+            if self.machine.needed(number) <= tokens_left:
+                return words
+        return self.of(number)
+
+    def _forget(self) -> None:
+        """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""
+        is_new = self._generation != self.machine.generation
+        if is_new or len(self._masks) >= self._most or len(self._enough) >= _MOST_KNOWN:
+            self._masks.clear()
+            self._enough.clear()
+            self.machine.masks_are_dropped()
+            self._generation = self.machine.generation
 
 
 class FrameEngine:
@@ -123,14 +151,30 @@ class FrameEngine:
         )
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        """See ``MaskedEngine.mask``; keeps no budgets."""
+        """See ``MaskedEngine.mask``."""
         with self._machine.lock:
-            return self._masks.of(self._here())
+            here = self._here()
+            return self._masks.of(here) if tokens_left is None else self._masks.within(here, tokens_left)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
         words = self.mask()
         bitmask[row].numpy()[: len(words)] = words
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+        words = self.mask(tokens_left)
+        bitmask[row].numpy()[: len(words)] = words
+
+    def min_tokens_to_finish(self) -> int:
+        """See ``BudgetedEngine.min_tokens_to_finish``."""
+        with self._machine.lock:
+            return self._machine.needed(self._here())
+
+    def can_finish_in(self, tokens_left: int) -> bool:
+        """See ``BudgetedEngine.can_finish_in``."""
+        with self._machine.lock:
+            return self._machine.can_finish_in(self._here(), tokens_left)
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""

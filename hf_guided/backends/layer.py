@@ -49,6 +49,15 @@ class Layer(ABC):
         self.engine.fill(bitmask, row)
 
     @abstractmethod
+    def min_tokens_to_finish(self) -> int | None:
+        """See ``BudgetedEngine.min_tokens_to_finish``."""
+
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        """See ``BudgetedEngine.can_finish_in``."""
+        needed = self.min_tokens_to_finish()
+        return None if needed is None else needed <= tokens_left
+
+    @abstractmethod
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """See ``BudgetedEngine.fill_within``."""
 

@@ -291,6 +291,15 @@ class Matcher:
         except Exception as error:
             self.compiled.fail(error)
 
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        """Whether ``min_tokens_to_finish`` is at most this; much quicker where many tokens are left."""
+        if self._stops:
+            return True
+        try:
+            return self._budgeted.can_finish_in(tokens_left) if self.compiled.keeps_budget else None
+        except Exception as error:
+            self.compiled.fail(error)
+
     @property
     def _budgeted(self) -> BudgetedEngine:
         return cast("BudgetedEngine", self._engine)

@@ -155,12 +155,13 @@ class NetworkBackend(PortableAdapter):
         network, token_bytes = built.network, self.vocabulary.token_bytes
         beside = _OWN_BYTES + read_bytes
         if built.is_compiled:
-            masks = FrameMasks(FrameMachine(network, self._tables, built.at_once))
+            masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
             return Made(
                 lambda: FrameEngine.at_start(masks, network, token_bytes),
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
+                keeps_budget=True,
             )
         registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
         return Made(

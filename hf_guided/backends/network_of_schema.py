@@ -26,7 +26,7 @@ from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
 from ..schema.long_string import LongString
 from ..schema.registers import DifferentItems
-from ..schema.scalars import constant_text
+from ..schema.scalars import Values, constant_text
 from ..schema.shapes import StringClause
 from ..schema.to_network import RegisteredPositions, Track, names_of
 from ..schema.to_rtn import Inside
@@ -44,12 +44,14 @@ class Built(NamedTuple):
         nbytes: at most, for the whole network.
         at_once: the numbers of the components that are built already.
         is_compiled: whether the compiled loops read all components.
+        least: bytes that are enough for the text of a component; None where only its automaton tells.
     """
 
     network: Network
     nbytes: int
     at_once: Collection[int]
     is_compiled: bool
+    least: Callable[[int], int | None] = lambda number: None
 
     @property
     def at_once_bytes(self) -> int:
@@ -113,6 +115,13 @@ class NetworkPlan(NamedTuple):
     def part(self, name: Any) -> SchemaPart | None:
         """The schema to which the component of a name belongs; None for regular languages, and the texts of a tag."""
         return self.parts[name.schema] if isinstance(name, (Inside, Track, LongString)) else None
+
+    def least_size(self, name: Any) -> int | None:
+        """Bytes that are enough for the text of the component of a name; None where only its automaton tells."""
+        if isinstance(name, Values):  # equal for all schemas
+            return next(iter(self.parts.values())).positions.least_size(name)
+        part = self.part(name)
+        return None if part is None else part.positions.least_size(name)
 
     def check_texts(self, name: Any, component: Component) -> None:
         """Raise InvalidConstraint for a component without any text."""
@@ -186,7 +195,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
         if not network.rules[number].is_possible(network.search):
             return None
     nbytes = size_of(rtn[number] for number in built) + _BYTES * sum(later.values())
-    return Built(network, nbytes, built, is_compiled)
+    return Built(network, nbytes, built, is_compiled, lambda number: plan.least_size(rtn.name(number)))
 
 
 def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:

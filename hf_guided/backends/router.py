@@ -90,7 +90,7 @@ def choose_backend(
         BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
         InvalidConstraint: an unknown name.
     """
-    if backend == AUTO and not budget and not refused and prefer and not _is_bounded(constraint):
+    if backend == AUTO and not refused and prefer and not _is_bounded(constraint):
         network = backends.get("network")
         if isinstance(network, PreferredBackend) and network.is_preferred(constraint):
             spelling = held_spelling(network, constraint)

@@ -6,7 +6,7 @@ is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -27,6 +27,7 @@ from ..regex import (
 from .content_automata import MOST_APART, ContentAutomaton, Entry
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
+from .least_sizes import LeastSizes
 from .levels import has_known_levels, of_known_level
 from .long_string import LongString, long_string
 from .member_order import has_one_order
@@ -173,6 +174,20 @@ class RegisteredPositions(Positions):
     def is_ordered(self) -> bool:
         """Whether equal values always have their members in the same order."""
         return self._key_order == "declared" and has_one_order(self._own.values())
+
+    @cached_property
+    def _least(self) -> LeastSizes:
+        return LeastSizes({**self._schema.contents}, self._style, self.marks)
+
+    def least_size(self, callee: Hashable) -> int | None:
+        """Bytes that are enough for the text of a component; None where only its automaton tells."""
+        if isinstance(callee, LongString):
+            return callee.low + (2 if callee.closing is None else len(callee.closing.encode()))
+        if isinstance(callee, Values):
+            return self._least.of_scalars(callee.clauses)
+        if isinstance(callee, Inside) and callee.only is None and not callee.as_elements:
+            return self._least.at(callee.position)
+        return None
 
     def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
         """The callees of the first items, and at last of all others; None where no value may stand."""

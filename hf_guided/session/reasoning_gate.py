@@ -222,6 +222,13 @@ class ReasoningEngine:
         state, least = self._states[-1], self._prefixes.needed(b"")
         return None if least is None else state.unwritten + self._gate.tokens_to_end(state.matched) + least
 
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        """See ``BudgetedEngine.can_finish_in``."""
+        if not self.is_thinking:
+            return cast(BudgetedEngine, self._engine).can_finish_in(tokens_left)
+        needed = self.min_tokens_to_finish()
+        return None if needed is None else needed <= tokens_left
+
     @property
     def answer(self) -> tuple[int, bytes] | None:
         """How many tokens came before the answer, and its bytes within the last of them; None while thinking."""

@@ -106,8 +106,7 @@ class Requests:
         rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
         if max_new_tokens is not None:
             for row in {id(row): row for row in rows}.values():
-                check_budget(row, max_new_tokens)
-                if row.matcher is not None and row.min_tokens_to_finish() is None and row.is_open:
+                if check_budget(row, max_new_tokens) is None and row.matcher is not None and row.is_open:
                     compiled = row.matcher.compiled
                     warn(
                         f"{compiled.backend} found no way to the end of {compiled.constraint}, so its texts may be cut "
@@ -181,16 +180,22 @@ class _NoEngine(Engine):
     """Stands for an engine that could not be made. Its row is lost, so that no method is called."""
 
 
-def check_budget(row: Row, max_new_tokens: int) -> None:
-    """Raise BudgetTooSmall if the row's text cannot be finished in this many tokens."""
-    minimum = row.min_tokens_to_finish()
-    if minimum is not None and minimum > max_new_tokens:
+def check_budget(row: Row, max_new_tokens: int) -> bool | None:
+    """Whether the row's text can be finished in this many tokens: True, or None where that is not known.
+
+    Raises:
+        BudgetTooSmall: it cannot.
+    """
+    is_enough = row.can_finish_in(max_new_tokens)
+    if is_enough is False:
+        minimum = row.min_tokens_to_finish() or 0
         raise BudgetTooSmall(
             f"max_new_tokens={max_new_tokens} is too small: the shortest text found for this constraint takes "
             f"{minimum} tokens, the stop token included; raise max_new_tokens to at least {minimum}, or choose a "
             "constraint with shorter texts",
             minimum=minimum,
         )
+    return is_enough
 
 
 def prefix_bytes(prefix: str | None) -> bytes:

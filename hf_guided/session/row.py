@@ -249,6 +249,16 @@ class Row:
             self.fail(error)
             return None
 
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        """See ``Matcher.can_finish_in``; None for free rows too, and for rows whose engine has failed."""
+        if self.matcher is None or self._lost:
+            return None
+        try:
+            return self.matcher.can_finish_in(tokens_left)
+        except HFGuidedError as error:
+            self.fail(error)
+            return None
+
     def rewind(self, num_tokens: int) -> None:
         """Undo the last ``num_tokens`` tokens, also those after the row's end."""
         if self.matcher is None or num_tokens == 0:

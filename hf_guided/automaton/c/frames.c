@@ -10,116 +10,7 @@
  * Components, and the tables of what tokens do in a state of one, come from Python: where one is missing, a function
  * says which, and is called again when it is there.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "hash.h"
-#include "public.h"
-
-enum { MOST_FRAMES = 1024, MOST_DEPTH = 10000 }; /* of one text, as in network.py; and of merged frames */
-enum { MANY_BYTES = 100 };                      /* a string goes on with some more */
-
-/* What a function returns instead of a set, or of how many there are. */
-enum { NO_MEMORY = -1, TOO_MANY = -2, NEEDS_COMPONENT = -3, NEEDS_TABLE = -4, REFUSED = -5 };
-
-enum { BEGIN = -1, END = -3 }; /* callees, as in registers.py: where a string begins and ends that is counted */
-
-typedef struct {
-    int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
-    int64_t longest;                             /* bytes of a token */
-} Trie;
-
-typedef struct {
-    const int32_t *table;      /* (states, classes) */
-    const uint8_t *class_of;   /* (256) */
-    const uint8_t *accepting;  /* (states) */
-    const int64_t *call_begin; /* (states + 1) */
-    const int32_t *calls;      /* which of the callees, and the state after it */
-    const int64_t *callees;
-    int64_t classes, start;
-    const uint8_t *begins;     /* (states) whether a character of the counted string may begin; NULL if none is counted */
-    const int32_t *owed;       /* (states) characters that have to begin before the string may end */
-    const int64_t *characters; /* (nodes) how many there are on the way to each node of the vocabulary */
-    int64_t most_owed;
-    int64_t low, high; /* how many characters there may be; `high` -1 is no bound */
-} Component;
-
-typedef struct {
-    const uint32_t *words;    /* the tokens that stay, or NULL where they are those of `nodes` */
-    const int32_t *nodes;
-    const int64_t *left;      /* (leaving) addresses: the nodes where others leave in a state */
-    const int64_t *left_count; /* (leaving) how many those are */
-    const int64_t *left_in;    /* (leaving) the state */
-    const uint32_t *at_most;  /* (most, words) the tokens that stay with at most 0, 1 ... characters, owed ones included;
-                                 the last row has all where none are owed; or NULL */
-    int64_t node_count, leaving, most;
-} Table;
-
-typedef struct {
-    int32_t component, state, below, count; /* `below` is a set, 0 for the root's frame; `count` characters */
-} Frame;
-
-typedef struct {
-    uint64_t bytes[4]; /* those that may come; once `closed` is known */
-    int64_t begin;
-    int32_t count, closed, beyond; /* sets: with all that calls and ends lead to; -1 where not known */
-    int8_t completed, is_large;    /* whether many tokens may come */
-} Set;
-
-typedef struct {
-    uint64_t key;
-    int32_t value;
-} Pair;
-
-/* From numbers other than 0 to numbers. */
-typedef struct {
-    Pair *pairs;
-    int64_t used, room;
-} Map;
-
-typedef struct {
-    const int64_t *child, *token_start, *token_ids;
-    const uint8_t *byte;
-    int64_t longest;
-    Component *components;
-    Table *tables;
-    Frame *frames;
-    Set *sets;
-    int32_t *members;  /* of the sets */
-    int32_t *reached, *todo;
-    int32_t *frame_buckets, *set_buckets;
-    int64_t component_count, component_room, table_count, table_room, frame_count, frame_room, set_count, set_room;
-    int64_t member_count, member_room, reached_room, todo_room, frame_bucket_room, set_bucket_room;
-    Map moves, table_of;
-    int64_t missing; /* a component, or component << 32 | state of a table */
-} Machine;
-
-static int has_room(void *data, int64_t *room, int64_t needed, size_t each)
-{
-    void **array = data, *moved;
-    int64_t larger = *room ? *room : 64;
-    if (needed <= *room)
-        return 1;
-    while (larger < needed)
-        larger *= 2;
-    if (!(moved = realloc(*array, (size_t)larger * each)))
-        return 0;
-    *array = moved;
-    *room = larger;
-    return 1;
-}
-
-static int32_t *map_find(const Map *map, uint64_t key)
-{
-    uint64_t at;
-    if (!map->room)
-        return NULL;
-    for (at = mixed(key) & (uint64_t)(map->room - 1); map->pairs[at].key; at = (at + 1) & (uint64_t)(map->room - 1))
-        if (map->pairs[at].key == key)
-            return &map->pairs[at].value;
-    return NULL;
-}
+#include "frames.h"
 
 static int map_put(Map *map, uint64_t key, int32_t value)
 {
@@ -169,7 +60,7 @@ static int32_t *fresh_buckets(int64_t *room, int64_t count)
     return buckets;
 }
 
-static int32_t frame_of(Machine *m, Frame frame)
+int32_t frame_of(Machine *m, Frame frame)
 {
     uint64_t at;
     int32_t found;
@@ -197,11 +88,12 @@ static int32_t frame_of(Machine *m, Frame frame)
     if (!has_room(&m->frames, &m->frame_room, m->frame_count + 1, sizeof *m->frames))
         return NO_MEMORY;
     m->frames[m->frame_count] = frame;
+    m->frames[m->frame_count].needed = 0;
     return m->frame_buckets[at] = (int32_t)m->frame_count++;
 }
 
 /* The set of some frames, which are sorted here. */
-static int32_t set_of(Machine *m, int32_t *items, int64_t count)
+int32_t set_of(Machine *m, int32_t *items, int64_t count)
 {
     uint64_t at, hash;
     int32_t found;
@@ -237,7 +129,7 @@ static int32_t set_of(Machine *m, int32_t *items, int64_t count)
     if (!has_room(&m->sets, &m->set_room, m->set_count + 1, sizeof *m->sets) ||
         !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
         return NO_MEMORY;
-    m->sets[m->set_count] = (Set){{0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, 0};
+    m->sets[m->set_count] = (Set){{0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, 0};
     if (count)
         memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
     m->member_count += count;
@@ -253,11 +145,11 @@ static int is_loaded(Machine *m, int64_t component)
 }
 
 /* The frame at the start of a component. */
-static int32_t entered(Machine *m, int32_t component, int32_t below)
+int32_t entered(Machine *m, int32_t component, int32_t below)
 {
     if (!is_loaded(m, component))
         return NEEDS_COMPONENT;
-    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below, 0});
+    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below, 0, 0});
 }
 
 /* The frame that a call or a mark leads to; REFUSED where a string is too short to end. */
@@ -266,7 +158,7 @@ static int32_t called(Machine *m, Frame frame, const int32_t *call)
     int32_t callee = (int32_t)m->components[frame.component].callees[call[0]], after, below;
     if (callee == END && frame.count < m->components[frame.component].low)
         return REFUSED;
-    after = frame_of(m, (Frame){frame.component, call[1], frame.below, 0});
+    after = frame_of(m, (Frame){frame.component, call[1], frame.below, 0, 0});
     if (after < 0 || callee == BEGIN || callee == END)
         return after;
     below = set_of(m, &after, 1);
@@ -274,7 +166,7 @@ static int32_t called(Machine *m, Frame frame, const int32_t *call)
 }
 
 /* The number of characters after a byte that leads to a state; -1 if that and those then owed are too many. */
-static int64_t counted(const Component *component, const Frame *frame, int32_t state)
+int64_t counted(const Component *component, const Frame *frame, int32_t state)
 {
     int64_t count = frame->count;
     if (!component->begins)
@@ -301,7 +193,7 @@ static void find_bytes(Machine *m, int32_t set)
 }
 
 /* The set of these frames and of those that calls and the ends of components lead to. */
-static int32_t closed(Machine *m, int32_t set)
+int32_t closed(Machine *m, int32_t set)
 {
     int64_t count = m->sets[set].count, done = 0;
     int32_t found;
@@ -368,7 +260,7 @@ static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int
     }
     set = depth < MOST_DEPTH ? merged(m, below, used, depth + 1) : TOO_MANY;
     free(below);
-    return set < 0 ? set : frame_of(m, (Frame){frame.component, frame.state, set, frame.count});
+    return set < 0 ? set : frame_of(m, (Frame){frame.component, frame.state, set, frame.count, 0});
 }
 
 /* The set of some frames, in which those that differ only in where they return to are one. */
@@ -407,7 +299,7 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
 }
 
 /* The set after a byte; 0 if there is none. */
-static int32_t after(Machine *m, int32_t set, uint8_t byte)
+int32_t after(Machine *m, int32_t set, uint8_t byte)
 {
     const uint64_t key = (uint64_t)set << 8 | byte;
     const int32_t whole = closed(m, set);
@@ -427,7 +319,7 @@ static int32_t after(Machine *m, int32_t set, uint8_t byte)
         const int32_t state = component->table[component->classes * frame.state + component->class_of[byte]];
         const int32_t characters = (int32_t)counted(component, &frame, state);
         if (state && characters >= 0) {
-            if ((found = frame_of(m, (Frame){frame.component, state, frame.below, characters})) < 0)
+            if ((found = frame_of(m, (Frame){frame.component, state, frame.below, characters, 0})) < 0)
                 return found;
             m->todo[count++] = found;
         }
@@ -441,7 +333,8 @@ static int32_t after(Machine *m, int32_t set, uint8_t byte)
 PUBLIC void hf_guided_machine_end(Machine *m)
 {
     void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
-                      m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m};
+                      m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m->steps, m->walk,
+                      m->leads, m->counting, m};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }
@@ -462,6 +355,7 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->token_start = (const int64_t *)(intptr_t)trie->token_start;
     m->token_ids = (const int64_t *)(intptr_t)trie->token_ids;
     m->longest = trie->longest;
+    m->letters = (const int32_t *)(intptr_t)trie->letters;
     if (set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
         hf_guided_machine_end(m);
         return NULL;
@@ -527,11 +421,6 @@ PUBLIC int64_t hf_guided_machine_component(Machine *m, int64_t number, const Com
     return 0;
 }
 
-static uint64_t table_key(int64_t component, int64_t state)
-{
-    return ((uint64_t)component << 32 | (uint64_t)state) + 1;
-}
-
 /* Adds the table of a state, whose arrays have to live as long. Returns 0, or that there is no memory. */
 PUBLIC int64_t hf_guided_machine_table(Machine *m, int64_t component, int64_t state, const Table *table)
 {
@@ -540,6 +429,19 @@ PUBLIC int64_t hf_guided_machine_table(Machine *m, int64_t component, int64_t st
         return NO_MEMORY;
     m->tables[m->table_count++] = *table;
     return 0;
+}
+
+/* Adds to the table of a state where all its tokens are that stay in the component; the arrays have to live as long.
+ *
+ * nodes, states  (count) of the trie, and of the component
+ */
+PUBLIC void hf_guided_machine_stay(Machine *m, int64_t component, int64_t state, const int32_t *nodes,
+                                   const int32_t *states, int64_t count)
+{
+    Table *table = m->tables + *map_find(&m->table_of, table_key(component, state));
+    table->stay = nodes;
+    table->stay_in = states;
+    table->stay_count = count;
 }
 
 /* The set of a text without a byte: the start of component 0. */
@@ -599,211 +501,4 @@ PUBLIC int64_t hf_guided_machine_forced(Machine *m, int64_t set)
             only = byte;
         }
     return only;
-}
-
-static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
-{
-    for (int64_t at = m->token_start[node]; at < m->token_start[node + 1]; at++)
-        words[m->token_ids[at] >> 5] |= (uint32_t)1 << (m->token_ids[at] & 31);
-}
-
-/* Adds the tokens below a node at which a text is in a set.
- *
- * most  how many nodes may be reached; less those that were
- *
- * Returns 0, or what is missing.
- */
-static int64_t follow(Machine *m, int32_t node, int32_t set, uint32_t *words, int32_t *stack, int64_t *most)
-{
-    int64_t depth = 1;
-    stack[0] = node, stack[1] = set;
-    while (depth && *most >= 0) {
-        depth--;
-        node = stack[2 * depth], set = stack[2 * depth + 1];
-        for (int64_t child = m->child[node]; child < m->child[node + 1]; child++) {
-            const int32_t next = after(m, set, m->byte[child]);
-            if (next < 0)
-                return next;
-            if (!next)
-                continue;
-            --*most;
-            add_tokens(m, (int32_t)child, words);
-            if (m->child[child] < m->child[child + 1]) {
-                stack[2 * depth] = (int32_t)child, stack[2 * depth + 1] = next;
-                depth++;
-            }
-        }
-    }
-    return 0;
-}
-
-/* The set of where a frame leads without a byte, itself aside. */
-static int32_t beyond(Machine *m, int32_t frame)
-{
-    int32_t set = set_of(m, &frame, 1), whole, count = 0;
-    if (set < 0 || m->sets[set].beyond >= 0)
-        return set < 0 ? set : m->sets[set].beyond;
-    if ((whole = closed(m, set)) < 0)
-        return whole;
-    if (!has_room(&m->todo, &m->todo_room, m->sets[whole].count, sizeof *m->todo))
-        return NO_MEMORY;
-    for (int32_t i = 0; i < m->sets[whole].count; i++) {
-        const int32_t item = m->members[m->sets[whole].begin + i];
-        if (item != frame)
-            m->todo[count++] = item;
-    }
-    whole = set_of(m, m->todo, count);
-    if (whole >= 0)
-        m->sets[set].beyond = whole;
-    return whole;
-}
-
-/* Whether a frame is inside a string that is counted. */
-static int is_counting(const Machine *m, const Frame *frame)
-{
-    const uint8_t *begins = m->components[frame->component].begins;
-    return begins && (frame->count || begins[frame->state]);
-}
-
-/* How many characters must and may still come. `high` is -1 if every token, with what it then owes, has room.
- *
- * Returns whether the bounds refuse any token.
- */
-static int find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64_t *high)
-{
-    const Component *component = m->components + frame->component;
-    const int is_inside = is_counting(m, frame);
-    *low = is_inside && component->low > frame->count ? component->low - frame->count : 0;
-    *high = is_inside && component->high >= 0 ? component->high - frame->count : -1;
-    if (*high >= m->longest + component->most_owed)
-        *high = -1;
-    return *low || *high >= 0;
-}
-
-/* The set that stands for all with the same mask: far from both bounds all counts are the same.
- *
- * Returns it, or that there is no memory.
- */
-PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
-{
-    const int32_t begin = (int32_t)m->sets[set].begin, count = m->sets[set].count;
-    if (!has_room(&m->todo, &m->todo_room, count, sizeof *m->todo))
-        return NO_MEMORY;
-    for (int32_t i = 0; i < count; i++) {
-        Frame frame = m->frames[m->members[begin + i]];
-        int64_t low, high;
-        if (!find_bounds(m, &frame, &low, &high) && is_counting(m, &frame))
-            frame.count = (int32_t)m->components[frame.component].low;
-        if ((m->todo[i] = frame_of(m, frame)) < 0)
-            return NO_MEMORY;
-    }
-    return set_of(m, m->todo, count);
-}
-
-/* Adds the tokens that leave a component in a state, and then fit.
- *
- * frame      there
- * left       (count) the nodes where they leave
- * low, high  see `find_bounds`
- *
- * Returns 0, or what is missing.
- */
-static int64_t add_leaving(Machine *m, Frame frame, const int32_t *left, int64_t count, int64_t low, int64_t high,
-                           uint32_t *words, int32_t *stack)
-{
-    int64_t any = INT64_MAX, status = 0;
-    int32_t here, onwards;
-    const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
-    frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
-    if ((here = frame_of(m, frame)) < 0 || (onwards = beyond(m, here)) < 0)
-        return here < 0 ? here : onwards;
-    for (int64_t at = 0; onwards && at < count && !status; at++)
-        if (!characters || (characters[left[at]] >= low && (high < 0 || characters[left[at]] <= high)))
-            status = follow(m, left[at], onwards, words, stack, &any);
-    return status;
-}
-
-/* Adds the tokens that may come after a set, by the tables of its frames. Returns 0, or what is missing. */
-static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t word_count, int32_t *stack)
-{
-    for (int32_t i = 0; i < m->sets[whole].count; i++) {
-        int32_t number = m->members[m->sets[whole].begin + i];
-        const Frame frame = m->frames[number];
-        const int32_t *known = map_find(&m->table_of, table_key(frame.component, frame.state));
-        const Component *component = m->components + frame.component;
-        int64_t low, high, any = INT64_MAX, status = 0;
-        Table table = {0};
-        const int is_bounded = find_bounds(m, &frame, &low, &high);
-        /* Inside a character its end is not counted: so the tables do not know what there is room for. */
-        int is_followed = is_bounded && !component->begins[frame.state];
-        if (!is_followed && !known) {
-            m->missing = (int64_t)frame.component << 32 | frame.state;
-            return NEEDS_TABLE;
-        }
-        if (!is_followed) {
-            table = m->tables[*known];
-            is_followed = high >= 0 && (!table.at_most || (component->most_owed && high >= table.most));
-        }
-        if (is_followed) {
-            if ((number = set_of(m, &number, 1)) < 0)
-                return number;
-            if ((status = follow(m, 0, number, words, stack, &any)))
-                return status;
-            continue;
-        }
-        if (high >= 0)
-            table.words = table.at_most + word_count * (high < table.most ? high : table.most - 1);
-        for (int64_t j = 0; table.words && j < word_count; j++)
-            words[j] |= table.words[j];
-        for (int64_t j = 0; !table.words && j < table.node_count; j++)
-            add_tokens(m, table.nodes[j], words);
-        for (int64_t j = 0; j < table.leaving && !status; j++)
-            status = add_leaving(m, (Frame){frame.component, (int32_t)table.left_in[j], frame.below, 0},
-                                 (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
-                                 stack);
-        if (status)
-            return status;
-    }
-    return 0;
-}
-
-/* Whether a set has many tokens, as in a string: known, or expected because many bytes may come. */
-static int is_large(const Machine *m, int32_t set)
-{
-    int bytes = 0;
-    for (int byte = 0; byte < 256; byte++)
-        bytes += m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1;
-    if (bytes >= MANY_BYTES)
-        return 1;
-    for (int32_t i = 0; i < m->sets[set].count; i++)
-        if (is_counting(m, m->frames + m->members[m->sets[set].begin + i]))
-            return 1;
-    return m->sets[set].is_large;
-}
-
-/* Writes the mask of the tokens that may come after a text.
- *
- * Where few tokens may come they are found one by one, and elsewhere by the tables of what stays in a component.
- *
- * words  (word_count) written; undefined where something is missing
- * stack  scratch: two numbers for each node of the trie
- * most   the largest number of nodes in which tokens are found one by one
- *
- * Returns 0, or what is missing.
- */
-PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack,
-                                      int64_t most)
-{
-    const int32_t whole = closed(m, (int32_t)set);
-    if (whole < 0)
-        return whole;
-    memset(words, 0, (size_t)word_count * sizeof *words);
-    if (!is_large(m, whole)) {
-        const int64_t status = follow(m, 0, whole, words, stack, &most);
-        if (status || most >= 0)
-            return status;
-        m->sets[whole].is_large = 1;
-        memset(words, 0, (size_t)word_count * sizeof *words);
-    }
-    return add_by_tables(m, whole, words, word_count, stack);
 }

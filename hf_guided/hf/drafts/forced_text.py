@@ -171,14 +171,13 @@ class ForcedText:
 
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance over the tokens that the row accepts and its budget allows; returns them."""
-        least = None if tokens_left is None else row.min_tokens_to_finish()
-        bound = tokens_left is not None and least is not None and least <= tokens_left
+        bound = tokens_left is not None and row.can_finish_in(tokens_left)
         taken: list[int] = []
         for token_id in token_ids[: row.num_taken(token_ids)]:
             row.advance(token_id)
             taken.append(token_id)
             # The tokenizer may use more tokens than the minimum.
-            if bound and (row.min_tokens_to_finish() or 0) > (tokens_left or 0) - len(taken):
+            if bound and row.can_finish_in((tokens_left or 0) - len(taken)) is False:
                 row.rewind(1)
                 taken.pop()
                 break

@@ -1,0 +1,432 @@
+/* Finds the way from a frame to the end of the text: see frame_exits.py.
+ *
+ * Each state of a component has one move on a shortest way to its end, in bytes; a call weighs as many as are enough
+ * for the callee. So a frame has one way to the end of the text, or one for each frame that it may return to. A token
+ * that lies along a way leads to a frame that has the rest of it: counted along these ways, a text that needs some
+ * tokens has an allowed token after which it needs one less.
+ *
+ * White space between the parts of a text is left to choose: where a space leaves as many bytes to the end, the ways
+ * with it and without are looked at, for vocabularies have tokens such as `": "`.
+ */
+#include "frames.h"
+
+enum { SIZE, MOVE, SPACE, COUNTS };      /* rows of exits: bytes to the end of the component; the move; the state after a
+                                            space, or 0; and whether the string that is counted has not ended */
+enum { ENDS = -1, CALLS = 256 };         /* moves that are no bytes: the component ends; and from here on its calls */
+enum { MOST_SPACES = 4, MOST_RUN = 64 }; /* in a row; and bytes of a token of one character again and again */
+enum { MOVES_BITS = 24 };                /* of the moves to the end, beside the bytes */
+
+typedef struct {
+    const Component *c;
+    const int32_t *weights; /* (callees) */
+    const int32_t *byte_of; /* (classes) the byte that is written, or -1 */
+    int64_t *far;           /* (states) bytes to the end, and then moves, in one number */
+    uint8_t *counts;
+} Ways;
+
+static const int64_t never = (int64_t)UNREACHABLE << MOVES_BITS;
+
+/* The length of the way that begins with a byte, or with a call. */
+static int64_t by_byte(const Ways *w, int32_t state, int64_t class)
+{
+    const int32_t to = w->c->table[w->c->classes * state + class];
+    return to && w->byte_of[class] >= 0 ? w->far[to] + ((int64_t)1 << MOVES_BITS) + 1 : never;
+}
+
+static int64_t by_call(const Ways *w, int64_t call)
+{
+    return w->far[w->c->calls[2 * call + 1]] + ((int64_t)w->weights[w->c->calls[2 * call]] << MOVES_BITS) + 1;
+}
+
+/* The states, each after most of those that it leads to. Returns how many are reached from the start. */
+static int64_t last_first(const Component *c, int32_t *order, int32_t *stack, int32_t *next)
+{
+    int64_t depth = 1, count = 0;
+    memset(next, 0xff, (size_t)c->states * sizeof *next); /* -1: not reached; then the next of its moves */
+    stack[0] = (int32_t)c->start;
+    next[c->start] = 0;
+    while (depth) {
+        const int32_t state = stack[depth - 1];
+        const int64_t begin = c->call_begin[state], calls = c->call_begin[state + 1] - begin;
+        int32_t to = 0;
+        while (next[state] < c->classes + calls && (!to || next[to] >= 0)) {
+            const int64_t at = next[state]++;
+            to = at < c->classes ? c->table[c->classes * state + at] : c->calls[2 * (begin + at - c->classes) + 1];
+        }
+        if (to && next[to] < 0)
+            stack[depth++] = to, next[to] = 0;
+        else
+            order[count++] = stack[--depth];
+    }
+    return count;
+}
+
+/* Finds all lengths. */
+static void measure(Ways *w, const int32_t *order, int64_t count)
+{
+    const Component *c = w->c;
+    int changed = 1;
+    for (int64_t state = 0; state < c->states; state++)
+        w->far[state] = never;
+    while (changed) {
+        changed = 0;
+        for (int64_t i = 0; i < count; i++) {
+            const int32_t state = order[i];
+            int64_t best = c->accepting[state] ? 0 : w->far[state], length;
+            uint8_t counts = w->counts[state];
+            for (int64_t class = 0; class < c->classes; class++) {
+                if ((length = by_byte(w, state, class)) < best)
+                    best = length;
+                counts |= w->counts[c->table[c->classes * state + class]];
+            }
+            for (int64_t call = c->call_begin[state]; call < c->call_begin[state + 1]; call++) {
+                const int64_t callee = c->callees[c->calls[2 * call]];
+                if ((length = by_call(w, call)) < best)
+                    best = length;
+                counts |= callee == END || (callee == BEGIN && w->counts[c->calls[2 * call + 1]]);
+            }
+            changed |= best < w->far[state] || counts != w->counts[state];
+            w->far[state] = best;
+            w->counts[state] = counts;
+        }
+    }
+}
+
+static int32_t move_from(const Ways *w, int32_t state, const int32_t *letters)
+{
+    const Component *c = w->c;
+    if (c->accepting[state])
+        return ENDS;
+    for (; *letters >= 0; letters++)
+        if (by_byte(w, state, c->class_of[*letters]) == w->far[state])
+            return *letters;
+    for (int64_t call = c->call_begin[state]; call < c->call_begin[state + 1]; call++)
+        if (by_call(w, call) == w->far[state])
+            return CALLS + (int32_t)call;
+    return ENDS; /* there is no way */
+}
+
+/* The state after a space that leaves as many bytes to the end; 0 if there is none, or the space is a part of a name. */
+static int32_t after_space(const Component *c, const int32_t *sizes, const int32_t *moves, int32_t state)
+{
+    const int32_t to = c->table[c->classes * state + c->class_of[' ']];
+    const int is_apart = moves[state] != '"' && sizes[state] < UNREACHABLE;
+    return is_apart && to && to != state && sizes[to] == sizes[state] ? to : 0;
+}
+
+/* Finds the exits of a component.
+ *
+ * weights  (callees) bytes that are enough for each; not asked for the marks of registers
+ * letters  the bytes that may be written, those that are preferred first, and then -1
+ * exits    (4, states) written: see the rows
+ *
+ * Returns the largest size that is no UNREACHABLE, or that there is no memory.
+ */
+PUBLIC int64_t hf_guided_find_exits(const Component *c, const int32_t *weights, const int32_t *letters, int32_t *exits)
+{
+    const int64_t states = c->states;
+    int64_t *far = malloc((size_t)states * sizeof *far), most = 0;
+    int32_t *scratch = malloc((size_t)(3 * states) * sizeof *scratch), byte_of[256];
+    uint8_t *counts = calloc((size_t)states, 1);
+    Ways w = {c, weights, byte_of, far, counts};
+    if (!far || !scratch || !counts)
+        most = NO_MEMORY;
+    else {
+        for (int class = 0; class < 256; class++)
+            byte_of[class] = -1;
+        for (const int32_t *letter = letters; *letter >= 0; letter++)
+            if (byte_of[c->class_of[*letter]] < 0)
+                byte_of[c->class_of[*letter]] = *letter;
+        measure(&w, scratch, last_first(c, scratch, scratch + states, scratch + 2 * states));
+        for (int32_t state = 0; state < states; state++) {
+            const int64_t size = far[state] >> MOVES_BITS;
+            exits[SIZE * states + state] = size < UNREACHABLE ? (int32_t)size : UNREACHABLE;
+            exits[MOVE * states + state] = move_from(&w, state, letters);
+            exits[COUNTS * states + state] = counts[state];
+            if (size < UNREACHABLE && size > most)
+                most = size;
+        }
+        for (int32_t state = 0; state < states; state++) {
+            int32_t at = byte_of[c->class_of[' ']] < 0 || counts[state] ? 0 : state;
+            const int32_t first = at ? after_space(c, exits, exits + MOVE * states, at) : 0;
+            for (int spaces = 0; at && spaces <= MOST_SPACES; spaces++)
+                at = after_space(c, exits, exits + MOVE * states, at);
+            exits[SPACE * states + state] = at ? 0 : first;
+        }
+    }
+    free(far);
+    free(scratch);
+    free(counts);
+    return most;
+}
+
+static int32_t exit_of(const Component *c, int row, int32_t state)
+{
+    return c->exits[row * c->states + state];
+}
+
+static int has_exits(Machine *m, int32_t component)
+{
+    m->missing = component;
+    return m->components[component].exits != NULL;
+}
+
+/* How many characters have to begin before the string that is counted may end. */
+static int32_t owing(const Component *c, const Frame *frame)
+{
+    return c->begins && exit_of(c, COUNTS, frame->state) && frame->count < c->low ? (int32_t)c->low - frame->count : 0;
+}
+
+/* Bytes that are enough to the end of a text that is in a set: UNREACHABLE if there is no way, or what is missing. */
+int32_t set_size(Machine *m, int32_t set)
+{
+    int32_t best = set ? UNREACHABLE : 0; /* nothing is below the frame of the root */
+    if (m->sets[set].size >= 0)
+        return m->sets[set].size;
+    for (int32_t i = 0; i < m->sets[set].count; i++) {
+        const Frame *frame = m->frames + m->members[m->sets[set].begin + i];
+        int32_t below;
+        if (!has_exits(m, frame->component))
+            return NEEDS_EXITS;
+        if ((below = set_size(m, frame->below)) < 0)
+            return below;
+        below += exit_of(m->components + frame->component, SIZE, frame->state);
+        below = below < UNREACHABLE ? below + owing(m->components + frame->component, frame) : UNREACHABLE;
+        if (below < best)
+            best = below;
+    }
+    return m->sets[set].size = best;
+}
+
+static int lead(Machine *m, int64_t *count, int32_t frame)
+{
+    if (!has_room(&m->leads, &m->lead_room, *count + 1, sizeof *m->leads))
+        return 0;
+    m->leads[(*count)++] = frame;
+    return 1;
+}
+
+static int step(Machine *m, int32_t byte, int32_t frame)
+{
+    if (!has_room(&m->steps, &m->step_room, m->step_count + 1, sizeof *m->steps))
+        return 0;
+    m->steps[m->step_count++] = (Step){byte, frame};
+    return 1;
+}
+
+/* The frame after a byte on the way. */
+static int32_t moved(Machine *m, Frame frame, int32_t byte)
+{
+    const Component *c = m->components + frame.component;
+    const int32_t state = c->table[c->classes * frame.state + c->class_of[byte]];
+    return frame_of(m, (Frame){frame.component, state, frame.below, (int32_t)counted(c, &frame, state), 0});
+}
+
+/* The character that is written as long as a string needs more; -1 where none is. */
+static int32_t filler(const Machine *m, const Frame *frame)
+{
+    const Component *c = m->components + frame->component;
+    if (!owing(c, frame) || !c->begins[frame->state] || c->owed[frame->state])
+        return -1;
+    for (const int32_t *letter = m->letters; *letter >= 0; letter++) {
+        const int32_t to = c->table[c->classes * frame->state + c->class_of[*letter]];
+        if (to && c->begins[to] && !c->owed[to])
+            return *letter;
+    }
+    return -1;
+}
+
+/* Writes the bytes that come next on the ways from a frame, and where they lead, to `steps`.
+ *
+ * Returns whether the text ends here, or what is missing.
+ */
+static int32_t find_steps(Machine *m, int32_t number)
+{
+    int64_t count = 0;
+    int32_t ends = 0;
+    m->step_count = 0;
+    if (!lead(m, &count, number))
+        return NO_MEMORY;
+    while (count) {
+        const Frame frame = m->frames[m->leads[--count]];
+        int32_t move, next, to;
+        if (!has_exits(m, frame.component))
+            return NEEDS_EXITS;
+        move = exit_of(m->components + frame.component, MOVE, frame.state);
+        if ((next = filler(m, &frame)) >= 0)
+            move = next;
+        else if (exit_of(m->components + frame.component, SIZE, frame.state) >= UNREACHABLE)
+            continue;
+        else if ((to = exit_of(m->components + frame.component, SPACE, frame.state))) {
+            const int32_t spaced = moved(m, frame, ' ');
+            if (spaced < 0 || !step(m, ' ', spaced))
+                return NO_MEMORY;
+        }
+        if (move >= 0 && move < CALLS) {
+            if ((next = moved(m, frame, move)) < 0 || !step(m, move, next))
+                return NO_MEMORY;
+        } else if (move >= CALLS) {
+            const Component *c = m->components + frame.component;
+            const int32_t *call = c->calls + 2 * (int64_t)(move - CALLS);
+            const int32_t callee = (int32_t)c->callees[call[0]];
+            if ((next = frame_of(m, (Frame){frame.component, call[1], frame.below, 0, 0})) < 0)
+                return next;
+            if (callee >= 0 && ((next = set_of(m, &next, 1)) < 0 || (next = entered(m, callee, next)) < 0))
+                return next;
+            if (!lead(m, &count, next))
+                return NO_MEMORY;
+        } else if (!frame.below)
+            ends = 1;
+        for (int32_t i = 0; move == ENDS && i < m->sets[frame.below].count; i++)
+            if (!lead(m, &count, m->members[m->sets[frame.below].begin + i]))
+                return NO_MEMORY;
+    }
+    return ends;
+}
+
+static int32_t child_by(const Machine *m, int32_t node, int32_t byte)
+{
+    int64_t low = m->child[node], high = m->child[node + 1];
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (m->byte[middle] < byte)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < m->child[node + 1] && m->byte[low] == byte ? (int32_t)low : 0;
+}
+
+/* The frame after the longest token of a filler, where a string needs many; 0 where it does not, or there is none. */
+static int32_t after_run(Machine *m, int32_t number)
+{
+    const Frame frame = m->frames[number];
+    const Component *c = m->components + frame.component;
+    const int32_t byte = filler(m, &frame);
+    int32_t node = 0, longest = 0;
+    if (byte < 0 || owing(c, &frame) <= 2 * MOST_RUN ||
+        c->table[c->classes * frame.state + c->class_of[byte]] != frame.state)
+        return 0;
+    for (int32_t length = 1; length <= MOST_RUN && (node = child_by(m, node, byte)); length++)
+        if (has_token(m, node))
+            longest = length;
+    if (!longest)
+        return 0;
+    return frame_of(m, (Frame){frame.component, frame.state, frame.below, frame.count + longest, 0});
+}
+
+/* Looks at the tokens along the ways from a frame.
+ *
+ * best   written: one more than what the frames after these tokens need, at least
+ * count  of the frames that have to be counted before; more are added
+ *
+ * Returns 0, or what is missing.
+ */
+static int32_t look_along(Machine *m, int32_t number, int32_t *best, int64_t *count)
+{
+    int64_t depth = 1;
+    int32_t next;
+    if (!has_room(&m->walk, &m->walk_room, 1, sizeof *m->walk))
+        return NO_MEMORY;
+    m->walk[0] = (Step){0, number};
+    *best = UNREACHABLE;
+    while (depth) {
+        const Step here = m->walk[--depth];
+        const int32_t ends = find_steps(m, here.frame);
+        if (ends < 0)
+            return ends;
+        if (ends && !here.by)
+            *best = 0;
+        for (int64_t i = 0; i < m->step_count; i++) {
+            const int32_t node = child_by(m, here.by, m->steps[i].by), to = m->steps[i].frame;
+            if (!node)
+                continue;
+            next = m->frames[to].needed;
+            if (has_token(m, node) && next > 0 && next < *best)
+                *best = next;
+            if (has_token(m, node) && !next) {
+                if (!has_room(&m->counting, &m->counting_room, *count + 1, sizeof *m->counting))
+                    return NO_MEMORY;
+                m->counting[(*count)++] = to;
+            }
+            if (m->child[node] < m->child[node + 1]) {
+                if (!has_room(&m->walk, &m->walk_room, depth + 1, sizeof *m->walk))
+                    return NO_MEMORY;
+                m->walk[depth++] = (Step){node, to};
+            }
+        }
+    }
+    return 0;
+}
+
+/* Tokens that are enough to the end of a text that is in a frame, the one that ends it not counted.
+ *
+ * Returns UNREACHABLE if there is no way, or what is missing.
+ */
+int32_t frame_needed(Machine *m, int32_t frame)
+{
+    int64_t count = 1;
+    if (!has_room(&m->counting, &m->counting_room, 1, sizeof *m->counting))
+        return NO_MEMORY;
+    m->counting[0] = frame;
+    while (count) {
+        const int32_t here = m->counting[count - 1];
+        const int64_t before = count;
+        int32_t best = UNREACHABLE, status = 0, run;
+        if (m->frames[here].needed > 0) {
+            count--;
+            continue;
+        }
+        if ((run = has_exits(m, m->frames[here].component) ? after_run(m, here) : NEEDS_EXITS) < 0)
+            status = run;
+        else if (run && m->frames[run].needed > 0)
+            best = m->frames[run].needed;
+        else if (run && has_room(&m->counting, &m->counting_room, count + 1, sizeof *m->counting))
+            m->counting[count++] = run;
+        else if (run)
+            status = NO_MEMORY;
+        else
+            status = look_along(m, here, &best, &count);
+        if (status < 0) {
+            for (int64_t i = 0; i < count; i++)
+                if (m->frames[m->counting[i]].needed < 0)
+                    m->frames[m->counting[i]].needed = 0;
+            return status;
+        }
+        if (count > before)
+            m->frames[here].needed = -1; /* under way: a way that comes back here is none */
+        else {
+            m->frames[here].needed = best < UNREACHABLE ? best + 1 : UNREACHABLE + 1;
+            count--;
+        }
+    }
+    return m->frames[frame].needed - 1;
+}
+
+/* As `frame_needed`, of the frame in a set that needs fewest. */
+int32_t set_needed(Machine *m, int32_t set)
+{
+    int32_t best = UNREACHABLE;
+    for (int32_t i = 0; m->sets[set].needed < 0 && i < m->sets[set].count; i++) {
+        const int32_t needed = frame_needed(m, m->members[m->sets[set].begin + i]);
+        if (needed < 0)
+            return needed;
+        if (needed < best)
+            best = needed;
+    }
+    if (m->sets[set].needed < 0)
+        m->sets[set].needed = best;
+    return m->sets[set].needed;
+}
+
+/* Bytes that are enough to the end of a text; or what is missing. */
+PUBLIC int64_t hf_guided_machine_size(Machine *m, int64_t set)
+{
+    return set_size(m, (int32_t)set);
+}
+
+/* Tokens that are enough to the end of a text, the one that ends it not counted; or what is missing. */
+PUBLIC int64_t hf_guided_machine_needed(Machine *m, int64_t set)
+{
+    return set_needed(m, (int32_t)set);
+}

@@ -1,0 +1,306 @@
+/* Finds the tokens that may come after a text that is read by a network: see frame_machine.py.
+ *
+ * Where few tokens may come they are found one by one, and elsewhere by tables of what stays in a component.
+ *
+ * With a limit a token stays out where the text could not be finished in the tokens that are left after it. The bytes
+ * to the end bound these tokens: they are counted only where there are not as many left.
+ */
+#include "frames.h"
+
+enum { MANY_BYTES = 100 }; /* a string goes on with some more */
+
+static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
+{
+    for (int64_t at = m->token_start[node]; at < m->token_start[node + 1]; at++)
+        words[m->token_ids[at] >> 5] |= (uint32_t)1 << (m->token_ids[at] & 31);
+}
+
+/* Whether the limit leaves as many tokens, and the one that ends the text. */
+static int is_within(Limit *limit, int64_t needed)
+{
+    if (needed + 1 > limit->most)
+        limit->most = needed + 1;
+    return needed + 1 <= limit->left;
+}
+
+/* Whether a text that is in a set can be finished within the limit: 1, 0, or what is missing. */
+static int64_t fits(Machine *m, int32_t set, Limit *limit)
+{
+    int64_t needed;
+    if (!limit)
+        return 1;
+    needed = set_size(m, set);
+    if (needed >= limit->left)
+        needed = set_needed(m, set);
+    return needed < 0 ? needed : is_within(limit, needed);
+}
+
+/* Adds the tokens below a node at which a text is in a set.
+ *
+ * most  how many nodes may be reached; less those that were
+ *
+ * Returns 0, or what is missing.
+ */
+static int64_t follow(Machine *m, int32_t node, int32_t set, uint32_t *words, int32_t *stack, int64_t *most,
+                      Limit *limit)
+{
+    int64_t depth = 1;
+    stack[0] = node, stack[1] = set;
+    while (depth && *most >= 0) {
+        depth--;
+        node = stack[2 * depth], set = stack[2 * depth + 1];
+        for (int64_t child = m->child[node]; child < m->child[node + 1]; child++) {
+            const int32_t next = after(m, set, m->byte[child]);
+            if (next < 0)
+                return next;
+            if (!next)
+                continue;
+            --*most;
+            if (has_token(m, child)) {
+                const int64_t fit = fits(m, next, limit);
+                if (fit < 0)
+                    return fit;
+                if (fit)
+                    add_tokens(m, (int32_t)child, words);
+            }
+            if (m->child[child] < m->child[child + 1]) {
+                stack[2 * depth] = (int32_t)child, stack[2 * depth + 1] = next;
+                depth++;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The set of where a frame leads without a byte, itself aside. */
+static int32_t beyond(Machine *m, int32_t frame)
+{
+    int32_t set = set_of(m, &frame, 1), whole, count = 0;
+    if (set < 0 || m->sets[set].beyond >= 0)
+        return set < 0 ? set : m->sets[set].beyond;
+    if ((whole = closed(m, set)) < 0)
+        return whole;
+    if (!has_room(&m->todo, &m->todo_room, m->sets[whole].count, sizeof *m->todo))
+        return NO_MEMORY;
+    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+        const int32_t item = m->members[m->sets[whole].begin + i];
+        if (item != frame)
+            m->todo[count++] = item;
+    }
+    whole = set_of(m, m->todo, count);
+    if (whole >= 0)
+        m->sets[set].beyond = whole;
+    return whole;
+}
+
+/* How many characters must and may still come. `high` is -1 if every token, with what it then owes, has room.
+ *
+ * Returns whether the bounds refuse any token.
+ */
+static int find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64_t *high)
+{
+    const Component *component = m->components + frame->component;
+    const int is_inside = is_counting(m, frame);
+    *low = is_inside && component->low > frame->count ? component->low - frame->count : 0;
+    *high = is_inside && component->high >= 0 ? component->high - frame->count : -1;
+    if (*high >= m->longest + component->most_owed)
+        *high = -1;
+    return *low || *high >= 0;
+}
+
+/* The set that stands for all with the same mask: far from both bounds all counts are the same.
+ *
+ * Returns it, or that there is no memory.
+ */
+PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
+{
+    const int32_t begin = (int32_t)m->sets[set].begin, count = m->sets[set].count;
+    if (!has_room(&m->todo, &m->todo_room, count, sizeof *m->todo))
+        return NO_MEMORY;
+    for (int32_t i = 0; i < count; i++) {
+        Frame frame = m->frames[m->members[begin + i]];
+        int64_t low, high;
+        if (!find_bounds(m, &frame, &low, &high) && is_counting(m, &frame))
+            frame.count = (int32_t)m->components[frame.component].low;
+        if ((m->todo[i] = frame_of(m, frame)) < 0)
+            return NO_MEMORY;
+    }
+    return set_of(m, m->todo, count);
+}
+
+/* Adds the tokens that leave a component in a state, and then fit.
+ *
+ * frame      there
+ * left       (count) the nodes where they leave
+ * low, high  see `find_bounds`
+ *
+ * Returns 0, or what is missing.
+ */
+static int64_t add_leaving(Machine *m, Frame frame, const int32_t *left, int64_t count, int64_t low, int64_t high,
+                           uint32_t *words, int32_t *stack, Limit *limit)
+{
+    int64_t any = INT64_MAX, status = 0;
+    int32_t here, onwards;
+    const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
+    frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
+    if ((here = frame_of(m, frame)) < 0 || (onwards = beyond(m, here)) < 0)
+        return here < 0 ? here : onwards;
+    for (int64_t at = 0; onwards && at < count && !status; at++)
+        if (!characters || (characters[left[at]] >= low && (high < 0 || characters[left[at]] <= high)))
+            status = follow(m, left[at], onwards, words, stack, &any, limit);
+    return status;
+}
+
+/* Adds the tokens that stay in the component of a frame, one by one, where they fit the limit.
+ *
+ * table  of the frame's state; what stays is known
+ * high   see `find_bounds`
+ *
+ * Returns 0, or what is missing.
+ */
+static int64_t add_fitting(Machine *m, Frame frame, const Table *table, int64_t high, uint32_t *words, Limit *limit)
+{
+    const Component component = m->components[frame.component]; /* not its address: more may be added */
+    const int is_counted = is_counting(m, &frame), depends_on_count = is_counted && frame.count < component.low;
+    int64_t status = 0;
+    int8_t *known = malloc((size_t)component.states); /* of each state whether it fits; -1 where that is not known */
+    if (!known)
+        return NO_MEMORY;
+    memset(known, -1, (size_t)component.states);
+    for (int64_t i = 0; i < table->stay_count && status >= 0; i++) {
+        const int32_t node = table->stay[i], state = table->stay_in[i];
+        const int64_t characters = is_counted ? component.characters[node] : 0;
+        if (!has_token(m, node) || (high >= 0 && characters + component.owed[state] > high))
+            continue;
+        if (depends_on_count || known[state] < 0) {
+            int64_t count = frame.count + characters;
+            if (component.high < 0 && count > component.low)
+                count = component.low;
+            status = frame_of(m, (Frame){frame.component, state, frame.below, (int32_t)count, 0});
+            if (status >= 0)
+                status = frame_needed(m, (int32_t)status);
+            if (status >= 0)
+                known[state] = (int8_t)is_within(limit, status);
+        }
+        if (status >= 0 && known[state])
+            add_tokens(m, node, words);
+    }
+    free(known);
+    return status < 0 ? status : 0;
+}
+
+/* Adds the tokens that stay in the component of a frame.
+ *
+ * table  of the frame's state
+ * high   see `find_bounds`
+ *
+ * Returns 0, or what is missing.
+ */
+static int64_t add_staying(Machine *m, Frame frame, const Table *table, int64_t high, uint32_t *words,
+                           int64_t word_count, Limit *limit)
+{
+    const uint32_t *stay = table->words;
+    if (limit) {
+        const Component *component = m->components + frame.component;
+        const int64_t below = component->exits ? set_size(m, frame.below) : NEEDS_EXITS;
+        const int64_t most = component->most_size + (component->begins ? component->low : 0) + below;
+        if (!component->exits)
+            m->missing = frame.component;
+        if (below < 0)
+            return below;
+        if (most >= limit->left && table->stay_count < 0) {
+            m->missing = (int64_t)frame.component << 32 | frame.state;
+            return NEEDS_STAY;
+        }
+        if (most >= limit->left)
+            return add_fitting(m, frame, table, high, words, limit);
+        is_within(limit, most);
+    }
+    if (high >= 0)
+        stay = table->at_most + word_count * (high < table->most ? high : table->most - 1);
+    for (int64_t j = 0; stay && j < word_count; j++)
+        words[j] |= stay[j];
+    for (int64_t j = 0; !stay && j < table->node_count; j++)
+        add_tokens(m, table->nodes[j], words);
+    return 0;
+}
+
+/* Adds the tokens that may come after a set, by the tables of its frames. Returns 0, or what is missing. */
+static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t word_count, int32_t *stack,
+                             Limit *limit)
+{
+    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+        int32_t number = m->members[m->sets[whole].begin + i];
+        const Frame frame = m->frames[number];
+        const int32_t *known = map_find(&m->table_of, table_key(frame.component, frame.state));
+        const Component *component = m->components + frame.component;
+        int64_t low, high, any = INT64_MAX, status = 0;
+        Table table = {0};
+        const int is_bounded = find_bounds(m, &frame, &low, &high);
+        /* Inside a character its end is not counted: so the tables do not know what there is room for. */
+        int is_followed = is_bounded && !component->begins[frame.state];
+        if (!is_followed && !known) {
+            m->missing = (int64_t)frame.component << 32 | frame.state;
+            return NEEDS_TABLE;
+        }
+        if (!is_followed) {
+            table = m->tables[*known];
+            is_followed = high >= 0 && (!table.at_most || (component->most_owed && high >= table.most));
+        }
+        if (is_followed) {
+            if ((number = set_of(m, &number, 1)) < 0)
+                return number;
+            if ((status = follow(m, 0, number, words, stack, &any, limit)))
+                return status;
+            continue;
+        }
+        status = add_staying(m, frame, &table, high, words, word_count, limit);
+        for (int64_t j = 0; j < table.leaving && !status; j++)
+            status = add_leaving(m, (Frame){frame.component, (int32_t)table.left_in[j], frame.below, 0, 0},
+                                 (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
+                                 stack, limit);
+        if (status)
+            return status;
+    }
+    return 0;
+}
+
+/* Whether a set has many tokens, as in a string: known, or expected because many bytes may come. */
+static int is_large(const Machine *m, int32_t set)
+{
+    int bytes = 0;
+    for (int byte = 0; byte < 256; byte++)
+        bytes += m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1;
+    if (bytes >= MANY_BYTES)
+        return 1;
+    for (int32_t i = 0; i < m->sets[set].count; i++)
+        if (is_counting(m, m->frames + m->members[m->sets[set].begin + i]))
+            return 1;
+    return m->sets[set].is_large;
+}
+
+/* Writes the mask of the tokens that may come after a text.
+ *
+ * words  (word_count) written; undefined where something is missing
+ * stack  scratch: two numbers for each node of the trie
+ * most   the largest number of nodes in which tokens are found one by one
+ * limit  or NULL, where any number of tokens may follow
+ *
+ * Returns 0, or what is missing.
+ */
+PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack,
+                                      int64_t most, Limit *limit)
+{
+    const int32_t whole = closed(m, (int32_t)set);
+    if (whole < 0)
+        return whole;
+    memset(words, 0, (size_t)word_count * sizeof *words);
+    if (!is_large(m, whole)) {
+        const int64_t status = follow(m, 0, whole, words, stack, &most, limit);
+        if (status || most >= 0)
+            return status;
+        m->sets[whole].is_large = 1;
+        memset(words, 0, (size_t)word_count * sizeof *words);
+    }
+    return add_by_tables(m, whole, words, word_count, stack, limit);
+}

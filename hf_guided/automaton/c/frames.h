@@ -1,0 +1,170 @@
+/* What the loops that read texts by a network share: see frames.c. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hash.h"
+#include "public.h"
+
+enum { MOST_FRAMES = 1024, MOST_DEPTH = 10000 }; /* of one text, as in network.py; and of merged frames */
+enum { UNREACHABLE = 1 << 29 };                  /* the sum of two still fits */
+
+/* What a function returns instead of a set, or of how many there are. */
+enum {
+    NO_MEMORY = -1,
+    TOO_MANY = -2,
+    NEEDS_COMPONENT = -3,
+    NEEDS_TABLE = -4,
+    REFUSED = -5,
+    NEEDS_EXITS = -6,
+    NEEDS_STAY = -7
+};
+
+enum { BEGIN = -1, END = -3 }; /* callees, as in registers.py: where a string begins and ends that is counted */
+
+typedef struct {
+    int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
+    int64_t longest;                             /* bytes of a token */
+    int64_t letters;                             /* address: see frame_exits.c */
+} Trie;
+
+typedef struct {
+    const int32_t *table;      /* (states, classes) */
+    const uint8_t *class_of;   /* (256) */
+    const uint8_t *accepting;  /* (states) */
+    const int64_t *call_begin; /* (states + 1) */
+    const int32_t *calls;      /* which of the callees, and the state after it */
+    const int64_t *callees;
+    int64_t classes, states, start;
+    const uint8_t *begins;     /* (states) whether a character of the counted string may begin; NULL if none is counted */
+    const int32_t *owed;       /* (states) characters that have to begin before the string may end */
+    const int64_t *characters; /* (nodes) how many there are on the way to each node of the vocabulary */
+    int64_t most_owed;
+    int64_t low, high;    /* how many characters there may be; `high` -1 is no bound */
+    const int32_t *exits; /* (4, states) see frame_exits.c; NULL where they are not known yet */
+    int64_t most_size;    /* of the sizes among them that are reachable */
+} Component;
+
+typedef struct {
+    const uint32_t *words;    /* the tokens that stay, or NULL where they are those of `nodes` */
+    const int32_t *nodes;
+    const int64_t *left;      /* (leaving) addresses: the nodes where others leave in a state */
+    const int64_t *left_count; /* (leaving) how many those are */
+    const int64_t *left_in;    /* (leaving) the state */
+    const uint32_t *at_most;  /* (most, words) the tokens that stay with at most 0, 1 ... characters, owed ones included;
+                                 the last row has all where none are owed; or NULL */
+    int64_t node_count, leaving, most;
+    const int32_t *stay, *stay_in; /* (stay_count) all nodes where tokens are in the component, and the states there */
+    int64_t stay_count;            /* -1 where these are not known yet */
+} Table;
+
+typedef struct {
+    int32_t component, state, below, count; /* `below` is a set, 0 for the root's frame; `count` characters */
+    int32_t needed; /* one more than the tokens to the end of the text; 0 is unknown, -1 is being counted */
+} Frame;
+
+typedef struct {
+    uint64_t bytes[4]; /* those that may come; once `closed` is known */
+    int64_t begin;
+    int32_t count, closed, beyond; /* sets: with all that calls and ends lead to; -1 where not known */
+    int32_t size, needed;          /* bytes, and tokens, to the end of the text; -1 where not known */
+    int8_t completed, is_large;    /* whether many tokens may come */
+} Set;
+
+typedef struct {
+    uint64_t key;
+    int32_t value;
+} Pair;
+
+/* From numbers other than 0 to numbers. */
+typedef struct {
+    Pair *pairs;
+    int64_t used, room;
+} Map;
+
+typedef struct {
+    int32_t by, frame; /* a byte or a node, and the frame there */
+} Step;
+
+typedef struct {
+    const int64_t *child, *token_start, *token_ids;
+    const uint8_t *byte;
+    int64_t longest;
+    const int32_t *letters; /* the bytes that are tokens, those that are preferred first, and then -1 */
+    Component *components;
+    Table *tables;
+    Frame *frames;
+    Set *sets;
+    int32_t *members;  /* of the sets */
+    int32_t *reached, *todo;
+    int32_t *frame_buckets, *set_buckets;
+    int64_t component_count, component_room, table_count, table_room, frame_count, frame_room, set_count, set_room;
+    int64_t member_count, member_room, reached_room, todo_room, frame_bucket_room, set_bucket_room;
+    Map moves, table_of;
+    Step *steps, *walk;        /* of exits */
+    int32_t *leads, *counting; /* likewise */
+    int64_t step_count, step_room, walk_room, lead_room, counting_room;
+    int64_t missing; /* a component, or component << 32 | state of a table */
+} Machine;
+
+/* How many tokens may follow a token of a mask, the one that ends the text included. */
+typedef struct {
+    int64_t left; /* how many */
+    int64_t most; /* written: with as many left no token of the mask would be refused; at least what it was */
+} Limit;
+
+static inline int has_room(void *data, int64_t *room, int64_t needed, size_t each)
+{
+    void **array = data, *moved;
+    int64_t larger = *room ? *room : 64;
+    if (needed <= *room)
+        return 1;
+    while (larger < needed)
+        larger *= 2;
+    if (!(moved = realloc(*array, (size_t)larger * each)))
+        return 0;
+    *array = moved;
+    *room = larger;
+    return 1;
+}
+
+static inline int32_t *map_find(const Map *map, uint64_t key)
+{
+    uint64_t at;
+    if (!map->room)
+        return NULL;
+    for (at = mixed(key) & (uint64_t)(map->room - 1); map->pairs[at].key; at = (at + 1) & (uint64_t)(map->room - 1))
+        if (map->pairs[at].key == key)
+            return &map->pairs[at].value;
+    return NULL;
+}
+
+static inline uint64_t table_key(int64_t component, int64_t state)
+{
+    return ((uint64_t)component << 32 | (uint64_t)state) + 1;
+}
+
+static inline int has_token(const Machine *m, int64_t node)
+{
+    return m->token_start[node] < m->token_start[node + 1];
+}
+
+/* Whether a frame is inside a string that is counted. */
+static inline int is_counting(const Machine *m, const Frame *frame)
+{
+    const uint8_t *begins = m->components[frame->component].begins;
+    return begins && (frame->count || begins[frame->state]);
+}
+
+/* In frames.c. */
+int32_t frame_of(Machine *m, Frame frame);
+int32_t set_of(Machine *m, int32_t *items, int64_t count);
+int32_t entered(Machine *m, int32_t component, int32_t below);
+int64_t counted(const Component *component, const Frame *frame, int32_t state);
+int32_t closed(Machine *m, int32_t set);
+int32_t after(Machine *m, int32_t set, uint8_t byte);
+
+/* In frame_exits.c. */
+int32_t set_size(Machine *m, int32_t set);
+int32_t frame_needed(Machine *m, int32_t frame);
+int32_t set_needed(Machine *m, int32_t set);
