@@ -8,7 +8,6 @@ along a declared name have nearly the table of the body (table_difference.py).
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -83,11 +82,13 @@ class ComponentTables:
             table = differing(walk, state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table
 
-    def at_most(self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints) -> Words:
-        """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters.
+    def at_most(
+        self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints, begun: Nodes | None = None
+    ) -> Words | None:
+        """(n, words) int32: of the tokens that stay in a string, those that have at most 0, 1 ... characters.
 
-        ``n`` is one more than the longest of these tokens has characters; a token that counts for more, because of what
-        it owes, is in no row.
+        ``n`` is one more than the longest of these tokens has characters. Where characters are owed, a token that
+        counts for more because of them is in no row; elsewhere there are other tokens in the rows too.
 
         ``characters`` and ``owed`` are the same for equal components, so they are not in the key.
 
@@ -96,21 +97,23 @@ class ComponentTables:
             state: where a character may begin.
             characters: (nodes,) how many there are on the way to each.
             owed: (states,) how many are owed in each; they count too.
+            begun: see ``table``; with nodes there, None where characters are owed.
         """
+        if not owed.any():
+            return self._short(characters).masks
+        if begun is not None:
+            return None
         key = self._walk(component), state
         known = self._at_most.get(key)
         if known is None:
-            if owed.any():
-                stay = self.stay(component, state)
-                alone = characters[stay.nodes]
-                known = _AtMost.of(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
-            else:
-                known = self._short(characters).among(self.table(component, state).mask(self.tokens))
+            stay = self.stay(component, state)
+            alone = characters[stay.nodes]
+            known = _AtMost.of(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
             self._at_most.put(key, known)
         return known.masks
 
     def _short(self, characters: NDArray[np.int64]) -> _AtMost:
-        """All tokens of the vocabulary by their characters: for most components the tokens that stay are known."""
+        """All tokens of the vocabulary, by their characters."""
         known = self._all_at_most.get(id(characters))
         if known is None:
             nodes = np.flatnonzero(self.tokens.has_token)
@@ -155,11 +158,6 @@ class _AtMost(NamedTuple):
         for fewer, words in pairwise(masks):  # np.bitwise_or.accumulate takes a column at a time, many times as long
             np.bitwise_or(fewer, words, out=words)
         return cls(masks)
-
-    def among(self, words: Words) -> _AtMost:
-        """Only the tokens of a mask; no longer than the longest of these."""
-        most = bisect_left(range(len(self.masks) - 1), True, key=lambda row: not (words & ~self.masks[row]).any())
-        return _AtMost(self.masks[: most + 1] & words)
 
     @property
     def nbytes(self) -> int:

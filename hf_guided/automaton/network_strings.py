@@ -64,8 +64,8 @@ class NetworkStrings:
         string, component = self._of(frame), self._network.components[frame.component]
         characters = string.characters_on(self._tokens)
         at_most = self._tables.at_most(component, frame.state, characters, string.owed)
-        if high < len(at_most):
-            words: Words = at_most[high]
+        if at_most is not None and high < len(at_most):
+            words: Words = at_most[high] & self._tables.table(component, frame.state).mask(self._tokens)
             return words
         nodes, states = self._tables.stay(component, frame.state)
         return self._tokens.mask_of(nodes[characters[nodes] + string.owed[states] <= high])

@@ -78,7 +78,20 @@ class TokenTrie:
     def described(self) -> tuple[Array[int], int]:
         """``Trie`` of frames.c, and its address."""
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
-        return record(*(array.ctypes.data for array in arrays), len(self.trie.levels), self.writable.ctypes.data)
+        addresses = (array.ctypes.data for array in arrays)
+        return record(*addresses, len(self.trie.levels), self.writable.ctypes.data, self.below.ctypes.data)
+
+    @cached_property
+    def below(self) -> NDArray[np.int32]:
+        """(nodes,) how many nodes are below each."""
+        trie = self.trie
+        below = np.zeros(len(trie.byte), np.int32)
+        for low, high in reversed([*pairwise(trie.levels[1:])]):
+            first = int(trie.parent[low]) if low < high else 0
+            below[first:low] += np.bincount(trie.parent[low:high] - first, below[low:high] + 1, low - first).astype(
+                np.int32
+            )
+        return below
 
     @cached_property
     def writable(self) -> NDArray[np.int32]:
