@@ -13,7 +13,7 @@ Intersections and complements, which look-around becomes, are automata in any ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -46,7 +46,7 @@ from .nfa import language_dfa
 from .rtn import Component, ComponentBuilder, Mark
 
 _SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # of an automaton that is one component
-_COUNTED = CompileLimits(max_states=5_000, max_work=500_000)  # of one without what is counted
+_COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # of one without what is counted
 _WIDE = 20  # characters of a set; so many have so many tokens that one table for all counts is worth while
 _FEW = 4  # repetitions of a wide set that are counted by a register
 _MANY = 17  # and of any set, where an automaton with all would be too large
@@ -146,7 +146,7 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork:
             rules[place] = LengthRule(callee.low, callee.high, string)
     meter.check_states(sum(component.dfa.states for component in components))
     ways = root.dfa.states + 3 * np.count_nonzero(root.shape.after_calls) + sum(map(_ways, callees))
-    if ways > _MOST_WAYS and not _Entries(parts.called).are_unique(node):
+    if ways > _MOST_WAYS and not _Entries(parts).are_unique(node):
         raise CompileLimitExceeded(
             "there may be more ways to read a text of it than the network engine follows; bound its repetitions more "
             'tightly, or choose backend="llguidance"'
@@ -159,14 +159,14 @@ class _Parts:
 
     def __init__(self, builder: ComponentBuilder, meter: WorkMeter, is_deep: bool):
         self._builder, self._meter, self._is_deep = builder, meter, is_deep
-        self.called: dict[Node, Counted | ByteDfa | None] = {}  # None where a part is not one component
+        self._called: dict[Node, Counted | ByteDfa | None] = {}  # None where a part is not one component
 
     def add(self, node: Node, start: int, end: int) -> None:
         """Add the texts of a language between two states."""
         builder = self._builder
-        if callee := self._callee(node):
+        if callee := self.callee(node):
             builder.call(callee, start, end)
-        elif not self._is_taken_apart(node):
+        elif not self.is_taken_apart(node):
             builder.add(node, start, end)
         elif isinstance(node, Concat):
             for part in node.parts[:-1]:
@@ -177,7 +177,7 @@ class _Parts:
             whole: list[Node] = []
             apart: list[Node] = []
             for branch in node.branches:
-                (apart if _counted(branch) or self._is_taken_apart(branch) else whole).append(branch)
+                (apart if _counted(branch) or self.is_taken_apart(branch) else whole).append(branch)
             if whole:
                 builder.add(alt(*whole), start, end)
             for branch in apart:
@@ -185,16 +185,17 @@ class _Parts:
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)
 
-    def _callee(self, node: Node) -> Counted | ByteDfa | None:
+    def callee(self, node: Node) -> Counted | ByteDfa | None:
         """The component of a part; None if it has none of its own."""
-        if node not in self.called:
+        if node not in self._called:
             callee: Counted | ByteDfa | None = _counted(node)
-            if callee is None and self._is_taken_apart(node) and not _has_counted(node):
+            if callee is None and self.is_taken_apart(node) and not _has_counted(node):
                 callee = _within(_SMALL, self._meter, partial(language_dfa, node))
-            self.called[node] = callee
-        return self.called[node]
+            self._called[node] = callee
+        return self._called[node]
 
-    def _is_taken_apart(self, node: Node) -> bool:
+    def is_taken_apart(self, node: Node) -> bool:
+        """Whether parts of a language may be components."""
         if isinstance(node, Chars) or only_text(node) is not None or not isinstance(node, (Concat, Alt, Repeat)):
             return False
         return _has_counted(node) or (self._is_deep and is_plain(node))
@@ -324,11 +325,11 @@ class _Entries:
     It does if no text before it ends with one of its characters, or all of them have the same length.
 
     Args:
-        called: those parts.
+        parts: which those are.
     """
 
-    def __init__(self, called: Mapping[Node, Counted | ByteDfa | None]) -> None:
-        self._called, self._unique = called, True
+    def __init__(self, parts: _Parts) -> None:
+        self._parts, self._unique = parts, True
 
     def are_unique(self, node: Node) -> bool:
         """Whether that is so for all in a language."""
@@ -353,13 +354,12 @@ class _Entries:
         if isinstance(node, Repeat) and (written := _with_wide_apart(node)) is not node:
             return self._read(written, last, is_fixed)
         ends = _last(node)
-        if self._called.get(node):
+        if self._parts.callee(node):
             self._unique &= is_fixed or last.isdisjoint(_characters(node))
-        elif isinstance(node, Repeat) and node.high != 1:
-            self._read(node.body, last | ends, False)
-        else:
+        elif self._parts.is_taken_apart(node):
+            is_again = isinstance(node, Repeat) and node.high != 1
             for child in _children(node):
-                self._read(child, last, is_fixed)
+                self._read(child, last | ends if is_again else last, is_fixed and not is_again)
         return ends | last if node.nullable else ends, is_fixed and _has_one_length(node)
 
 
