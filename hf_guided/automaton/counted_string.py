@@ -119,17 +119,16 @@ class CountedString(NamedTuple):
         return cls(dfa, start, begins, of_states, max(owed.values()), bytes(closing), in_json)
 
     @classmethod
-    def of_class(cls, dfa: ByteDfa, start: int, following: bytes | None) -> CountedString:
-        """Characters of a set, as they are: after each the automaton is in the same state.
+    def of_characters(cls, dfa: ByteDfa, start: int, following: bytes | None) -> CountedString:
+        """Characters as they are, after each of which the string may end, or go on: see ``is_free``.
 
         Args:
-            dfa: of the component.
-            start: that state.
+            dfa: of the component; nothing else moves by bytes.
+            start: the state before the first character.
             following: see the class.
         """
-        begins = np.zeros(dfa.states, np.bool_)
-        begins[start] = True
-        return cls(dfa, start, begins, np.zeros(dfa.states, np.int32), 0, following, in_json=False)
+        nothing = np.zeros(dfa.states, np.int32)
+        return cls(dfa, start, _between_characters(dfa) & dfa.table.any(1), nothing, 0, following, in_json=False)
 
     def characters_on(self, tokens: TokenTrie) -> NDArray[np.int64]:
         """(nodes,) how many characters of such a string are on the way to each node of a vocabulary."""
@@ -146,6 +145,18 @@ class CountedString(NamedTuple):
     def owed_after(self, written: bytes) -> int:
         """How many characters are owed after what is written of the string."""
         return int(self.owed[self.dfa.advance(self.start, written)]) if self.most_owed else 0
+
+
+def is_free(dfa: ByteDfa) -> bool:
+    """Whether a text of a language may end after each character, and go on: so it may have any length."""
+    between = _between_characters(dfa)[1:]
+    return bool(between.any() and (dfa.accepting & dfa.table.any(1))[1:][between].all())
+
+
+def _between_characters(dfa: ByteDfa) -> NDArray[np.bool_]:
+    """(states,) where no character has begun, in which other bytes come."""
+    goes_on: NDArray[np.bool_] = (dfa.table[:, np.unique(dfa.byte_class[0x80:0xC0])] != 0).any(1)
+    return ~goes_on
 
 
 _FOLLOWS = [[[here.after(byte, in_json) for byte in range(256)] for here in _Expected] for in_json in (False, True)]

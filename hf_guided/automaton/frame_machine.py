@@ -365,7 +365,8 @@ class FrameMachine:
         if isinstance(rule, LengthRule):
             string = rule.string
             leaving = tuple((to, string.ends(nodes) if string.begins[to] else nodes) for to, nodes in leaving)
-            if state == string.start and rule.high is not None:  # elsewhere a mark has begun, which is rare
+            # Where characters are owed, a mark has begun in all states but the first, which is rare.
+            if rule.high is not None and string.begins[state] and (state == string.start or not string.most_owed):
                 characters = string.characters_on(self._tables.tokens)
                 at_most = self._tables.at_most(component, state, characters, string.owed, begun)
                 words = table.mask(self._tables.tokens)

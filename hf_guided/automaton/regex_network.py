@@ -3,7 +3,8 @@ r"""A regular language as a network: automata that count and call each other, wh
 - A language whose automaton is small is one component: its masks are the quickest.
 - A repetition of one of many characters, as in ``.{10,500}`` and ``\w+``, is a component that a register counts for
   (length_rule.py). Its automaton is the same whatever the bounds are and wherever it stands, so its tables are made
-  once for a vocabulary.
+  once for a vocabulary. So is an intersection with it, as long as its texts may have any length:
+  ``(?!.*secret).{1,99}``.
 - Where the rest is still too large, each of its parts is a component. A text may then be read in several ways, and
   the sets of these are made when a text reaches them: ``(a|b)*a(a|b){18}`` as one automaton has 2^19 states, and is
   never read in more than 20 ways.
@@ -32,6 +33,7 @@ from ..regex import (
     Not,
     Repeat,
     alt,
+    both,
     concat,
     is_plain,
     only_text,
@@ -39,16 +41,19 @@ from ..regex import (
     tree_cache,
 )
 from .byte_dfa import ByteDfa
-from .counted_string import CountedString
+from .counted_string import CountedString, is_free
+from .estimate import expected_states
 from .length_rule import LengthRule
 from .limits import WorkMeter
 from .nfa import language_dfa
 from .rtn import Component, ComponentBuilder, Mark
 
 _SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # of an automaton that is one component
+_PART = CompileLimits(max_states=1_000, max_work=150_000)  # of one that is a part
 _COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # of one without what is counted
 _WIDE = 20  # characters of a set; so many have so many tokens that one table for all counts is worth while
 _FEW = 4  # repetitions of a wide set that are counted by a register
+_LARGE = 500  # states, about, of repetitions of a part that becomes a component
 _MANY = 17  # and of any set, where an automaton with all would be too large
 _MOST_WAYS = 900  # of reading a text; frames.c takes 1024
 _MOST_FOLLOWING = 16  # bytes after a repetition by which the tokens that leave it are found
@@ -56,14 +61,14 @@ T = TypeVar("T")
 
 
 class Counted(NamedTuple):
-    """Some characters of a set.
+    """Texts with so many characters.
 
     Args:
-        chars: the set.
+        content: any number of them: a set that is repeated, perhaps without some words.
         low, high: how many; ``high`` None is no bound.
     """
 
-    chars: Chars
+    content: Node
     low: int
     high: int | None
 
@@ -76,8 +81,7 @@ class Counted(NamedTuple):
         """Add them to a component of their own; returns its first and its last state."""
         start, inside, end = builder.state(), builder.state(), builder.state()
         builder.call(Mark.BEGIN, start, inside)
-        builder.add(self.chars, inside, inside)
-        builder.call(Mark.END, inside, end)
+        builder.call(Mark.END, builder.regex(self.content, inside), end)
         return start, end
 
 
@@ -142,7 +146,7 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork:
     for callee, place in callees.items():
         if isinstance(callee, Counted):
             following = _following(components, root.callees.index(place))
-            string = CountedString.of_class(components[place].shape.dfa, _inside(components[place]), following)
+            string = CountedString.of_characters(components[place].shape.dfa, _inside(components[place]), following)
             rules[place] = LengthRule(callee.low, callee.high, string)
     meter.check_states(sum(component.dfa.states for component in components))
     ways = root.dfa.states + 3 * np.count_nonzero(root.shape.after_calls) + sum(map(_ways, callees))
@@ -188,24 +192,36 @@ class _Parts:
     def callee(self, node: Node) -> Counted | ByteDfa | None:
         """The component of a part; None if it has none of its own."""
         if node not in self._called:
-            callee: Counted | ByteDfa | None = _counted(node)
-            if callee is None and self.is_taken_apart(node) and not _has_counted(node):
-                callee = _within(_SMALL, self._meter, partial(language_dfa, node))
+            callee: Counted | ByteDfa | None = None
+            if (counted := _counted(node)) is not None:
+                callee = counted if isinstance(node, Repeat) or self._is_free(counted) else None
+            elif self._is_deep and self.is_taken_apart(node) and not _has_parts(node):
+                callee = self._part(node)
             self._called[node] = callee
         return self._called[node]
+
+    def _part(self, node: Node) -> ByteDfa | None:
+        return _within(_PART, self._meter, partial(language_dfa, node))
+
+    def _is_free(self, counted: Counted) -> bool:
+        dfa = self._part(counted.content)
+        return dfa is not None and is_free(dfa)
 
     def is_taken_apart(self, node: Node) -> bool:
         """Whether parts of a language may be components."""
         if isinstance(node, Chars) or only_text(node) is not None or not isinstance(node, (Concat, Alt, Repeat)):
             return False
-        return _has_counted(node) or (self._is_deep and is_plain(node))
+        return _has_parts(node) or (self._is_deep and is_plain(node))
 
     def _add_repeated(self, node: Repeat, start: int, end: int) -> None:
         builder = self._builder
         if (written := _with_wide_apart(node)) is not node:
             self.add(written, start, end)
             return
-        for count in range(node.low if node.high is None else node.high):
+        most = node.low if node.high is None else node.high
+        if _is_large(node):
+            self._called[node.body] = self._part(node.body)
+        for count in range(most):
             if count >= node.low:
                 builder.epsilon(start, end)
             start, before = builder.state(), start
@@ -220,12 +236,16 @@ class _Parts:
 
 
 def _counted(node: Node) -> Counted | None:
-    """What a register counts, if a language is that."""
+    """What a register counts, if a language is that; of an intersection it is to be checked whether it can."""
+    if isinstance(node, And):
+        counted = [each for each in map(_counted, node.parts) if each]
+        others = [part for part in node.parts if not _counted(part)]
+        return counted[0]._replace(content=both(counted[0].content, *others)) if len(counted) == 1 else None
     if not isinstance(node, Repeat) or not isinstance(node.body, Chars):
         return None
     most = node.low if node.high is None else node.high
     if most >= _MANY or (_is_wide(node.body) and (node.high is None or most >= _FEW)):
-        return Counted(node.body, node.low, node.high)
+        return Counted(repeat(node.body), node.low, node.high)
     return None
 
 
@@ -252,12 +272,20 @@ def _children(node: Node) -> Sequence[Node]:
     return (node.body,) if isinstance(node, Repeat) else ()
 
 
+def _is_large(node: Repeat) -> bool:
+    """Whether the body of a repetition is to be a component, because its copies would be many states."""
+    most = node.low if node.high is None else node.high
+    if most < _FEW or isinstance(node.body, Chars) or not is_plain(node.body) or _has_parts(node.body):
+        return False
+    return most * expected_states(node.body) > _LARGE
+
+
 @tree_cache(maxsize=1024)
-def _has_counted(node: Node) -> bool:
-    """Whether there is anything that a register counts."""
-    if _counted(node) or (isinstance(node, Repeat) and _with_wide_apart(node) is not node):
+def _has_parts(node: Node) -> bool:
+    """Whether anything in a language is to be a component."""
+    if _counted(node) or (isinstance(node, Repeat) and (_with_wide_apart(node) is not node or _is_large(node))):
         return True
-    return any(map(_has_counted, _children(node)))
+    return any(map(_has_parts, _children(node)))
 
 
 @tree_cache(maxsize=1024)
@@ -265,7 +293,7 @@ def _has_wide(node: Node) -> bool:
     """Whether a set of many characters is repeated."""
     if isinstance(node, Repeat) and (_with_wide_apart(node) is not node or (_is_wide(node.body) and _counted(node))):
         return True
-    return any(map(_has_wide, _children(node)))
+    return any(map(_has_wide, node.parts if isinstance(node, And) and _counted(node) else _children(node)))
 
 
 # -- what comes after
@@ -369,7 +397,7 @@ def _last(node: Node) -> CharSet:
     if isinstance(node, Chars):
         return node.charset
     if isinstance(node, (And, Not)):
-        return ALL
+        return _in_all(node, _last)
     found = CharSet()
     for child in reversed(_children(node)):
         found |= _last(child)
@@ -384,10 +412,18 @@ def _characters(node: Node) -> CharSet:
     if isinstance(node, Chars):
         return node.charset
     if isinstance(node, (And, Not)):
-        return ALL
+        return _in_all(node, _characters)
     found = CharSet()
     for child in _children(node):
         found |= _characters(child)
+    return found
+
+
+def _in_all(node: And | Not, characters: Callable[[Node], CharSet]) -> CharSet:
+    """The characters that all parts of an intersection have."""
+    found = ALL
+    for part in node.parts if isinstance(node, And) else ():
+        found &= characters(part)
     return found
 
 

@@ -65,18 +65,18 @@ def backends(vocabulary: Vocabulary) -> tuple[NetworkBackend, AutomatonBackend]:
 
 def split(patch: pytest.MonkeyPatch, one: int, counted: int) -> None:
     """Have nearly everything counted and split."""
-    for name, value in ("_WIDE", 2), ("_FEW", 2), ("_MANY", 3):
+    for name, value in ("_WIDE", 2), ("_FEW", 2), ("_MANY", 3), ("_LARGE", 3):
         patch.setattr(regex_network, name, value)
     patch.setattr(regex_network, "_SMALL", CompileLimits(max_states=one, max_work=100_000))
     patch.setattr(regex_network, "_COUNTED", CompileLimits(max_states=counted, max_work=100_000))
-    for cached in (regex_network._has_wide, regex_network._has_counted):
+    for cached in (regex_network._has_wide, regex_network._has_parts):
         cached.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _known_sizes():
     yield
-    for cached in (regex_network._has_wide, regex_network._has_counted):
+    for cached in (regex_network._has_wide, regex_network._has_parts):
         cached.cache_clear()
 
 
