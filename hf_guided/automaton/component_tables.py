@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .class_tables import ClassTables
-from .component_walk import ComponentWalk, Stay, Table, Words
+from .component_walk import FEW, ComponentWalk, Stay, Table, Words
 from .lru_bytes import ByteCache
 from .rtn import Component
 from .string_tables import StringTables
@@ -41,6 +41,7 @@ class ComponentTables:
         self._walks: ByteCache[ComponentWalk] = ByteCache(_BYTES)
         self._by_content: WeakValueDictionary[bytes, ComponentWalk] = WeakValueDictionary()
         self._stays: ByteCache[Stay] = ByteCache(_BYTES)
+        self._ends: ByteCache[Ends] = ByteCache(_BYTES)
         self._at_most: ByteCache[_AtMost] = ByteCache(_BYTES)
         self._all_at_most: dict[int, _AtMost] = {}  # by the id of an array that the trie keeps
         self._tables: ByteCache[Table] = ByteCache(_BYTES)
@@ -57,6 +58,15 @@ class ComponentTables:
             stay = self.below(component, state, self._root)
             self._stays.put(key, stay)
         return stay
+
+    def ends(self, component: Component, state: int) -> Ends:
+        """Where tokens end that stay, from the root of the trie."""
+        key = self._walk(component), state
+        ends = self._ends.get(key)
+        if ends is None:
+            ends = Ends.of(self.tokens, self.stay(component, state))
+            self._ends.put(key, ends)
+        return ends
 
     def table(self, component: Component, state: int, begun: Nodes | None = None) -> Table:
         """What tokens do.
@@ -138,6 +148,40 @@ class ComponentTables:
             walk = self._by_content.setdefault(walk.content, walk)
             self._walks.put(shape, walk)
         return walk
+
+
+class Ends(NamedTuple):
+    """The nodes where tokens end that stay in a component, those with the same state together.
+
+    Args:
+        nodes: (n,) int32.
+        states: (groups,) int32.
+        ends: (groups,) int64, of each among the nodes.
+        masks: (groups,) of their tokens, where they are many.
+    """
+
+    nodes: NDArray[np.int32]
+    states: NDArray[np.int32]
+    ends: NDArray[np.int64]
+    masks: tuple[Words | None, ...]
+
+    @classmethod
+    def of(cls, tokens: TokenTrie, stay: Stay) -> Ends:
+        """Those of the nodes that are reached."""
+        has_token = tokens.has_token[stay.nodes]
+        of_nodes = stay.states[has_token]
+        nodes = stay.nodes[has_token][np.argsort(of_nodes, kind="stable")].astype(np.int32)
+        states, counts = np.unique(of_nodes, return_counts=True)
+        ends = np.cumsum(counts, dtype=np.int64)
+        groups = np.split(nodes, ends[:-1]) if len(ends) else []
+        masks = tuple(tokens.mask_of(group) if len(group) > FEW else None for group in groups)
+        return cls(nodes, states.astype(np.int32), ends, masks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        masks = sum(mask.nbytes for mask in self.masks if mask is not None)
+        return self.nodes.nbytes + self.states.nbytes + self.ends.nbytes + masks
 
 
 class _AtMost(NamedTuple):

@@ -311,11 +311,14 @@ class FrameMachine:
             self._give(now, missing, given)
         elif status == _NEEDS_STAY:
             component, state = missing >> 32, missing & 0xFFFFFFFF
-            stay = self._tables.stay(self._network.components[component], state)
-            nodes, states = (np.ascontiguousarray(array, np.int32) for array in stay)
-            now.in_use.append((nodes, states))
-            now.table_bytes += nodes.nbytes + states.nbytes
-            CORE.machine_stay(now.handle, component, state, nodes.ctypes.data, states.ctypes.data, len(nodes))
+            ends = self._tables.ends(self._network.components[component], state)
+            masks = [None if mask is None else mask.ctypes.data for mask in ends.masks]
+            of_masks, masks_address = record(*masks)
+            arrays = (array.ctypes.data for array in (ends.nodes, ends.states, ends.ends))
+            struct, place = record(*arrays, masks_address, len(masks))  # ``Stay`` of frames.h
+            now.in_use.append((ends, of_masks, struct))
+            now.table_bytes += ends.nbytes
+            CORE.machine_stay(now.handle, component, state, place)
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
         else:
@@ -378,7 +381,7 @@ class FrameMachine:
             *(0, 0, 0),
             None if at_most is None else at_most.ctypes.data,
             *(len(nodes), len(leaving), 0 if at_most is None else len(at_most)),
-            *(None, None, -1),
+            *(0, 0, 0, 0, -1),  # ``Stay``, which is given where it is needed
         )
         struct, place = record(*fields, *[left.address for _, left in leaving], *counts, *[to for to, _ in leaving])
         for i in range(3):  # ``left``, ``left_count`` and ``left_in`` follow the fields

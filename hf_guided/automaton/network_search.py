@@ -16,9 +16,8 @@ from typing import Protocol
 
 from .after_fork import renew_in_child
 from .frame import Frame, Frames, Text
-from .network_graph import NetworkGraph
+from .network_graph import UNREACHABLE, NetworkGraph
 from .registers import Different, Entered, Rule
-from .shortest_paths import UNREACHABLE
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
 _MAX_SEARCH = 5_000  # frames looked at for one way to end

@@ -7,19 +7,28 @@ the text is not bounded, and the budget is not guaranteed.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..automaton.token_trie import token_trie
+from ..constraints.values import Grammar, StructuralTag
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
-from .base import Engine
-from .completion_search import CompletionSearch, leads_to_end
+from .base import CompiledConstraint, Engine
+from .completion_search import ASCII, CompletionSearch, leads_to_end
 from .layer import Layer
+from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_LITERALS = 64  # of a grammar, that a search tries at most
 _PATIENCE = 8  # tokens until the next search, where one found nothing; twice as many after each further one
 _MARGIN = 16  # tokens that one token is assumed to add to a path, at most
 _CANDIDATES = 64
@@ -38,6 +47,29 @@ class _Failure(NamedTuple):
 
     position: int  # the number of tokens taken
     wait: int  # tokens until the next search
+
+
+def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
+    """The same constraint with engines that keep budgets; unchanged where they do already, or no path was found."""
+    constraint, vocabulary = compiled.constraint, compiled.vocabulary
+    if compiled.keeps_budget or not isinstance(constraint, (Grammar, StructuralTag)):
+        return compiled
+    marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
+    literals = _literals(constraint.text) if isinstance(constraint, Grammar) else ASCII
+    search = CompletionSearch(vocabulary, token_trie(vocabulary), marks, literals)
+    first = SearchBudgetEngine(search, compiled.new_engine())
+    if first.min_tokens_to_finish() is None:
+        return compiled
+    return replace(compiled, new_engine=lambda: first.restarted(compiled.new_engine()), keeps_budget=True)
+
+
+def _literals(grammar: str) -> list[str]:
+    """The quoted texts of a grammar, and its characters; one that is not read exactly only helps a search less."""
+    literals: list[str] = []
+    for quoted in _QUOTED.findall(grammar):
+        with suppress(ValueError):  # not an escape of JSON; or half of a character, which has no bytes
+            literals.append(json.loads(quoted).encode().decode())
+    return [*literals[:_LITERALS], *(letter for letter in ASCII if letter in grammar or letter in "\n 0aA")]
 
 
 class SearchBudgetEngine(Layer):

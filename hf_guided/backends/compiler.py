@@ -42,6 +42,7 @@ from ..schema.audit import Audit, audit
 from . import registry
 from .attempts import Compilation, compile_with_first
 from .base import Backend, CompiledConstraint
+from .budget_search import with_budget
 from .compile_gate import check_in_worker, compile_in_worker
 from .compile_job import REPLAYED, Job, Key, T, Waiter, bare, for_one_caller, own
 from .compile_pool import Pool
@@ -423,8 +424,6 @@ class Compiler:
         if worker_s <= AGAIN_CPU_S:  # else a dead end is still found while generating
             check_writable(compiled, partial(registry.create, choice.backend))
         if budget:
-            from .budget_rtn import with_budget  # all of schema/ and automaton/: only where it is needed
-
             compiled = with_budget(compiled)
             compiled.matcher().can_finish_in(_USUAL_LIMIT)  # computed here, and not while a model waits
         return compiled

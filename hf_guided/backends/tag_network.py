@@ -1,7 +1,6 @@
-"""A structural tag as a network: the RTN of tag_rtn.py, with exactly the values of its schemas, and their registers.
+"""A structural tag as a network: its pieces are the root component, and the values of its schemas are calls.
 
-Free text, patterns and marks are exact in every RTN; here the JSON is too, and the elements of arguments around it. A
-text may be read in several ways at once, so it need not show where a part ends.
+A text may be read in several ways at once, so it need not show where a part ends.
 """
 
 from __future__ import annotations
@@ -10,27 +9,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from typing_extensions import override
-
 from ..automaton.rtn import ComponentBuilder
-from ..constraints.json_style import JsonStyle
 from ..constraints.structural_tag_checks import inside_tag
+from ..constraints.tool_xml import STYLES
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import Node
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
-from ..schema.to_rtn import Positions
 from ..schema.xml_to_rtn import ElementPositions
 from .network_of_schema import NetworkPlan, SchemaPart
 from .tag_marks import overlap
-from .tag_pieces import Choice, Format, Piece, TagSchema, Times, impossible, unsupported
-from .tag_rtn import TagRtn
+from .tag_pieces import Choice, Format, Piece, TagPieces, TagSchema, Times, impossible, unsupported
 
 _IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
 
 
-class TagNetwork(TagRtn):
+class TagNetwork(TagPieces):
     """Reads one structural tag exactly.
 
     Args:
@@ -42,47 +37,83 @@ class TagNetwork(TagRtn):
         CompileLimitExceeded: it is too large.
 
     Attributes:
+        root: the name of the component of the whole tag.
         losses: what is not enforced.
         plan: of the network.
     """
 
+    root = "tag"
+
     def __init__(self, tag: Format):
+        super().__init__(tag)
         self.losses: list[Loss] = []
         self._parts: dict[str, SchemaPart] = {}
-        super().__init__(tag, "canonical")
+        self._schemas: dict[str, RegisteredPositions | ElementPositions] = {}  # by name, which is also their key
+        self._whole = self.read()
         self.plan = NetworkPlan(self.root, self.build, self._parts)
 
-    @override
-    def _read_schema(self, schema: TagSchema) -> Positions | ElementPositions:
-        if not _have_escapes(schema.marks):
-            reason = (
-                "a mark that is, or holds, a part of an escape or of another mark cannot be kept out of all strings"
-            )
-            raise unsupported(schema.pointer, "excludes", reason)
-        with _inside(schema.pointer):
-            read = super()._read_schema(schema)
-            if isinstance(read, ElementPositions):
-                part = self._parts[schema.key]
-                self._parts[schema.key] = part._replace(starts=tuple(read.json_inside()))
-        return read
+    def _values(self, schema: TagSchema) -> str:
+        if schema.key not in self._schemas:
+            if not _have_escapes(schema.marks):
+                reason = (
+                    "a mark that is, or holds, a part of an escape or of another mark cannot be kept out of all strings"
+                )
+                raise unsupported(schema.pointer, "excludes", reason)
+            with _inside(schema.pointer):
+                self._schemas[schema.key] = self._read_schema(schema)
+        return schema.key
 
-    @override
-    def _positions(self, schema: TagSchema, style: JsonStyle) -> Positions:
+    def _read_schema(self, schema: TagSchema) -> RegisteredPositions | ElementPositions:
         n = Normalizer.of(schema.constraint)
+        style = schema.layout._replace(spelling="canonical")
         positions = RegisteredPositions(
             n, style, closed=True, key_order="declared", schema=schema.key, marks=schema.marks
         )
         self.losses += _moved(n.losses, schema.pointer)
-        self._parts[schema.key] = SchemaPart(positions, (positions.whole,), schema.pointer)
-        return positions
+        if schema.style == "json":
+            self._parts[schema.key] = SchemaPart(positions, (positions.whole,), schema.pointer)
+            return positions
+        elements = ElementPositions(positions, STYLES[schema.style])
+        self._parts[schema.key] = SchemaPart(positions, tuple(elements.json_inside()), schema.pointer)
+        return elements
 
-    @override
     def build(self, name: Any, builder: ComponentBuilder) -> tuple[int, int]:
+        """Build the component of a name: see ``Rtn``."""
         if name == self.root:
-            self._check_texts(self.piece, builder)
-            return super().build(name, builder)
+            self._check_texts(self._whole, builder)
+            start = builder.state()
+            return start, self._add(self._whole, start, builder)
         with _inside(self._parts[name.schema].pointer):
-            return super().build(name, builder)
+            return self._schemas[name.schema].build(name, builder)
+
+    def _add(self, piece: Piece, state: int, builder: ComponentBuilder) -> int:
+        """Add a piece after a state; returns the state after it, which nothing in the piece leaves."""
+        for part in piece:
+            if isinstance(part, Node):
+                state = builder.regex(part, state)
+            elif isinstance(part, str):
+                state, before = builder.state(), state
+                builder.call(self._schemas[part].root, before, state)
+            elif isinstance(part, Choice):
+                state, before = builder.state(), state
+                for branch in part.pieces:
+                    builder.epsilon(self._add(branch, before, builder), state)
+            else:
+                state = self._repeat(part, state, builder)
+        return state
+
+    def _repeat(self, times: Times, state: int, builder: ComponentBuilder) -> int:
+        end = builder.state()
+        for count in range(times.low if times.high is None else times.high):
+            if count >= times.low:
+                builder.epsilon(state, end)
+            state = self._add(times.piece, state, builder)
+        if times.high is None:
+            state, before = builder.state(), state
+            builder.epsilon(before, state)
+            builder.epsilon(self._add(times.piece, state, builder), state)
+        builder.epsilon(state, end)
+        return end
 
     def _check_texts(self, piece: Piece, builder: ComponentBuilder) -> None:
         """Raise InvalidConstraint where a regular language has no text: automata would just leave it out."""

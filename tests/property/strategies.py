@@ -111,15 +111,22 @@ def cases_of_the_automaton() -> tuple[Case, ...]:
     return tuple(case for make in (tiny, sentencepiece, without_bytes) for case in cases(make(), ("automaton",)))
 
 
-def allowed(matcher: Matcher) -> list[int]:
+def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
     """The tokens that the mask of a matcher allows."""
     size = matcher.compiled.vocabulary.padded_size
     bitmask = allocate_bitmask(2, size + 40)  # wider than needed, and not the first row
-    matcher.fill_next_token_bitmask(bitmask, 1)
+    matcher.fill_next_token_bitmask(bitmask, 1, tokens_left=tokens_left)
     mask = unpack(bitmask, bitmask.shape[1] * 32)[1]
     assert not mask[size:].any(), "bits past the vocabulary"
     assert (bitmask[0] == -1).all(), "another row was written"
     return torch.nonzero(mask).flatten().tolist()
+
+
+def still_open(matcher: Matcher, token_ids: list[int]) -> list[int]:
+    """The tokens that a sampler which avoids ending the text prefers."""
+    token_bytes = matcher.compiled.vocabulary.token_bytes
+    text = [token_id for token_id in token_ids if token_id not in matcher.stop_token_ids]
+    return [token_id for token_id in text if not _CLOSING & set(token_bytes[token_id] or b"")] or text or token_ids
 
 
 def walk(matcher: Matcher, picks: Sequence[int], *, past_the_end: bool = True) -> list[int]:
@@ -161,6 +168,7 @@ def is_laid_out_as_json_dumps_does(text: str) -> bool:
 # Small numbers too, so that short and completed texts are drawn as often as long ones.
 picks = st.lists(st.one_of(st.integers(0, 10_000), st.integers(0, 3)), max_size=24)
 
+_CLOSING = frozenset(b'"]})>')
 _names = st.sampled_from(["a", "b", "name", "é", "x y"])
 _leaves = st.one_of(
     st.just({"type": "boolean"}),

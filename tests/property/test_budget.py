@@ -5,17 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
-from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import toy
-from tests.property.strategies import single_bytes, tiny
+from tests.property.strategies import allowed, single_bytes, tiny
 
 RECORD = JsonSchema(
     {
@@ -41,13 +38,6 @@ VOCABULARIES = {"tiny": tiny, "single_bytes": single_bytes}
 @lru_cache
 def compiled(which: int, vocabulary: str) -> CompiledConstraint:
     return AutomatonBackend(VOCABULARIES[vocabulary]()).compile(CONSTRAINTS[which])
-
-
-def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
-    width = matcher.compiled.vocabulary.padded_size
-    bitmask = allocate_bitmask(1, width)
-    matcher.fill_next_token_bitmask(bitmask, tokens_left=tokens_left)
-    return torch.nonzero(unpack(bitmask, width)[0]).flatten().tolist()
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)

@@ -33,9 +33,7 @@ from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 from tests.effort import repeats
 from tests.pairs import one_in
-from tests.property.strategies import allowed, tiny
-from tests.property.test_budget_rtn import allowed as allowed_within
-from tests.property.test_budget_rtn import still_open
+from tests.property.strategies import allowed, still_open, tiny
 from tests.property.test_network import check_masks, every_text
 from tests.property.test_reachable_network import check_same_walk
 from tests.property.test_tool_calls import JSON_FAMILIES, STOP, as_tools, target_texts, tools_of, walk
@@ -457,7 +455,7 @@ def test_a_call_over_a_large_schema_ends_within_its_budget(family: str) -> None:
         left = needed + rng.randint(0, 50)
         while not matcher.is_terminated():
             assert left > 0, compiled.vocabulary.decode_bytes(taken)
-            taken.append(rng.choice(still_open(matcher, allowed_within(matcher, left))))
+            taken.append(rng.choice(still_open(matcher, allowed(matcher, left))))
             assert matcher.accept_token(taken[-1])
             left -= 1
         [call] = constraint.parse(compiled.vocabulary.decode_bytes(taken).decode()).calls

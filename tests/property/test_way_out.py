@@ -19,7 +19,6 @@ from hf_guided.constraints.values import Constraint, JsonObject, JsonSchema, Str
 from hf_guided.errors import ConstraintError
 from tests.property import strategies
 from tests.property.strategies import allowed, picks, single_bytes, tiny
-from tests.property.test_budget import allowed as allowed_within
 
 NODE = {
     "$defs": {
@@ -140,7 +139,7 @@ def test_some_token_leads_to_a_text_that_needs_one_less(name, vocabulary, choice
         assert min(rest.values()) <= count - 1
         left = data.draw(st.integers(count, count + 6))
         expected = {token_id for token_id, more in rest.items() if more <= left - 1}
-        assert set(allowed_within(matcher, left)) - {*matcher.stop_token_ids} == expected
+        assert set(allowed(matcher, left)) - {*matcher.stop_token_ids} == expected
 
 
 @cases
@@ -150,7 +149,7 @@ def test_any_sampling_closes_the_text_within_the_budget(name, vocabulary, choice
     taken(matcher, choices)
     left = needed(matcher) + data.draw(st.integers(0, 9))
     while not matcher.is_terminated():
-        permitted = allowed_within(matcher, left)
+        permitted = allowed(matcher, left)
         text = [token_id for token_id in permitted if token_id not in matcher.stop_token_ids]
         assert matcher.accept_token(data.draw(st.sampled_from(text or permitted)))
         left -= 1
@@ -165,7 +164,7 @@ def test_near_the_end_hardly_more_tokens_are_counted_than_the_least_there_is(nam
     matcher = compiled(name, vocabulary).matcher()
     taken(matcher, choices)
     while (count := needed(matcher)) > NEAR:
-        matcher.accept_token(allowed_within(matcher, count)[0])
+        matcher.accept_token(allowed(matcher, count)[0])
     fewest = least(matcher, count)
     assert fewest <= count <= fewest + (count == NEAR)
 
@@ -184,7 +183,7 @@ def test_of_single_bytes_the_shortest_text_is_counted(schema, whitespace, choice
     count = needed(matcher)
     written = bytearray()
     while not matcher.is_completed():
-        (byte, *_) = allowed_within(matcher, needed(matcher))
+        (byte, *_) = allowed(matcher, needed(matcher))
         matcher.accept_token(byte)
         written.append(byte)
     assert len(written) + 1 == count
@@ -199,7 +198,7 @@ def test_long_strings_are_closed_in_tokens_of_several_characters(length):
     count, written = needed(matcher), []
     assert count <= length + 3
     for left in range(count, 1, -1):
-        written.append(allowed_within(matcher, left)[0])
+        written.append(allowed(matcher, left)[0])
         matcher.accept_token(written[-1])
     text = matcher.compiled.vocabulary.decode_bytes(written).decode()
     assert len(json.loads(text)) >= length
@@ -212,5 +211,5 @@ def test_deep_texts_are_closed():
     count = needed(matcher)
     assert count <= 5_002
     for left in range(count, 1, -1):
-        matcher.accept_token(allowed_within(matcher, left)[0])
+        matcher.accept_token(allowed(matcher, left)[0])
     assert matcher.is_completed()

@@ -19,7 +19,6 @@ from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends import automaton
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.constraints.values import Choice, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from hf_guided.options import CompileLimits
@@ -226,17 +225,6 @@ def test_token_budget_with_little_work_is_an_upper_bound():
                 assert needed - 1 == budget.needed[walk.nodes(state)[1]].min() or budget is approximate
                 assert needed - 1 in budget.needed[walk.nodes(state)[1]]
     assert exact.needed[0] == NEVER
-
-
-def test_size_with_a_budget_includes_its_masks():
-    compiled = AutomatonBackend(tiny()).compile(Regex("[a-z]{200}"))
-    extra_bytes = with_budget(compiled).nbytes - compiled.nbytes
-    matcher = compiled.matcher()
-    masks = matcher._engine._language.budget[1]
-    while not matcher.is_completed():
-        matcher._engine.mask(matcher._engine.min_tokens_to_finish())
-        matcher._engine.accept(allowed(matcher)[0])
-    assert 0 < masks._kept.stats().nbytes <= masks._kept.max_bytes <= extra_bytes
 
 
 def test_row_within_its_budget_can_always_end():

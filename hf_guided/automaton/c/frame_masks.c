@@ -177,42 +177,54 @@ static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int32_t 
     return status;
 }
 
-/* Adds the tokens that stay in the component of a frame, one by one, where they fit the limit.
+/* The tokens that a frame needs after a token that leads to a state of its component; or what is missing. */
+static int64_t needed_in(Machine *m, const Frame *frame, int32_t state, int64_t characters)
+{
+    const Component *component = m->components + frame->component;
+    int64_t count = frame->count + characters;
+    int32_t to;
+    if (component->begins && component->high < 0 && count > component->low)
+        count = component->low;
+    to = frame_of(m, (Frame){frame->component, state, frame->below, (int32_t)count, 0});
+    return to < 0 ? to : frame_needed(m, to);
+}
+
+/* Adds the tokens that stay in the component of a frame and fit the limit.
  *
- * table  of the frame's state; what stays is known
- * high   see `find_bounds`
+ * high  see `find_bounds`
  *
  * Returns 0, or what is missing.
  */
-static int64_t add_fitting(Machine *m, Frame frame, const Table *table, int64_t high, uint32_t *words, Limit *limit)
+static int64_t add_fitting(Machine *m, Frame frame, const Stay *stay, int64_t high, uint32_t *words,
+                           int64_t word_count, Limit *limit)
 {
-    const Component component = m->components[frame.component]; /* not its address: more may be added */
+    const Component component = m->components[frame.component];
     const int is_counted = is_counting(m, &frame), depends_on_count = is_counted && frame.count < component.low;
-    int64_t status = 0;
-    int8_t *known = malloc((size_t)component.states); /* of each state whether it fits; -1 where that is not known */
-    if (!known)
-        return NO_MEMORY;
-    memset(known, -1, (size_t)component.states);
-    for (int64_t i = 0; i < table->stay_count && status >= 0; i++) {
-        const int32_t node = table->stay[i], state = table->stay_in[i];
-        const int64_t characters = is_counted ? component.characters[node] : 0;
-        if (!has_token(m, node) || (high >= 0 && characters + component.owed[state] > high))
+    for (int64_t group = 0, at = 0; group < stay->groups; at = stay->ends[group++]) {
+        const int32_t state = stay->states[group];
+        const uint32_t *all = (const uint32_t *)(intptr_t)stay->words[group];
+        int64_t needed = depends_on_count ? 0 : needed_in(m, &frame, state, 0);
+        if (needed < 0)
+            return needed;
+        if (!depends_on_count && !is_within(limit, needed))
             continue;
-        if (depends_on_count || known[state] < 0) {
-            int64_t count = frame.count + characters;
-            if (component.high < 0 && count > component.low)
-                count = component.low;
-            status = frame_of(m, (Frame){frame.component, state, frame.below, (int32_t)count, 0});
-            if (status >= 0)
-                status = frame_needed(m, (int32_t)status);
-            if (status >= 0)
-                known[state] = (int8_t)is_within(limit, status);
+        if (all && !depends_on_count && high < 0) {
+            for (int64_t i = 0; i < word_count; i++)
+                words[i] |= all[i];
+            continue;
         }
-        if (status >= 0 && known[state])
-            add_tokens(m, node, words);
+        for (; at < stay->ends[group]; at++) {
+            const int32_t node = stay->nodes[at];
+            const int64_t characters = is_counted ? component.characters[node] : 0;
+            if (high >= 0 && characters + component.owed[state] > high)
+                continue;
+            if (depends_on_count && (needed = needed_in(m, &frame, state, characters)) < 0)
+                return needed;
+            if (!depends_on_count || is_within(limit, needed))
+                add_tokens(m, node, words);
+        }
     }
-    free(known);
-    return status < 0 ? status : 0;
+    return 0;
 }
 
 /* Whether the limit may refuse a token that stays in the component of a frame: 1, 0, or what is missing. */
@@ -284,12 +296,12 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
                 return status;
             continue;
         }
-        if (exceeds && table.stay_count < 0) {
+        if (exceeds && table.stay.groups < 0) {
             m->missing = (int64_t)frame.component << 32 | frame.state;
             return NEEDS_STAY;
         }
         if (exceeds)
-            status = add_fitting(m, frame, &table, high, words, limit);
+            status = add_fitting(m, frame, &table.stay, high, words, word_count, limit);
         else
             add_staying(m, &table, high < 0 ? high : high + m->components[frame.component].characters[node], words,
                         word_count);

@@ -432,17 +432,10 @@ PUBLIC int64_t hf_guided_machine_table(Machine *m, const Table *table)
     return 0;
 }
 
-/* Adds to the table of a state where all its tokens are that stay in the component; the arrays have to live as long.
- *
- * nodes, states  (count) of the trie, and of the component
- */
-PUBLIC void hf_guided_machine_stay(Machine *m, int64_t component, int64_t state, const int32_t *nodes,
-                                   const int32_t *states, int64_t count)
+/* Adds to the table of a state where its tokens end that stay in the component; the arrays have to live as long. */
+PUBLIC void hf_guided_machine_stay(Machine *m, int64_t component, int64_t state, const Stay *stay)
 {
-    Table *table = m->tables + *map_find(&m->table_of, table_key(component, state, 0));
-    table->stay = nodes;
-    table->stay_in = states;
-    table->stay_count = count;
+    m->tables[*map_find(&m->table_of, table_key(component, state, 0))].stay = *stay;
 }
 
 /* The set of a text without a byte: the start of component 0. */

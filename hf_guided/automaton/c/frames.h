@@ -46,6 +46,15 @@ typedef struct {
     int64_t most_size;    /* of the sizes among them that are reachable */
 } Component;
 
+/* The nodes where tokens end that stay in a component, those with the same state together. */
+typedef struct {
+    const int32_t *nodes;
+    const int32_t *states; /* (groups) */
+    const int64_t *ends;   /* (groups) of each among the nodes */
+    const int64_t *words;  /* (groups) the address of a mask of its tokens, or 0 where they are few */
+    int64_t groups;        /* -1 where they are not known yet */
+} Stay;
+
 typedef struct {
     const uint32_t *words;    /* the tokens that stay, or NULL where they are those of `nodes` */
     const int32_t *nodes;
@@ -55,8 +64,7 @@ typedef struct {
     const uint32_t *at_most;  /* (most, words) with `words` the tokens that stay and have at most 0, 1 ... characters,
                                  owed ones included; the last row has all where none are owed; or NULL */
     int64_t node_count, leaving, most;
-    const int32_t *stay, *stay_in; /* (stay_count) all nodes where tokens are in the component, and the states there */
-    int64_t stay_count;            /* -1 where these are not known yet */
+    Stay stay;
 } Table;
 
 typedef struct {
