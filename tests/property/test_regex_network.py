@@ -143,6 +143,64 @@ def test_masks_are_those_of_one_automaton(pattern: str, sizes: tuple[int, int], 
 
 @few
 @given(
+    pattern=st.one_of(counted_patterns, plain_patterns),
+    sizes=st.sampled_from(SIZES),
+    more=st.integers(0, 4),
+    random=st.randoms(use_true_random=False),
+)
+def test_texts_end_within_a_limit_of_tokens(pattern: str, sizes: tuple[int, int], more: int, random: Random):
+    """Chosen at random from masks that know how many tokens are left; ``re`` judges the texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        split(patch, *sizes)
+        try:
+            matcher = backends(letters())[0].compile(Regex(pattern)).matcher()
+        except CompileLimitExceeded:
+            assume(False)
+        least = matcher.min_tokens_to_finish()
+        assert least is not None
+        text = b""
+        for left in range(least + more, 0, -1):
+            allowed = draw.allowed(matcher, left)
+            assert set(allowed) <= set(draw.allowed(matcher))
+            token = random.choice(allowed)
+            assert matcher.accept_token(token)
+            text += letters().token_bytes[token] or b""
+            if matcher.is_terminated():
+                break
+        assert matcher.is_terminated() and re.fullmatch(pattern, text.decode())
+
+
+ENTRIES = [
+    *("[a-z]{1,9}", r"\w+", ".{2,70}", "[^,]{0,40}", "[A-Z][a-z]*", r"\d{1,20}", "(?:ab|cd ?){4,9}"),
+    "(?!.*the)[a-z ]{3,30}",
+]
+    "[a-z]{1,9}",
+    r"\w+",
+    ".{2,70}",
+    "[^,]{0,40}",
+    "[A-Z][a-z]*",
+    r"\d{1,20}",
+    "(?!.*the)[a-z ]{3,30}",
+    "(?:ab|cd ?){4,9}",
+]
+SIGNS = [" ", ", ", ": ", "", "\n", ' "', "|", ". "]
+
+
+@settings(max_examples=repeats(12, 150), suppress_health_check=list(HealthCheck), deadline=None)
+@given(
+    entries=st.lists(st.tuples(st.sampled_from(SIGNS), st.sampled_from(ENTRIES)), min_size=2, max_size=4),
+    is_again=st.booleans(),
+    random=st.randoms(use_true_random=False),
+)
+def test_masks_of_a_large_vocabulary(entries: list[tuple[str, str]], is_again: bool, random: Random):
+    """Thousands of tokens begin with a blank and go on in the next component."""
+    pattern = "".join(re.escape(sign) + entry for sign, entry in entries)
+    constraint = Regex(f"(?:{pattern})*" if is_again else pattern)
+    check_same(constraint, compiled_by_both(constraint, draw.sentencepiece()), random)
+
+
+@few
+@given(
     options=st.lists(st.text(ALPHABET, max_size=6), min_size=1, max_size=12), random=st.randoms(use_true_random=False)
 )
 def test_choices_are_those_of_one_automaton(options: list[str], random: Random):
