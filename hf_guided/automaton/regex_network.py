@@ -57,6 +57,7 @@ _LARGE = 500  # states, about, of repetitions of a part that becomes a component
 _MANY = 17  # and of any set, where an automaton with all would be too large
 _MOST_WAYS = 900  # of reading a text; frames.c takes 1024
 _MOST_FOLLOWING = 16  # bytes after a repetition by which the tokens that leave it are found
+_ADVICE = 'bound the repetitions of the pattern more tightly, or choose backend="llguidance"'
 T = TypeVar("T")
 
 
@@ -103,7 +104,15 @@ def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:
         if dfa is not None:
             return RegexNetwork([Component.without_calls(dfa)], {})
     made = _within(_COUNTED, meter, partial(_network, node, is_deep=False))
-    return _network(node, meter, is_deep=True) if made is None else made
+    if made is None:
+        try:
+            made = _network(node, meter, is_deep=True)
+        except CompileLimitExceeded:
+            meter.look()  # time has its own message
+            raise CompileLimitExceeded(f"the network engine would need too large an automaton; {_ADVICE}") from None
+    if made is None:
+        raise CompileLimitExceeded(f"there may be more ways to read a text than the network engine follows; {_ADVICE}")
+    return made
 
 
 def _within(limits: CompileLimits, meter: WorkMeter, make: Callable[[WorkMeter], T]) -> T | None:
@@ -117,8 +126,8 @@ def _within(limits: CompileLimits, meter: WorkMeter, make: Callable[[WorkMeter],
         meter.spend(tried.work)
 
 
-def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork:
-    """The network of a language of which parts are components.
+def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork | None:
+    """The network of a language of which parts are components; None where there may be too many ways to read a text.
 
     Args:
         node: the language.
@@ -151,10 +160,7 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork:
     meter.check_states(sum(component.dfa.states for component in components))
     ways = root.dfa.states + 3 * np.count_nonzero(root.shape.after_calls) + sum(map(_ways, callees))
     if ways > _MOST_WAYS and not _Entries(parts).are_unique(node):
-        raise CompileLimitExceeded(
-            "there may be more ways to read a text of it than the network engine follows; bound its repetitions more "
-            'tightly, or choose backend="llguidance"'
-        )
+        return None
     return RegexNetwork(components, rules)
 
 

@@ -87,8 +87,8 @@ class NetworkBackend(PortableAdapter):
         twin._most_work = NETWORK_QUICK_WORK
         if self._last is not None:
             key, build, losses = self._last
-            if isinstance(build, _NetworkBuild):  # it is read already
-                twin._last = key, replace(build, backend=twin), losses
+            # A schema is read already.
+            twin._last = (key, replace(build, backend=twin), losses) if isinstance(build, _NetworkBuild) else None
         return twin
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
@@ -137,7 +137,7 @@ class NetworkBackend(PortableAdapter):
 
     def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
         """Compile a regular language."""
-        components, rules = make(WorkMeter(self._limits))
+        components, rules = make(WorkMeter(self._limits, self._most_work))
         if not components[0].dfa.accepting.any():
             raise self._unsupported(constraint.kind, _NO_TEXT)  # known only now: an empty intersection
         network = Network(components, rules.get, ordered=True)
