@@ -179,10 +179,11 @@ class _Parts:
         elif not self.is_taken_apart(node):
             builder.add(node, start, end)
         elif isinstance(node, Concat):
-            for part in node.parts[:-1]:
+            *parts, last = _fused(node.parts)
+            for part in parts:
                 start, before = builder.state(), start
                 self.add(part, before, start)
-            self.add(node.parts[-1], start, end)
+            self.add(last, start, end)
         elif isinstance(node, Alt):
             whole: list[Node] = []
             apart: list[Node] = []
@@ -260,19 +261,34 @@ def _is_wide(node: Node) -> bool:
 
 
 def _with_wide_apart(node: Repeat) -> Node:
-    """``(x|y)*`` as ``x*(yx*)*``, where ``x`` is a wide set."""
+    """``(x|y|z)*`` as ``x*(yx*|zx*)*``, where ``x`` is a wide set."""
     wide = [branch for branch in node.body.branches if _is_wide(branch)] if isinstance(node.body, Alt) else []
     if not wide or node.low or node.high is not None:
         return node
     assert isinstance(node.body, Alt)
     star = repeat(wide[0])
-    return concat(star, repeat(concat(alt(*(branch for branch in node.body.branches if branch is not wide[0])), star)))
+    others = [concat(branch, star) for branch in node.body.branches if branch is not wide[0]]
+    return concat(star, repeat(alt(*others)))
+
+
+def _fused(parts: Sequence[Node]) -> list[Node]:
+    """Repetitions of one set of characters in a row as one: ``x{2}xx*`` is ``x{3,}``."""
+    fused: list[Node] = []
+    for part in parts:
+        before = fused[-1] if fused else part
+        first, second = (each if isinstance(each, Repeat) else Repeat(each, 1, 1) for each in (before, part))
+        if fused and first.body == second.body and isinstance(first.body, Chars):
+            most = None if first.high is None or second.high is None else first.high + second.high
+            fused[-1] = Repeat(first.body, first.low + second.low, most)
+        else:
+            fused.append(part)
+    return fused
 
 
 def _children(node: Node) -> Sequence[Node]:
     """The parts of a language that may be components."""
     if isinstance(node, Concat):
-        return node.parts
+        return _fused(node.parts)
     if isinstance(node, Alt):
         return node.branches
     return (node.body,) if isinstance(node, Repeat) else ()
@@ -382,7 +398,7 @@ class _Entries:
             Both of the texts that end with it.
         """
         if isinstance(node, Concat):
-            for part in node.parts:
+            for part in _children(node):
                 last, is_fixed = self._read(part, last, is_fixed)
             return last, is_fixed
         if isinstance(node, Repeat) and (written := _with_wide_apart(node)) is not node:
