@@ -194,7 +194,7 @@ def budget(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[
         valid = outputs = 0
         parts = []
         for constraint, minima in stated.items():
-            minimum = bench_budget.most_stated(minima)
+            minimum = max(minima.values())
             for times in BUDGETS:
                 job = {"constraint": constraint, "times": times, "minimum": minimum, "rows": arguments.rows}
                 cell = asking(name, "budget", **job)

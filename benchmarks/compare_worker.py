@@ -83,7 +83,7 @@ def forwards(name: str, case: str, lookup: bool) -> dict[str, Any]:
 def budget(name: str, constraint: str, times: float, minimum: int, rows: int) -> dict[str, Any]:
     """Outputs of the hot model that are complete and valid; see bench_budget.py."""
     tokenizer = demo()
-    library_type: type[Library] = bench_budget.AUTO if name == HFGuided.name else LIBRARIES[name]
+    library_type: type[Library] = bench_budget.Budgeted if name == HFGuided.name else LIBRARIES[name]
     library = library_type(tiny_llama(len(tokenizer), seed=0), tokenizer)
     chosen = bench_budget.constraints()[constraint]
     return asdict(bench_budget.run_cell(library, constraint, chosen, "hot", times, minimum, rows))

@@ -87,7 +87,7 @@ class TagSchema(NamedTuple):
 
 
 class TagPieces(ABC):
-    """Reads one structural tag; ``TagRtn`` names the values of a schema.
+    """Reads one structural tag; ``TagNetwork`` names the values of a schema.
 
     Args:
         tag: in either form that ``StructuralTag`` takes.

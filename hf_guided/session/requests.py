@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import CompiledConstraint, Engine
-from ..constraints.values import Constraint
+from ..constraints.values import Constraint, Grammar, StructuralTag
 from ..errors import BackendError, BatchSizeError, BudgetTooSmall, InvalidConstraint, shown
 from .reasoning import Opening, ReasoningGate
 from .reasoning_gate import gate_constraint
@@ -107,11 +107,7 @@ class Requests:
         if max_new_tokens is not None:
             for row in {id(row): row for row in rows}.values():
                 if check_budget(row, max_new_tokens) is None and row.matcher is not None and row.is_open:
-                    compiled = row.matcher.compiled
-                    warn(
-                        f"{compiled.backend} found no way to the end of {compiled.constraint}, so its texts may be cut "
-                        f"by max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
-                    )
+                    warn(_may_be_cut(row.matcher.compiled, max_new_tokens))
         return [row.fork() for row in rows], group_size
 
     @property
@@ -178,6 +174,15 @@ def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_to
 
 class _NoEngine(Engine):
     """Stands for an engine that could not be made. Its row is lost, so that no method is called."""
+
+
+def _may_be_cut(compiled: CompiledConstraint, max_new_tokens: int) -> str:
+    if not isinstance(compiled.constraint, (Grammar, StructuralTag)):  # the same text for all: it is shown once
+        return f'{compiled.backend} keeps no token limit, so texts may be cut; backend="auto" closes them in time'
+    return (
+        f"{compiled.backend} found no way to the end of {compiled.constraint}, so its texts may be cut by "
+        f"max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
+    )
 
 
 def check_budget(row: Row, max_new_tokens: int) -> bool | None:

@@ -98,7 +98,7 @@ def test_hot_models_think_and_answer(name: str, mode: str) -> None:
         think(name, seed, **MODES[mode])
 
 
-@pytest.mark.parametrize(("backend", "most"), once_each(["automaton", "llguidance", "xgrammar"], [0, 3, None]))
+@pytest.mark.parametrize(("backend", "most"), once_each(["automaton", "network"], [0, 3, None]))
 def test_engines_budgets_and_wishes(backend: str, most: int | None) -> None:
     """Models that want to stop at once, or want marks all the time, and so write markers and what sticks to them."""
     _, tokenizer, guide = loaded("demo")

@@ -124,7 +124,7 @@ def test_indentation_is_bounded_by_the_depth(engine: str) -> None:
 def test_indentation_without_a_known_depth_has_at_most_forty_blanks() -> None:
     for constraint in (hg.JsonSchema(TREE), hg.JsonObject()):
         compiled = ENGINES["network"].compile(constraint)
-        pairs = [pair for seed in range(6) for pair in indentations(most_indented_text(compiled, seed))]
+        pairs = [pair for seed in range(40) for pair in indentations(most_indented_text(compiled, seed))]
         assert max(columns for _, columns in pairs) in (40, 80)  # 40 blanks, or ten tabs
         text = re.sub(r"\t", "", most_indented_text(compiled, 1))
         assert all(columns <= 40 for _, columns in indentations(text))

@@ -166,6 +166,7 @@ def test_generate_from_a_saved_model(tmp_path, schema_file, capsys):
     jsonschema.validate(json.loads(capsys.readouterr().out), EXAMPLE.schema)
 
 
+@pytest.mark.filterwarnings("ignore:xgrammar keeps no token limit")
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
