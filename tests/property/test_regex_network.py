@@ -190,6 +190,15 @@ def test_masks_of_a_large_vocabulary(entries: list[tuple[str, str]], is_again: b
     check_same(constraint, compiled_by_both(constraint, draw.sentencepiece()), random)
 
 
+@pytest.mark.parametrize(
+    "pattern", [r"(\w+\s*)*\.", r"(\w{1,64} ?)+", "([a-z]{1,30}[a-z0-9]{1,30}){1,12}", r".*[^,]+\w*", "([^`]|`[^`])*`"]
+)
+def test_masks_where_repetitions_touch(pattern: str):
+    """Nearly every token may be read in many ways, each of which ends a repetition somewhere else."""
+    constraint = Regex(pattern)
+    check_same(constraint, compiled_by_both(constraint, draw.sentencepiece()), Random(pattern), repeats(6, 40))
+
+
 @few
 @given(
     options=st.lists(st.text(ALPHABET, max_size=6), min_size=1, max_size=12), random=st.randoms(use_true_random=False)

@@ -8,7 +8,8 @@
 #include "frames.h"
 
 enum { MANY_BYTES = 100 };   /* a string goes on with some more */
-enum { MANY_NODES = 4000 }; /* below a node: so many take longer one by one than a table from there on */
+enum { MANY_NODES = 4000 };  /* below a node: so many take longer one by one than a table from there on */
+enum { MOST_NODES = 50000 }; /* reached one by one beside tables, where the same may be reached again and again */
 
 static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
 {
@@ -144,7 +145,7 @@ static int is_large(const Machine *m, int32_t set)
 }
 
 static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *words, int64_t word_count,
-                             int32_t *stack, Limit *limit);
+                             int32_t *stack, int64_t *most, Limit *limit);
 
 /* Adds the tokens that leave a component in a state, and then fit.
  *
@@ -152,27 +153,29 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
  * node       where they were in the component first
  * left       (count) the nodes where they leave
  * low, high  see `find_bounds`
+ * most       see `follow`; tokens are left out where it is not enough
  *
  * Returns 0, or what is missing.
  */
 static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int32_t *left, int64_t count, int64_t low,
-                           int64_t high, uint32_t *words, int64_t word_count, int32_t *stack, Limit *limit)
+                           int64_t high, uint32_t *words, int64_t word_count, int32_t *stack, int64_t *most,
+                           Limit *limit)
 {
-    int64_t any = INT64_MAX, status = 0;
+    int64_t status = 0;
     int32_t here, onwards;
     const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
     frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
     if ((here = frame_of(m, frame)) < 0 || (onwards = beyond(m, here)) < 0)
         return here < 0 ? here : onwards;
-    for (int64_t at = 0; onwards && at < count && !status; at++) {
+    for (int64_t at = 0; onwards && at < count && !status && *most >= 0; at++) {
         const int64_t more = characters ? characters[left[at]] - characters[node] : 0;
         int32_t whole = 0;
         if (more < low || (high >= 0 && more > high))
             continue;
         if (m->below[left[at]] >= MANY_NODES && (whole = closed(m, onwards)) < 0)
             return whole;
-        status = whole && is_large(m, whole) ? add_by_tables(m, whole, left[at], words, word_count, stack, limit)
-                                             : follow(m, left[at], onwards, words, stack, &any, limit);
+        status = whole && is_large(m, whole) ? add_by_tables(m, whole, left[at], words, word_count, stack, most, limit)
+                                             : follow(m, left[at], onwards, words, stack, most, limit);
     }
     return status;
 }
@@ -263,17 +266,19 @@ static void add_staying(Machine *m, const Table *table, int64_t high, uint32_t *
 
 /* Adds the tokens that go on at a node of the trie, where the text is in a set, by the tables of its frames.
  *
+ * most  see `follow`; tokens are left out where it is not enough
+ *
  * Returns 0, or what is missing.
  */
 static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *words, int64_t word_count,
-                             int32_t *stack, Limit *limit)
+                             int32_t *stack, int64_t *most, Limit *limit)
 {
-    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+    for (int32_t i = 0; i < m->sets[whole].count && *most >= 0; i++) {
         int32_t number = m->members[m->sets[whole].begin + i];
         const Frame frame = m->frames[number];
         const uint64_t key = table_key(frame.component, frame.state, node);
         const int32_t *known = map_find(&m->table_of, key);
-        int64_t low, high, any = INT64_MAX, status = 0, exceeds = 0;
+        int64_t low, high, status = 0, exceeds = 0;
         Table table = {0};
         const int is_bounded = find_bounds(m, &frame, &low, &high);
         /* Inside a character its end is not counted: so the tables do not know what there is room for. */
@@ -292,7 +297,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
         if (is_followed || (exceeds && node)) {
             if ((number = set_of(m, &number, 1)) < 0)
                 return number;
-            if ((status = follow(m, node, number, words, stack, &any, limit)))
+            if ((status = follow(m, node, number, words, stack, most, limit)))
                 return status;
             continue;
         }
@@ -308,7 +313,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
         for (int64_t j = 0; j < table.leaving && !status; j++)
             status = add_leaving(m, (Frame){frame.component, (int32_t)table.left_in[j], frame.below, 0, 0}, node,
                                  (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
-                                 word_count, stack, limit);
+                                 word_count, stack, most, limit);
         if (status)
             return status;
     }
@@ -328,15 +333,17 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
                                       int64_t most, Limit *limit)
 {
     const int32_t whole = closed(m, (int32_t)set);
+    int64_t beside = MOST_NODES, any = INT64_MAX, status;
     if (whole < 0)
         return whole;
     memset(words, 0, (size_t)word_count * sizeof *words);
     if (!is_large(m, whole)) {
-        const int64_t status = follow(m, 0, whole, words, stack, &most, limit);
+        status = follow(m, 0, whole, words, stack, &most, limit);
         if (status || most >= 0)
             return status;
         m->sets[whole].is_large = 1;
         memset(words, 0, (size_t)word_count * sizeof *words);
     }
-    return add_by_tables(m, whole, 0, words, word_count, stack, limit);
+    status = add_by_tables(m, whole, 0, words, word_count, stack, &beside, limit);
+    return status || beside >= 0 ? status : follow(m, 0, whole, words, stack, &any, limit);
 }
