@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 
 from ..errors import CompileLimitExceeded, InvalidConstraint
 from ..regex import ANYTHING
 from .content_automata import ContentAutomaton, Edge, Entry
 from .documents import Subschema
+from .equal_positions import renamed
 from .grammar import MAX_POSITIONS, Content, completable_contents
-from .registers import DifferentItems
 from .shapes import ANY, UNIVERSE, Position, Term
 
 ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
@@ -71,8 +70,9 @@ def within_depth(
             content = Content(content.scalars, arrays, objects) if left else Content(content.scalars)
         todo += [(child, left - 1) for child in content.children()]
         if bounded != position:
-            content.arrays = tuple([_renamed(automaton, at, left - 1) for automaton in content.arrays])
-            content.objects = tuple([_renamed(automaton, at, left - 1) for automaton in content.objects])
+            inside = partial(at, left=left - 1)
+            content.arrays = tuple([renamed(automaton, inside) for automaton in content.arrays])
+            content.objects = tuple([renamed(automaton, inside) for automaton in content.objects])
         found[bounded] = content
     root = at(root, max_depth)
     try:
@@ -81,21 +81,6 @@ def within_depth(
         raise InvalidConstraint(
             f"no value that satisfies the JSON Schema nests at most {max_depth} arrays and objects; raise max_depth"
         ) from None
-
-
-def _renamed(automaton: ContentAutomaton, at: Callable[[Position, int], Position], left: int) -> ContentAutomaton:
-    """The automaton with the positions that have some levels left."""
-    edges = [
-        [
-            edge._replace(entries=tuple([entry._replace(value=at(entry.value, left)) for entry in edge.entries]))
-            for edge in leaving
-        ]
-        for leaving in automaton.edges
-    ]
-    register = automaton.register
-    if isinstance(register, DifferentItems):
-        register = replace(register, items=tuple([at(item, left) for item in register.items]))
-    return ContentAutomaton(edges, automaton.skips, automaton.accepting, register)
 
 
 def _heights(contents_of: dict[Position, Content]) -> dict[Position, int]:

@@ -26,6 +26,7 @@ from ..regex import (
 )
 from .content_automata import MOST_APART, ContentAutomaton, Entry
 from .depth import ANY_CONTENT
+from .equal_positions import with_equal_positions
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
 from .least_sizes import LeastSizes
@@ -99,6 +100,7 @@ class RegisteredPositions(Positions):
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
         found = contents(n, closed=closed, spelling=self._style.spelling, writer=registered(self._key_order))
+        found = with_equal_positions(found)
         for position, content in found.items():
             for clause in content.scalars:
                 check_remainders(position, clause)

@@ -632,3 +632,18 @@ def test_a_language_without_texts_is_found_before_the_first_byte() -> None:
     assert set(allowed(after(b"[", BYTES.compile(JsonSchema({"type": "array", "items": never}))))) <= {*b" \n]"}
     possible = BYTES.compile(JsonSchema({**_PERIODS, "maxLength": 1001}))
     assert after(b'"' + b"a" * 1001 + b'"', possible).is_completed()
+
+
+@pytest.mark.parametrize("max_depth", [None, 3])
+def test_hundreds_of_alternatives_may_begin_with_equal_parts(max_depth: int | None) -> None:
+    """Each has these parts at positions of its own, and only what comes after them tells the alternatives apart."""
+    part = {"type": "array", "items": {"type": "object", "properties": {"s": {"type": "string"}}}}
+    numbers = range(1_500)
+    branches = [{"properties": {"part": part, "n": {"const": n}}, "required": ["part", "n"]} for n in numbers]
+    schema = {"type": "object", "anyOf": [*branches, {"properties": {"part": {"items": {"const": 1}}}}]}
+    compiled = BYTES.compile(JsonSchema(schema, "minified", max_depth=max_depth))
+    for value in [{"part": [{"s": "a"}, {}], "n": n} for n in (0, 7, 1_499, 1_500)]:
+        text = json.dumps(value, separators=(",", ":"))
+        assert accepts(compiled, text) == (value["n"] in numbers), text
+    assert accepts(compiled, '{"part":[1,1]}') and not accepts(compiled, '{"part":[{},1]}')
+    assert accepts(compiled, '{"part":[]}') and not accepts(compiled, '{"part":[{}]}')
