@@ -6,7 +6,7 @@ structural tags. "auto" takes it first for JSON and for structural tags.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -21,19 +21,20 @@ from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_masks import NetworkMasks
-from ..automaton.reach import single_byte_tokens
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
+from ..automaton.writable_texts import NothingWritable, WritableTexts
 from ..constraints.values import Constraint, JsonSchema, StructuralTag
-from ..errors import Loss, UnsupportedConstraint
+from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
 from ..options import NETWORK
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
 from .adapter import Build, Made, PortableAdapter
-from .base import CompiledConstraint
+from .base import CompiledConstraint, Engine
 from .frame_engine import FrameEngine, FrameMasks
+from .hazard_engine import HazardEngine
 from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
 from .tag_network import TagNetwork
 
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
     from ..vocabulary.tokens import Vocabulary
 
-_IN_UTF8 = frozenset(range(0xF5)) - {0xC0, 0xC1}
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
+_MOST_NAMED = 8  # bytes in a message
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 
 
@@ -63,7 +64,7 @@ class NetworkBackend(PortableAdapter):
     """
 
     name = title = "network"
-    canonical_spelling = True
+    bounds_depth = canonical_spelling = True
     any_key_order = True
     keeps_masks = True
 
@@ -75,7 +76,11 @@ class NetworkBackend(PortableAdapter):
         n = Normalizer.of(constraint)
         try:
             positions = RegisteredPositions(
-                n, constraint.style, closed=constraint.extra == "forbid", key_order=constraint.key_order
+                n,
+                constraint.style,
+                closed=constraint.extra == "forbid",
+                key_order=constraint.key_order,
+                max_depth=constraint.max_depth,
             )
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
@@ -92,9 +97,11 @@ class NetworkBackend(PortableAdapter):
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
         meter = WorkMeter(NETWORK)
-        built = None if self._lacks_bytes else reachable_network(plan, meter)
-        built = whole_network(plan, meter) if built is None else built
-        self._check_bytes(built.network, constraint)
+        built = None if self._texts else reachable_network(plan, meter)
+        try:
+            built = whole_network(plan, meter, self._texts) if built is None else built
+        except NothingWritable as error:
+            raise _unwritable(constraint, error.missing) from None
         return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: Built, read_bytes: int = 0) -> Made:
@@ -103,7 +110,7 @@ class NetworkBackend(PortableAdapter):
         if built.is_compiled:
             masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
             return Made(
-                lambda: FrameEngine.at_start(masks, network, token_bytes),
+                self._careful(lambda: FrameEngine.at_start(masks, network, token_bytes)),
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
@@ -111,14 +118,21 @@ class NetworkBackend(PortableAdapter):
             )
         registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
         return Made(
-            lambda: NetworkEngine(registered, network, token_bytes, [start], [0]),
+            self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
             registered.nbytes + built.nbytes + beside,
         )
+
+    def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:
+        """What makes engines that refuse tokens after which nothing can come."""
+        tokens, texts = self._tables.tokens, self._texts
+        if texts is None or not len(texts.hazards):
+            return new_engine
+        return lambda: HazardEngine(new_engine(), tokens, texts.hazards)
 
     @override
     def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
         """Its automata and rules."""
-        network = cast(NetworkEngine | FrameEngine, compiled.new_engine()).network
+        network = cast(NetworkEngine | FrameEngine | HazardEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):
             network.reach(len(components))
@@ -133,17 +147,21 @@ class NetworkBackend(PortableAdapter):
         return self._made(Built(network, size_of(components), range(len(components)), are_read))
 
     @cached_property
-    def _lacks_bytes(self) -> bytes:
-        """The bytes of UTF-8 that no token of the vocabulary is alone."""
-        lacks = np.flatnonzero(~single_byte_tokens(self._tables.tokens)).tolist()
-        return bytes(byte for byte in lacks if byte in _IN_UTF8)
+    def _texts(self) -> WritableTexts | None:
+        """Those that the vocabulary can write; None is all."""
+        return WritableTexts.of(self._tables.tokens)
 
-    def _check_bytes(self, network: Network, constraint: Constraint) -> None:
-        """Refuse a network that needs bytes of which the vocabulary has no token: it counts on every byte."""
-        for number in range(len(network.components)) if self._lacks_bytes else ():
-            dfa = network.components[number].dfa
-            if (dfa.table[:, dfa.byte_class[[*self._lacks_bytes]]] != 0).any():
-                raise self._unsupported(constraint.kind, "the vocabulary has no token for some single bytes")
+
+def _unwritable(constraint: Constraint, missing: bytes) -> UnwritableConstraint:
+    advice = "use a model whose tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
+    if not missing:
+        return UnwritableConstraint(
+            f"no text of {constraint} can be written with the tokens of this vocabulary; {advice}"
+        )
+    names = ", ".join([repr(bytes((byte,)))[1:] for byte in missing[:_MOST_NAMED]])
+    return UnwritableConstraint(
+        f"every text of {constraint} needs one of the bytes {names}, and no token of this vocabulary has them; {advice}"
+    )
 
 
 @dataclass(frozen=True)

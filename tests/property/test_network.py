@@ -9,7 +9,6 @@ import gc
 import json
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import islice, permutations, product
 from random import Random
@@ -633,18 +632,3 @@ def test_a_language_without_texts_is_found_before_the_first_byte() -> None:
     assert set(allowed(after(b"[", BYTES.compile(JsonSchema({"type": "array", "items": never}))))) <= {*b" \n]"}
     possible = BYTES.compile(JsonSchema({**_PERIODS, "maxLength": 1001}))
     assert after(b'"' + b"a" * 1001 + b'"', possible).is_completed()
-
-
-@pytest.mark.parametrize(
-    "missing, schemas", [(b'"', ["a", "s"]), (b"z", ["s"]), ("é".encode()[:1], ["s"]), (b"7", ["s", "i"])]
-)
-def test_a_vocabulary_that_lacks_a_byte_of_the_language_is_refused(missing: bytes, schemas: list[str]) -> None:
-    whole = all_bytes()
-    lacking = replace(whole, token_bytes=tuple(None if data == missing else data for data in whole.token_bytes))
-    backend = NetworkBackend(lacking)
-    for name, schema in {"a": {"enum": ["ab"]}, "s": {"type": "string"}, "i": {"type": "integer"}}.items():
-        if name in schemas:
-            with pytest.raises(UnsupportedConstraint, match="no token for some single bytes"):
-                backend.compile(JsonSchema(schema))
-        else:
-            assert backend.compile(JsonSchema(schema)).start()
