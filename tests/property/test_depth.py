@@ -10,7 +10,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hf_guided.backends.budget_rtn import with_budget
 
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import Backend, CompiledConstraint
@@ -190,7 +189,7 @@ def test_a_text_within_a_budget_keeps_the_depth() -> None:
     """An item of the innermost arrays has at least 22 bytes: the shortest one, [], would nest too deeply."""
     item = {"anyOf": [{"$ref": "#"}, {"type": "array", "maxItems": 0}, {"type": "string", "minLength": 20}]}
     schema = {"type": "array", "items": item, "minItems": 2}
-    compiled = with_budget(NETWORK.compile(JsonSchema(schema, "minified", max_depth=2)))
+    compiled = NETWORK.compile(JsonSchema(schema, "minified", max_depth=2))
     shortest = json.dumps([["a" * 20, "a" * 20], []], separators=(",", ":"))  # of those that begin with [["
     for left, fits in ((len(shortest) + 1, True), (len(shortest), False)):
         matcher = compiled.matcher()

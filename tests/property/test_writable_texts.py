@@ -16,7 +16,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hf_guided.backends.budget_rtn import with_budget
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
@@ -216,7 +215,7 @@ LETTERS = "abcé東"
 def test_strings_hold_the_characters_that_tokens_write(name: str, spelling: Any) -> None:
     """Where a character is in longer tokens alone, it comes in these."""
     own = vocabulary([*PUNCTUATION, b" ", *(letter.encode() for letter in LETTERS), b"<tool>", b"b\xc3", b"aa"])
-    compiled = with_budget(NetworkBackend(own).compile(JsonSchema(STRINGS[name], "minified", spelling=spelling)))
+    compiled = NetworkBackend(own).compile(JsonSchema(STRINGS[name], "minified", spelling=spelling))
     validator, written = jsonschema.Draft202012Validator(STRINGS[name]), set()
     for seed in range(repeats(20, 200)):
         choose, matcher, text = Random(seed), compiled.matcher(), b""
