@@ -74,6 +74,11 @@ class SchemaLibrary(ABC):
     @abstractmethod
     def again(self) -> Walk: ...
 
+    def warm_up(self, number: int) -> tuple[Any, str]:
+        """A small schema, another one for each number, and a text that fits it."""
+        schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}
+        return {**schema, "minProperties": number % 2, "title": str(number)}, '{"a": "b"}'
+
     def forget(self) -> None:  # noqa: B027  # most keep nothing
         """Forget everything that was compiled; what belongs to the vocabulary alone may be kept."""
 
@@ -98,8 +103,8 @@ class HFGuided(SchemaLibrary):
         else:  # a vocabulary of tests
             self._compile = Compiler(self.vocabulary).compile
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        constraint = hg.JsonSchema(
+    def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
+        return hg.JsonSchema(
             schema,
             extra="allow",
             registry=registry,
@@ -107,7 +112,10 @@ class HFGuided(SchemaLibrary):
             key_order=self.key_order,
             whitespace=self.whitespace,
         )
+
+    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         try:
+            constraint = self._constraint(schema, registry)
             self._compiled = self._compile(constraint, self.backend, budget=self.limit is not None)
         except hg.UnsupportedConstraint as error:
             raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
@@ -182,8 +190,7 @@ class LLGuidance(SchemaLibrary):
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         del registry  # its Python face takes none
-        grammar = self._lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=dict(self.overrides))
-        self._matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0)
+        self._matcher = self._lib.LLMatcher(self._tokenizer, self._grammar(schema), log_level=0)
         if self._matcher.is_error():
             message = self._matcher.get_error().splitlines()[0]
             raise Refused([("", "", message)], unsatisfiable="Unsatisfiable schema" in message)
@@ -191,6 +198,10 @@ class LLGuidance(SchemaLibrary):
 
     def again(self) -> Walk:
         return LLGuidanceWalk(self._matcher.deep_copy(), self.bitmask)
+
+    def _grammar(self, schema: Any) -> str:
+        grammar: str = self._lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=dict(self.overrides))
+        return grammar
 
 
 def llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:

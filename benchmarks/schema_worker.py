@@ -20,12 +20,12 @@ from typing import Any
 
 from benchmarks.common import python_for
 from benchmarks.processes import JobProcess, Killed
+from benchmarks.regex_libraries import REGEX_LIBRARIES
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Reason, Refused, SchemaLibrary, Walk
 from benchmarks.schema_peers import SCHEMA_PEERS
 from hf_guided.vocabulary.tokens import Vocabulary
 
-_WARM_UP = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}
-_LIBRARIES: dict[str, type[SchemaLibrary]] = {**SCHEMA_LIBRARIES, **SCHEMA_PEERS}
+_LIBRARIES: dict[str, type[SchemaLibrary]] = {**SCHEMA_LIBRARIES, **SCHEMA_PEERS, **REGEX_LIBRARIES}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Job:
     """A schema and the texts to walk through it.
 
     Args:
-        schema: JSON.
+        schema: JSON; for some libraries a pattern.
         texts: valid or not.
         registry: for its references.
         fresh: the library forgets what it has compiled before.
@@ -72,7 +72,7 @@ def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]
     """Compile, and walk every text; those that are accepted twice."""
     if job.fresh:
         library.forget()
-        judge(library, Job(_WARM_UP, ['{"a": "b"}']), tokenize)
+        _warm_up(library, 0, tokenize)
     began = time.perf_counter()
     try:
         walk = library.compile(job.schema, job.registry)
@@ -105,6 +105,11 @@ def _walk(walk: Walk, token_ids: list[int], mask_us: list[float]) -> tuple[bool,
         if not walk.allows(token_id) or not walk.accept(token_id):
             return False, token_ids[:place]
     return walk.is_completed(), token_ids
+
+
+def _warm_up(library: SchemaLibrary, number: int, tokenize: Callable[[str], list[int]]) -> None:
+    schema, text = library.warm_up(number)
+    judge(library, Job(schema, [text]), tokenize)
 
 
 def _words(error: Exception) -> str:
@@ -162,8 +167,8 @@ def main() -> None:
     name, vocabulary = sys.argv[1:]
     known, tokenize = tokenizing(vocabulary)
     library = _LIBRARIES[name](known)
-    for length in range(5):  # first calls import, start threads, build tables
-        judge(library, Job({**_WARM_UP, "minProperties": length % 2, "title": str(length)}, ['{"a": "b"}']), tokenize)
+    for number in range(5):  # first calls import, start threads, build tables
+        _warm_up(library, number, tokenize)
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(asdict(judge(library, Job(**json.loads(line)), tokenize))), flush=True)

@@ -211,10 +211,12 @@ class CompileLimits:
     Args:
         max_states: of the byte automaton, before and after it is made minimal.
         max_work: units of work, each of about a microsecond.
+        expect: whether to give up before anything is built where more states are to be expected: a guess.
     """
 
     max_states: int = 50_000
     max_work: int = 3_000_000
+    expect: bool = False
 
 
 WAIT = 60.0

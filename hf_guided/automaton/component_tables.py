@@ -2,8 +2,8 @@
 
 Found once for all networks of a vocabulary: components with the same automaton share their tables. A walk through the
 whole vocabulary takes milliseconds, so few tables are made by one: the body of a string has the same table everywhere
-but for the state after it (string_tables.py), and the states along a declared name have nearly the table of the body
-(table_difference.py).
+but for the state after it (string_tables.py), repeated characters of a set need none (class_tables.py), and the states
+along a declared name have nearly the table of the body (table_difference.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from .class_tables import ClassTables
 from .component_walk import FEW, ComponentWalk, Stay, Table, Words
 from .lru_bytes import ByteCache
 from .rtn import Component
@@ -36,12 +37,13 @@ class ComponentTables:
     def __init__(self, tokens: TokenTrie):
         self.tokens, self.nodes = tokens, NodeSets(tokens)
         self._root = self.nodes.of(np.zeros(1, np.int32))
-        self._strings = StringTables(self.nodes)
+        self._strings, self._classes = StringTables(self.nodes), ClassTables(self.nodes)
         self._walks: ByteCache[ComponentWalk] = ByteCache(_BYTES)
         self._by_content: WeakValueDictionary[bytes, ComponentWalk] = WeakValueDictionary()
         self._stays: ByteCache[Stay] = ByteCache(_BYTES)
         self._ends: ByteCache[Ends] = ByteCache(_BYTES)
         self._at_most: ByteCache[_AtMost] = ByteCache(_BYTES)
+        self._all_at_most: dict[int, _AtMost] = {}  # by the id of an array that the trie keeps
         self._tables: ByteCache[Table] = ByteCache(_BYTES)
 
     def leaves(self, component: Component) -> NDArray[np.bool_]:
@@ -85,16 +87,18 @@ class ComponentTables:
     def _from_root(self, component: Component, walk: ComponentWalk, state: int) -> Table:
         body, table = walk.body_of(state), None
         if body == state:
-            table = self._strings.table(walk, state)
+            table = self._strings.table(walk, state) or self._classes.table(walk, state)
         elif body:
             table = differing(walk, state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table
 
-    def at_most(self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints) -> Words:
-        """(n, words) int32: the tokens that stay in a string with at most 0, 1 ... characters.
+    def at_most(
+        self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints, begun: Nodes | None = None
+    ) -> Words | None:
+        """(n, words) int32: of the tokens that stay in a string, those that have at most 0, 1 ... characters.
 
-        ``n`` is one more than the longest of these tokens has characters; a token that counts for more, because of what
-        it owes, is in no row.
+        ``n`` is one more than the longest of these tokens has characters. Where characters are owed, a token that
+        counts for more because of them is in no row; elsewhere there are other tokens in the rows too.
 
         ``characters`` and ``owed`` are the same for equal components, so they are not in the key.
 
@@ -103,7 +107,12 @@ class ComponentTables:
             state: where a character may begin.
             characters: (nodes,) how many there are on the way to each.
             owed: (states,) how many are owed in each; they count too.
+            begun: see ``table``; with nodes there, None where characters are owed.
         """
+        if not owed.any():
+            return self._short(characters).masks
+        if begun is not None:
+            return None
         key = self._walk(component), state
         known = self._at_most.get(key)
         if known is None:
@@ -112,6 +121,15 @@ class ComponentTables:
             known = _AtMost.of(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
             self._at_most.put(key, known)
         return known.masks
+
+    def _short(self, characters: NDArray[np.int64]) -> _AtMost:
+        """All tokens of the vocabulary, by their characters."""
+        known = self._all_at_most.get(id(characters))
+        if known is None:
+            nodes = np.flatnonzero(self.tokens.has_token)
+            counts = characters[nodes]
+            known = self._all_at_most[id(characters)] = _AtMost.of(self.tokens, nodes, counts, int(counts.max()))
+        return known
 
     def states_at(self, component: Component, state: int, nodes: Ints) -> NDArray[np.int32]:
         """(n,) the states at some nodes (n,) that are reached from the root in a state; 0 where they are not."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
+from .token_nodes import Nodes
 from .token_trie import TokenTrie
 from .written_values import characters, first_bytes
 
@@ -57,7 +58,7 @@ class CountedString(NamedTuple):
         owed: (states,) int32, how many more have to begin before the string may end; one that has begun is not among
             them.
         most_owed: the largest of these.
-        closing: the byte that comes after the last character.
+        following: the bytes that may come after the last character; None where they are not known.
         in_json: whether characters may be escapes; else all are written as they are.
         has_one_spelling: whether each character is written in one way.
     """
@@ -67,7 +68,7 @@ class CountedString(NamedTuple):
     begins: NDArray[np.bool_]
     owed: NDArray[np.int32]
     most_owed: int
-    closing: int
+    following: bytes | None
     in_json: bool
     has_one_spelling: bool = True
 
@@ -76,7 +77,7 @@ class CountedString(NamedTuple):
         """A JSON string whose characters have several spellings: no mark is kept out of it, so nothing is owed."""
         nothing = np.zeros(dfa.states, np.int32)
         begins = nothing.astype(np.bool_)  # not known: the compiled loops, which want it, read one spelling
-        return cls(dfa, start, begins, nothing, 0, ord('"'), in_json=True, has_one_spelling=False)
+        return cls(dfa, start, begins, nothing, 0, b'"', in_json=True, has_one_spelling=False)
 
     @classmethod
     def of(cls, dfa: ByteDfa, start: int, after: NDArray[np.int32], *, in_json: bool) -> CountedString:
@@ -114,8 +115,20 @@ class CountedString(NamedTuple):
         of_states = np.zeros(dfa.states, np.int32)
         of_states[list(owed)] = list(owed.values())
         ended = dfa.table[after.max()]  # all states after the string have the same moves
-        closing = int(np.flatnonzero(ended[dfa.byte_class])[0])
-        return cls(dfa, start, begins, of_states, max(owed.values()), closing, in_json)
+        closing = np.flatnonzero(ended[dfa.byte_class])[:1].tolist()
+        return cls(dfa, start, begins, of_states, max(owed.values()), bytes(closing), in_json)
+
+    @classmethod
+    def of_characters(cls, dfa: ByteDfa, start: int, following: bytes | None) -> CountedString:
+        """Characters as they are, after each of which the string may end, or go on: see ``is_free``.
+
+        Args:
+            dfa: of the component; nothing else moves by bytes.
+            start: the state before the first character.
+            following: see the class.
+        """
+        nothing = np.zeros(dfa.states, np.int32)
+        return cls(dfa, start, _between_characters(dfa) & dfa.table.any(1), nothing, 0, following, in_json=False)
 
     def characters_on(self, tokens: TokenTrie) -> NDArray[np.int64]:
         """(nodes,) how many characters of such a string are on the way to each node of a vocabulary."""
@@ -125,9 +138,25 @@ class CountedString(NamedTuple):
         """How many characters there are, one that has only begun counted."""
         return characters(written) if self.in_json else first_bytes(written)
 
+    def ends(self, nodes: Nodes) -> Nodes:
+        """Of some nodes of a vocabulary those at which the string may end, because of the byte that comes next."""
+        return nodes if self.following is None else nodes.before(self.following)
+
     def owed_after(self, written: bytes) -> int:
         """How many characters are owed after what is written of the string."""
         return int(self.owed[self.dfa.advance(self.start, written)]) if self.most_owed else 0
+
+
+def is_free(dfa: ByteDfa) -> bool:
+    """Whether a text of a language may end after each character, and go on: so it may have any length."""
+    between = _between_characters(dfa)[1:]
+    return bool(between.any() and (dfa.accepting & dfa.table.any(1))[1:][between].all())
+
+
+def _between_characters(dfa: ByteDfa) -> NDArray[np.bool_]:
+    """(states,) where no character has begun, in which other bytes come."""
+    goes_on: NDArray[np.bool_] = (dfa.table[:, np.unique(dfa.byte_class[0x80:0xC0])] != 0).any(1)
+    return ~goes_on
 
 
 _FOLLOWS = [[[here.after(byte, in_json) for byte in range(256)] for here in _Expected] for in_json in (False, True)]

@@ -299,11 +299,10 @@ class FrameMachine:
             self._component_bytes += given.nbytes
             self._give(now, missing, given)
         elif status == _NEEDS_TABLE:
-            component, state = missing >> 32, missing & 0xFFFFFFFF
-            table = self._table(component, state)
+            table = self._table(missing >> 44, missing >> 24 & 0xFFFFF, missing & 0xFFFFFF)  # as in frames.h
             now.in_use.append(table.held)
             now.table_bytes += table.nbytes
-            if CORE.machine_table(now.handle, component, state, table.address):
+            if CORE.machine_table(now.handle, table.address):
                 raise _no_memory()
         elif status == _NEEDS_EXITS:
             self._component_bytes -= self._given[missing].nbytes
@@ -361,21 +360,23 @@ class FrameMachine:
         struct[_EXITS], struct[_EXITS + 1] = ways.exits.ctypes.data, ways.most_size
         return described._replace(held=(*described.held, ways.exits), nbytes=described.nbytes + ways.exits.nbytes)
 
-    def _table(self, number: int, state: int) -> Described:
+    def _table(self, number: int, state: int, node: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
-        table = self._tables.table(component, state)
-        leaving, at_most = table.leaving, None
+        begun = self._tables.nodes.of(np.array([node])) if node else None
+        table = self._tables.table(component, state, begun)
+        leaving, words, at_most = table.leaving, table.words, None
         if isinstance(rule, LengthRule):
             string = rule.string
-            # Only this byte ends a string.
-            leaving = tuple((to, nodes.before(string.closing) if string.begins[to] else nodes) for to, nodes in leaving)
-            if state == string.start and rule.high is not None:  # elsewhere a mark has begun, which is rare
+            leaving = tuple((to, string.ends(nodes) if string.begins[to] else nodes) for to, nodes in leaving)
+            # Where characters are owed, a mark has begun in all states but the first, which is rare.
+            if rule.high is not None and string.begins[state] and (state == string.start or not string.most_owed):
                 characters = string.characters_on(self._tables.tokens)
-                at_most = self._tables.at_most(component, state, characters, string.owed)
+                at_most = self._tables.at_most(component, state, characters, string.owed, begun)
+                words = table.mask(self._tables.tokens)
         counts = [len(left.nodes) for _, left in leaving]
         nodes = table.nodes.astype(np.int32, copy=False)
         fields = (  # those of ``Table`` of frames.h
-            None if table.words is None else table.words.ctypes.data,
+            None if words is None else words.ctypes.data,
             nodes.ctypes.data,
             *(0, 0, 0),
             None if at_most is None else at_most.ctypes.data,
@@ -386,8 +387,8 @@ class FrameMachine:
         for i in range(3):  # ``left``, ``left_count`` and ``left_in`` follow the fields
             struct[2 + i] = place + (len(fields) + i * len(leaving)) * struct.itemsize
         nbytes = nodes.nbytes + 4 * sum(counts)
-        nbytes += sum(each.nbytes for each in (table.words, at_most) if each is not None)
-        return Described(place, (struct, table, nodes, leaving, at_most), 0, nbytes)
+        nbytes += 0 if words is None else words.nbytes
+        return Described(place, (struct, table, nodes, leaving, words, at_most), 0, nbytes)
 
     def _give(self, now: _Generation, number: int, given: Described) -> None:
         if CORE.machine_component(now.handle, number, given.address):

@@ -64,8 +64,8 @@ class NetworkStrings:
         string, component = self._of(frame), self._network.components[frame.component]
         characters = string.characters_on(self._tokens)
         at_most = self._tables.at_most(component, frame.state, characters, string.owed)
-        if high < len(at_most):
-            words: Words = at_most[high]
+        if at_most is not None and high < len(at_most):
+            words: Words = at_most[high] & self._tables.table(component, frame.state).mask(self._tokens)
             return words
         nodes, states = self._tables.stay(component, frame.state)
         return self._tokens.mask_of(nodes[characters[nodes] + string.owed[states] <= high])
@@ -83,7 +83,7 @@ class NetworkStrings:
         count = string.characters_on(self._tokens)
         within = []
         for state, left in leaving:
-            nodes = left.before(string.closing).nodes  # nothing else ends a string
+            nodes = string.ends(left).nodes
             kept = nodes[count[nodes] >= low + already]
             kept = kept if high is None else kept[count[kept] <= high + already]
             if len(kept):
@@ -92,7 +92,7 @@ class NetworkStrings:
 
     def may_end(self, rule: LengthRule, nodes: Ints) -> NDArray[np.bool_]:
         """(n,) whether a string may end at some nodes (n,) of the trie, ascending: nothing but one byte ends it."""
-        return np.isin(nodes, self._tables.nodes.of(nodes).before(rule.string.closing).nodes)
+        return np.isin(nodes, rule.string.ends(self._tables.nodes.of(nodes)).nodes)
 
     def _of(self, frame: Frame) -> CountedString:
         rule = self._network.rules[frame.component]

@@ -15,6 +15,7 @@ from ..errors import CompileLimitExceeded
 from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, characters, is_plain, only_text
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
+from .estimate import expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .lru_bytes import ByteCache
@@ -146,6 +147,8 @@ class NfaBuilder:
             end: after them.
             minimal: False where parts with equal ends were built once, so that minimizing gains little.
         """
+        if self._meter.limits.expect:  # with little ambiguity each state of a piece becomes a state of the automaton
+            self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
         return determinize(
             Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter, minimal=minimal
         )
@@ -175,6 +178,8 @@ class NfaBuilder:
 
     def _take_apart(self, node: Node, start: int, end: int) -> None:
         """Add a language by its parts."""
+        if self._meter.limits.expect:
+            self._meter.check_states(expected_states(node))
         if isinstance(node, Concat):
             self._add_row(node.parts, start, end)
         elif isinstance(node, Alt):

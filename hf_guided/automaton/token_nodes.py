@@ -46,7 +46,7 @@ class Nodes:
 
     def __init__(self, sets: NodeSets, nodes: NDArray[np.int32]):
         self._sets, self.nodes = sets, nodes
-        self._before: dict[int, Nodes] = {}
+        self._before: dict[bytes, Nodes] = {}
 
     @cached_property
     def address(self) -> int:
@@ -77,11 +77,14 @@ class Nodes:
             return [(different[0], self)]
         return [(count, self._sets.of(self.nodes[counts == count])) for count in different]
 
-    def before(self, byte: int) -> Nodes:
-        """Those after which a byte comes in a token."""
-        known = self._before.get(byte)
+    def before(self, following: bytes) -> Nodes:
+        """Those after which one of some bytes comes in a token."""
+        known = self._before.get(following)
         if known is None:
-            known = self._before[byte] = self._sets.of(self.nodes[self._sets.tokens.before(byte)[self.nodes]])
+            before = self._sets.tokens.before(following)
+            places = np.searchsorted(self.nodes, before)
+            before, places = (part[places < len(self.nodes)] for part in (before, places))
+            known = self._before[following] = self._sets.of(before[self.nodes[places] == before])
         return known
 
     @property

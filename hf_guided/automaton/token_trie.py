@@ -78,7 +78,20 @@ class TokenTrie:
     def described(self) -> tuple[Array[int], int]:
         """``Trie`` of frames.c, and its address."""
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
-        return record(*(array.ctypes.data for array in arrays), len(self.trie.levels), self.preferred.ctypes.data)
+        addresses = (array.ctypes.data for array in arrays)
+        return record(*addresses, len(self.trie.levels), self.preferred.ctypes.data, self.below.ctypes.data)
+
+    @cached_property
+    def below(self) -> NDArray[np.int32]:
+        """(nodes,) how many nodes are below each."""
+        trie = self.trie
+        below = np.zeros(len(trie.byte), np.int32)
+        for low, high in reversed([*pairwise(trie.levels[1:])]):
+            first = int(trie.parent[low]) if low < high else 0
+            below[first:low] += np.bincount(trie.parent[low:high] - first, below[low:high] + 1, low - first).astype(
+                np.int32
+            )
+        return below
 
     @cached_property
     def preferred(self) -> NDArray[np.int32]:
@@ -158,11 +171,18 @@ class TokenTrie:
         """``trie.child``, for one look at a time."""
         return self.trie.child.data
 
-    def before(self, byte: int) -> NDArray[np.bool_]:
-        """(nodes,) whether a byte comes next in a token."""
-        before = np.zeros(len(self.trie.byte), np.bool_)
-        before[self.trie.parent[1:][self.trie.byte[1:] == byte]] = True
-        return before
+    def before(self, following: bytes) -> NDArray[np.int64]:
+        """(n,) the nodes after which one of some bytes comes in a token, ascending."""
+        starts, parents = self._parents_by_byte
+        found = [parents[starts[byte] : starts[byte + 1]] for byte in following]
+        return np.unique(np.concatenate(found)) if len(found) > 1 else found[0] if found else parents[:0]
+
+    @cached_property
+    def _parents_by_byte(self) -> tuple[list[int], NDArray[np.int64]]:
+        """For each byte where its part begins; and the nodes after which it comes, ascending in each part."""
+        letters = self.trie.byte[1:]
+        order = np.argsort(letters, kind="stable")
+        return np.searchsorted(letters[order], np.arange(257)).tolist(), self.trie.parent[1:][order].astype(np.int64)
 
     @cached_property
     def letters(self) -> bytes:

@@ -8,23 +8,31 @@ from ..regex.charset import CharSet, Range
 
 START, END = 0, 1
 # First and last code point, byte above the digits of the first byte, continuation bytes (six bits each) after it.
-_LENGTHS = ((0, 0x7F, 0x00, 0), (0x80, 0x7FF, 0xC0, 1), (0x800, 0xFFFF, 0xE0, 2), (0x10000, 0x10FFFF, 0xF0, 3))
+_LENGTHS = ((0x80, 0x7FF, 0xC0, 1), (0x800, 0xFFFF, 0xE0, 2), (0x10000, 0x10FFFF, 0xF0, 3))
+_ASCII = 0x7F
 _CONTINUATION = 0x80
 Step = tuple[int, int, int, int]  # source, first byte, last byte, target
 
 
-@lru_cache(maxsize=1024)
 def utf8_steps(charset: CharSet) -> tuple[int, tuple[Step, ...]]:
     """The characters of the set in UTF-8.
 
     Returns:
         How many states, START and END among them, and the steps between them.
     """
+    ascii_steps = [(START, first, min(last, _ASCII), END) for first, last in charset.ranges if first <= _ASCII]
+    states, steps = _others(tuple(each for each in charset.ranges if each[1] > _ASCII))
+    return states, (*ascii_steps, *steps)
+
+
+@lru_cache(maxsize=1024)
+def _others(ranges: tuple[Range, ...]) -> tuple[int, tuple[Step, ...]]:
+    r"""As ``utf8_steps``, without ASCII: ``\w`` and ``[\w.-]`` have the same letters, which take milliseconds."""
     steps: list[Step] = []
     states: dict[tuple[tuple[Range, ...], int], int] = {((Range0,), 0): END}
     for low, high, lead, count in _LENGTHS:
-        ranges = tuple((max(a, low), min(b, high)) for a, b in charset.ranges if a <= high and b >= low)
-        _digits(START, ranges, count, lead, states, steps)
+        parts = tuple((max(a, low), min(b, high)) for a, b in ranges if a <= high and b >= low)
+        _digits(START, parts, count, lead, states, steps)
     return len(states) + 1, tuple(steps)
 
 

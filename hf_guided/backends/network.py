@@ -1,7 +1,8 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it first for JSON and for structural tags.
+structural tags. "auto" takes it first for JSON and for structural tags. By name it also takes regular expressions and
+choices.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..automaton.component_tables import ComponentTables
+from ..automaton.dawg import dawg_dfa
 from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_masks import NetworkMasks
+from ..automaton.regex_network import RegexNetwork, regex_network
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
-from ..constraints.values import Constraint, JsonSchema, StructuralTag
+from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
 from ..options import NETWORK
+from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
 _MOST_NAMED = 8  # bytes in a message
+_NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 
 
@@ -88,12 +93,40 @@ class NetworkBackend(PortableAdapter):
         return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
+        if isinstance(constraint, Choice):
+            words = [option.encode() for option in constraint.options]
+            return lambda: self._regular(
+                constraint, lambda meter: RegexNetwork([Component.without_calls(dawg_dfa(words, meter))], {})
+            )
+        if isinstance(constraint, Regex):
+            try:
+                node = parse_fullmatch(constraint.pattern)
+            except UnsupportedRegex as error:
+                raise self._unsupported("regex", str(error)) from None
+            if node == NOTHING:
+                raise self._unsupported("regex", _NO_TEXT)
+            return lambda: self._regular(constraint, lambda meter: regex_network(node, meter))
         if not isinstance(constraint, StructuralTag):
-            raise self._unsupported(constraint.kind, "the network takes JSON and structural tags alone")
+            raise self._unsupported(constraint.kind, "the network takes no grammars")
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the network does not enforce all of the schemas in this tag", tag.losses)
         return _NetworkBuild(self, tag.plan, constraint, len(constraint.tag_json))
+
+    def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
+        """Compile a regular language."""
+        meter = WorkMeter(NETWORK)
+        made = make(meter)
+        if not made.components[0].dfa.accepting.any():
+            raise self._unsupported(constraint.kind, _NO_TEXT)  # known only now: an empty intersection
+        if self._texts is not None:
+            try:
+                made = made.cut_to(self._texts, meter)
+            except NothingWritable as error:
+                raise _unwritable(constraint, error.missing) from None
+        components, rules = made
+        network = Network(components, rules.get, ordered=True)
+        return self._made(Built(network, size_of(components), range(len(components)), True))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
         meter = WorkMeter(NETWORK)

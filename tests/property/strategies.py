@@ -22,7 +22,6 @@ from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 
 BACKENDS = registry.available()
-TEXT_BACKENDS = tuple(name for name in BACKENDS if name != "network")  # take more than JSON
 SCHEMA_BACKENDS = tuple(name for name in BACKENDS if name != "outlines")
 
 _ORDER = {

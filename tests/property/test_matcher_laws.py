@@ -37,7 +37,7 @@ def test_cases_contain_every_backend_and_kind_of_constraint():
         "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
         "automaton": {"regex", "choice", "json_schema"},
         "outlines": {"regex", "choice"},
-        "network": {"json_schema", "json_object", "structural_tag"},
+        "network": {"regex", "choice", "json_schema", "json_object", "structural_tag"},
     }
     assert pairs == {(name, kind) for name, supported in kinds.items() for kind in supported}
 

@@ -20,7 +20,7 @@ from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.values import Choice, Constraint, Grammar, Regex, StructuralTag
 from tests.effort import repeats
-from tests.property.strategies import TEXT_BACKENDS, allowed, backend
+from tests.property.strategies import BACKENDS, allowed, backend
 from tests.toy import letters
 
 VOCABULARY = letters("ab", stop=2)
@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
             assert self.language.forced(taken).encode().startswith(matcher.jump_forward_bytes())
 
 
-@pytest.mark.parametrize("name", TEXT_BACKENDS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_matchers_agree_with_brute_force(name: str) -> None:
     machine = type(f"Machine_{name}", (Machine,), {"name": name})
     test = machine.TestCase("runTest")

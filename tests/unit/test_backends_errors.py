@@ -15,7 +15,6 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.property.strategies import (
     BACKENDS,
     SCHEMA_BACKENDS,
-    TEXT_BACKENDS,
     allowed,
     backend,
     single_bytes,
@@ -87,7 +86,7 @@ def test_malformed_definitions_are_refused_in_drafts_without_defs(name, wrong):
             backend(name, tiny()).compile(JsonSchema({"$schema": draft, "type": "null", "$defs": {"d": wrong}}))
 
 
-@pytest.mark.parametrize("name", TEXT_BACKENDS)
+@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
@@ -105,19 +104,19 @@ def test_non_regular_pattern_is_a_loss_and_an_error(name, pattern, reason):
     assert caught.value.losses == (loss,)
 
 
-def test_only_llguidance_and_the_automaton_support_look_around():
-    constraint = Regex("(?!foo)[a-z]{3}(?<!bar)")
+def test_only_llguidance_and_our_own_engines_support_look_around():
+    constraint, names = Regex("(?!foo)[a-z]{3}(?<!bar)"), ("llguidance", "automaton", "network")
     for name in BACKENDS:
-        assert bool(backend(name, tiny()).losses(constraint)) == (name not in ("llguidance", "automaton"))
+        assert bool(backend(name, tiny()).losses(constraint)) == (name not in names)
     for text, inside in {"foo": False, "bar": False, "fob": True, "abcd": False}.items():
-        for name in ("llguidance", "automaton"):
+        for name in names:
             matcher = backend(name, single_bytes()).compile(constraint).matcher()
             assert (all(map(matcher.accept_token, text.encode())) and matcher.is_completed()) == inside
 
 
 @pytest.mark.parametrize("pattern", ["a(?!a)a", r"(?=a.*b)[ab]\W{2,5}(?!c)", r"(?<=\d)[a-z]+", "(?=[ab]{3})[a-c]{2}"])
 def test_pattern_whose_parts_exclude_each_other_is_refused(pattern):
-    for name in TEXT_BACKENDS:
+    for name in BACKENDS:
         with pytest.raises(UnsupportedConstraint, match="matches nothing|look-ahead"):
             backend(name, tiny()).compile(Regex(pattern))
 
@@ -385,7 +384,7 @@ def test_nesting_has_a_limit(monkeypatch):
     assert _accepts(backend("llguidance", tiny()).compile(JsonSchema(schema)), [[[]]])
 
 
-@pytest.mark.parametrize("name", TEXT_BACKENDS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_dead_end_has_an_empty_mask_and_rollback_leaves_it(name):
     # Private use characters: the vocabulary has their bytes, but lm-format-enforcer takes whole characters only.
     compiled = backend(name, tiny()).compile(Choice(["ab\ue000", "ac"]))

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench_schemas, bench_suite, bench_tags
+from benchmarks import bench_regexes, bench_schemas, bench_suite, bench_tags
 from benchmarks.bench_schemas import Judged, Sample, failures, summary, texts_of
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.json_schema_suite import Group, Instance, mistakes
 from benchmarks.json_schema_suite import summary as suite_summary
 from benchmarks.processes import resident_bytes
 from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, documents_of, rows_of
+from benchmarks.regex_libraries import REGEX_LIBRARIES
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Refused
 from benchmarks.schema_worker import Job, Verdict, Worker, judge, tokenizing
 from tests import toy
@@ -268,3 +269,22 @@ def test_every_library_has_a_first_mask_of_tool_calls() -> None:
         "1.50",
     )
     assert "| 1 | llguidance | 1.5 | 2.0 | 2 | 1.50x | 1 of 3 |" in bench_tags.table([row])
+
+
+def test_forty_patterns_have_texts_that_python_judges_alike() -> None:
+    samples = bench_regexes.load_patterns()
+    assert len(samples) == len({sample.schema for sample in samples}) == 40
+    assert all(any(text.valid for text in sample.texts) for sample in samples)
+
+
+@pytest.mark.parametrize("name", REGEX_LIBRARIES)
+def test_every_library_judges_texts_of_a_pattern(name: str) -> None:
+    """Also the row of a table that is made of the verdict."""
+    vocabulary, tokenize = tokenizing("bytes")
+    texts = (bench_regexes.Text("ab12", True, True, True), bench_regexes.Text("ab", False, True, True))
+    sample = Sample("words", r"[a-z]+\d{2}", texts)
+    verdict = judge(REGEX_LIBRARIES[name](vocabulary), sample.job(fresh=False), tokenize)
+    assert verdict.accepted == [True, False]
+    row = bench_regexes.line(name, Judged(sample, verdict))
+    assert (row["outcome"], row["wrong"]) == ("compiled", 0)
+    assert "WRONG" not in bench_regexes.table([row], [name])

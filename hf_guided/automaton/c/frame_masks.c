@@ -7,7 +7,9 @@
  */
 #include "frames.h"
 
-enum { MANY_BYTES = 100 }; /* a string goes on with some more */
+enum { MANY_BYTES = 100 };   /* a string goes on with some more */
+enum { MANY_NODES = 4000 };  /* below a node: so many take longer one by one than a table from there on */
+enum { MOST_NODES = 50000 }; /* reached one by one beside tables, where the same may be reached again and again */
 
 static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
 {
@@ -128,26 +130,53 @@ PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
     return set_of(m, m->todo, count);
 }
 
+/* Whether a set has many tokens, as in a string: known, or expected because many bytes may come. */
+static int is_large(const Machine *m, int32_t set)
+{
+    int bytes = 0;
+    for (int byte = 0; byte < 256; byte++)
+        bytes += m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1;
+    if (bytes >= MANY_BYTES)
+        return 1;
+    for (int32_t i = 0; i < m->sets[set].count; i++)
+        if (is_counting(m, m->frames + m->members[m->sets[set].begin + i]))
+            return 1;
+    return m->sets[set].is_large;
+}
+
+static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *words, int64_t word_count,
+                             int32_t *stack, int64_t *most, Limit *limit);
+
 /* Adds the tokens that leave a component in a state, and then fit.
  *
  * frame      there
+ * node       where they were in the component first
  * left       (count) the nodes where they leave
  * low, high  see `find_bounds`
+ * most       see `follow`; tokens are left out where it is not enough
  *
  * Returns 0, or what is missing.
  */
-static int64_t add_leaving(Machine *m, Frame frame, const int32_t *left, int64_t count, int64_t low, int64_t high,
-                           uint32_t *words, int32_t *stack, Limit *limit)
+static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int32_t *left, int64_t count, int64_t low,
+                           int64_t high, uint32_t *words, int64_t word_count, int32_t *stack, int64_t *most,
+                           Limit *limit)
 {
-    int64_t any = INT64_MAX, status = 0;
+    int64_t status = 0;
     int32_t here, onwards;
     const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
     frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
     if ((here = frame_of(m, frame)) < 0 || (onwards = beyond(m, here)) < 0)
         return here < 0 ? here : onwards;
-    for (int64_t at = 0; onwards && at < count && !status; at++)
-        if (!characters || (characters[left[at]] >= low && (high < 0 || characters[left[at]] <= high)))
-            status = follow(m, left[at], onwards, words, stack, &any, limit);
+    for (int64_t at = 0; onwards && at < count && !status && *most >= 0; at++) {
+        const int64_t more = characters ? characters[left[at]] - characters[node] : 0;
+        int32_t whole = 0;
+        if (more < low || (high >= 0 && more > high))
+            continue;
+        if (m->below[left[at]] >= MANY_NODES && (whole = closed(m, onwards)) < 0)
+            return whole;
+        status = whole && is_large(m, whole) ? add_by_tables(m, whole, left[at], words, word_count, stack, most, limit)
+                                             : follow(m, left[at], onwards, words, stack, most, limit);
+    }
     return status;
 }
 
@@ -201,94 +230,94 @@ static int64_t add_fitting(Machine *m, Frame frame, const Stay *stay, int64_t hi
     return 0;
 }
 
+/* Whether the limit may refuse a token that stays in the component of a frame: 1, 0, or what is missing. */
+static int64_t may_exceed(Machine *m, Frame frame, Limit *limit)
+{
+    const Component *component = m->components + frame.component;
+    const int64_t below = component->exits ? set_size(m, frame.below) : NEEDS_EXITS;
+    const int64_t most = component->most_size + (component->begins ? component->low : 0) + below;
+    if (!component->exits)
+        m->missing = frame.component;
+    if (below < 0)
+        return below;
+    if (most < limit->left)
+        is_within(limit, most);
+    return most >= limit->left;
+}
+
 /* Adds the tokens that stay in the component of a frame.
  *
  * table  of the frame's state
- * high   see `find_bounds`
+ * high   see `find_bounds`; with the characters before the node of the table
+ */
+static void add_staying(Machine *m, const Table *table, int64_t high, uint32_t *words, int64_t word_count)
+{
+    if (high >= 0) {
+        const uint32_t *short_ones = table->at_most + word_count * (high < table->most ? high : table->most - 1);
+        for (int64_t j = 0; j < word_count; j++)
+            words[j] |= table->words[j] & short_ones[j];
+        return;
+    }
+    for (int64_t j = 0; table->words && j < word_count; j++)
+        words[j] |= table->words[j];
+    for (int64_t j = 0; !table->words && j < table->node_count; j++)
+        add_tokens(m, table->nodes[j], words);
+}
+
+/* Adds the tokens that go on at a node of the trie, where the text is in a set, by the tables of its frames.
+ *
+ * most  see `follow`; tokens are left out where it is not enough
  *
  * Returns 0, or what is missing.
  */
-static int64_t add_staying(Machine *m, Frame frame, const Table *table, int64_t high, uint32_t *words,
-                           int64_t word_count, Limit *limit)
+static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *words, int64_t word_count,
+                             int32_t *stack, int64_t *most, Limit *limit)
 {
-    const uint32_t *all = table->words;
-    if (limit) {
-        const Component *component = m->components + frame.component;
-        const int64_t below = component->exits ? set_size(m, frame.below) : NEEDS_EXITS;
-        const int64_t most = component->most_size + (component->begins ? component->low : 0) + below;
-        if (!component->exits)
-            m->missing = frame.component;
-        if (below < 0)
-            return below;
-        if (most >= limit->left && table->stay.groups < 0) {
-            m->missing = (int64_t)frame.component << 32 | frame.state;
-            return NEEDS_STAY;
-        }
-        if (most >= limit->left)
-            return add_fitting(m, frame, &table->stay, high, words, word_count, limit);
-        is_within(limit, most);
-    }
-    if (high >= 0)
-        all = table->at_most + word_count * (high < table->most ? high : table->most - 1);
-    for (int64_t j = 0; all && j < word_count; j++)
-        words[j] |= all[j];
-    for (int64_t j = 0; !all && j < table->node_count; j++)
-        add_tokens(m, table->nodes[j], words);
-    return 0;
-}
-
-/* Adds the tokens that may come after a set, by the tables of its frames. Returns 0, or what is missing. */
-static int64_t add_by_tables(Machine *m, int32_t whole, uint32_t *words, int64_t word_count, int32_t *stack,
-                             Limit *limit)
-{
-    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+    for (int32_t i = 0; i < m->sets[whole].count && *most >= 0; i++) {
         int32_t number = m->members[m->sets[whole].begin + i];
         const Frame frame = m->frames[number];
-        const int32_t *known = map_find(&m->table_of, table_key(frame.component, frame.state));
-        const Component *component = m->components + frame.component;
-        int64_t low, high, any = INT64_MAX, status = 0;
+        const uint64_t key = table_key(frame.component, frame.state, node);
+        const int32_t *known = map_find(&m->table_of, key);
+        int64_t low, high, status = 0, exceeds = 0;
         Table table = {0};
         const int is_bounded = find_bounds(m, &frame, &low, &high);
         /* Inside a character its end is not counted: so the tables do not know what there is room for. */
-        int is_followed = is_bounded && !component->begins[frame.state];
+        int is_followed = is_bounded && !m->components[frame.component].begins[frame.state];
         if (!is_followed && !known) {
-            m->missing = (int64_t)frame.component << 32 | frame.state;
+            m->missing = (int64_t)(key - 1);
             return NEEDS_TABLE;
         }
         if (!is_followed) {
             table = m->tables[*known];
-            is_followed = high >= 0 && (!table.at_most || (component->most_owed && high >= table.most));
+            is_followed =
+                high >= 0 && (!table.at_most || (m->components[frame.component].most_owed && high >= table.most));
         }
-        if (is_followed) {
+        if (!is_followed && limit && (exceeds = may_exceed(m, frame, limit)) < 0)
+            return exceeds;
+        if (is_followed || (exceeds && node)) {
             if ((number = set_of(m, &number, 1)) < 0)
                 return number;
-            if ((status = follow(m, 0, number, words, stack, &any, limit)))
+            if ((status = follow(m, node, number, words, stack, most, limit)))
                 return status;
             continue;
         }
-        status = add_staying(m, frame, &table, high, words, word_count, limit);
+        if (exceeds && table.stay.groups < 0) {
+            m->missing = (int64_t)frame.component << 32 | frame.state;
+            return NEEDS_STAY;
+        }
+        if (exceeds)
+            status = add_fitting(m, frame, &table.stay, high, words, word_count, limit);
+        else
+            add_staying(m, &table, high < 0 ? high : high + m->components[frame.component].characters[node], words,
+                        word_count);
         for (int64_t j = 0; j < table.leaving && !status; j++)
-            status = add_leaving(m, (Frame){frame.component, (int32_t)table.left_in[j], frame.below, 0, 0},
+            status = add_leaving(m, (Frame){frame.component, (int32_t)table.left_in[j], frame.below, 0, 0}, node,
                                  (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
-                                 stack, limit);
+                                 word_count, stack, most, limit);
         if (status)
             return status;
     }
     return 0;
-}
-
-/* Whether a set has many tokens, as in a string: known, or expected because many bytes may come. */
-static int is_large(const Machine *m, int32_t set)
-{
-    int bytes = 0;
-    for (int byte = 0; byte < 256; byte++)
-        bytes += m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1;
-    if (bytes >= MANY_BYTES)
-        return 1;
-    for (int32_t i = 0; i < m->sets[set].count; i++)
-        if (is_counting(m, m->frames + m->members[m->sets[set].begin + i]))
-            return 1;
-    return m->sets[set].is_large;
 }
 
 /* Writes the mask of the tokens that may come after a text.
@@ -304,15 +333,17 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
                                       int64_t most, Limit *limit)
 {
     const int32_t whole = closed(m, (int32_t)set);
+    int64_t beside = MOST_NODES, any = INT64_MAX, status;
     if (whole < 0)
         return whole;
     memset(words, 0, (size_t)word_count * sizeof *words);
     if (!is_large(m, whole)) {
-        const int64_t status = follow(m, 0, whole, words, stack, &most, limit);
+        status = follow(m, 0, whole, words, stack, &most, limit);
         if (status || most >= 0)
             return status;
         m->sets[whole].is_large = 1;
         memset(words, 0, (size_t)word_count * sizeof *words);
     }
-    return add_by_tables(m, whole, words, word_count, stack, limit);
+    status = add_by_tables(m, whole, 0, words, word_count, stack, &beside, limit);
+    return status || beside >= 0 ? status : follow(m, 0, whole, words, stack, &any, limit);
 }

@@ -356,6 +356,7 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->token_ids = (const int64_t *)(intptr_t)trie->token_ids;
     m->longest = trie->longest;
     m->letters = (const int32_t *)(intptr_t)trie->letters;
+    m->below = (const int32_t *)(intptr_t)trie->below;
     if (set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
         hf_guided_machine_end(m);
         return NULL;
@@ -421,11 +422,11 @@ PUBLIC int64_t hf_guided_machine_component(Machine *m, int64_t number, const Com
     return 0;
 }
 
-/* Adds the table of a state, whose arrays have to live as long. Returns 0, or that there is no memory. */
-PUBLIC int64_t hf_guided_machine_table(Machine *m, int64_t component, int64_t state, const Table *table)
+/* Adds the table that was missing, whose arrays have to live as long. Returns 0, or that there is no memory. */
+PUBLIC int64_t hf_guided_machine_table(Machine *m, const Table *table)
 {
     if (!has_room(&m->tables, &m->table_room, m->table_count + 1, sizeof *m->tables) ||
-        !map_put(&m->table_of, table_key(component, state), (int32_t)m->table_count))
+        !map_put(&m->table_of, (uint64_t)m->missing + 1, (int32_t)m->table_count))
         return NO_MEMORY;
     m->tables[m->table_count++] = *table;
     return 0;
@@ -434,7 +435,7 @@ PUBLIC int64_t hf_guided_machine_table(Machine *m, int64_t component, int64_t st
 /* Adds to the table of a state where its tokens end that stay in the component; the arrays have to live as long. */
 PUBLIC void hf_guided_machine_stay(Machine *m, int64_t component, int64_t state, const Stay *stay)
 {
-    m->tables[*map_find(&m->table_of, table_key(component, state))].stay = *stay;
+    m->tables[*map_find(&m->table_of, table_key(component, state, 0))].stay = *stay;
 }
 
 /* The set of a text without a byte: the start of component 0. */

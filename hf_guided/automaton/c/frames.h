@@ -26,6 +26,7 @@ typedef struct {
     int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
     int64_t longest;                             /* bytes of a token */
     int64_t letters;                             /* address: see frame_exits.c */
+    int64_t below;                               /* address: (nodes) how many nodes are below each */
 } Trie;
 
 typedef struct {
@@ -60,8 +61,8 @@ typedef struct {
     const int64_t *left;      /* (leaving) addresses: the nodes where others leave in a state */
     const int64_t *left_count; /* (leaving) how many those are */
     const int64_t *left_in;    /* (leaving) the state */
-    const uint32_t *at_most;  /* (most, words) the tokens that stay with at most 0, 1 ... characters, owed ones included;
-                                 the last row has all where none are owed; or NULL */
+    const uint32_t *at_most;  /* (most, words) with `words` the tokens that stay and have at most 0, 1 ... characters,
+                                 owed ones included; the last row has all where none are owed; or NULL */
     int64_t node_count, leaving, most;
     Stay stay;
 } Table;
@@ -99,6 +100,7 @@ typedef struct {
     const uint8_t *byte;
     int64_t longest;
     const int32_t *letters; /* all bytes, those that are preferred first, and then -1 */
+    const int32_t *below;
     Component *components;
     Table *tables;
     Frame *frames;
@@ -112,7 +114,7 @@ typedef struct {
     Step *steps, *walk;        /* of exits */
     int32_t *leads, *counting; /* likewise */
     int64_t step_count, step_room, walk_room, lead_room, counting_room;
-    int64_t missing; /* a component, or component << 32 | state of a table */
+    int64_t missing; /* a component, or component << 32 | state of what stays, or the key of a table less 1 */
 } Machine;
 
 /* How many tokens may follow a token of a mask, the one that ends the text included. */
@@ -147,9 +149,13 @@ static inline int32_t *map_find(const Map *map, uint64_t key)
     return NULL;
 }
 
-static inline uint64_t table_key(int64_t component, int64_t state)
+/* That of the table of what tokens do from a node of the trie on, where they are in a state of a component.
+ *
+ * There are fewer components and states than max_states of options.NETWORK, and fewer nodes than bytes of tokens.
+ */
+static inline uint64_t table_key(int64_t component, int64_t state, int64_t node)
 {
-    return ((uint64_t)component << 32 | (uint64_t)state) + 1;
+    return ((uint64_t)component << 44 | (uint64_t)state << 24 | (uint64_t)node) + 1;
 }
 
 static inline int has_token(const Machine *m, int64_t node)
