@@ -1,7 +1,8 @@
 """An estimate of an automaton's number of states, from the expression alone, in microseconds.
 
-It is for parts of a regular expression that may be taken apart instead. The guess is that repetitions multiply what is repeated,
-and that a text whose length is counted while it follows a pattern has every state of the pattern at every length.
+It is for parts of a regular expression that may be taken apart instead. The guess is that repetitions multiply what is
+repeated, and that a text whose length is counted while it follows a pattern has every state of the pattern at every
+length.
 """
 
 from __future__ import annotations
