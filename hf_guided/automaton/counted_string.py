@@ -48,6 +48,10 @@ class _Expected(IntEnum):
         return _Expected(sum(byte >= first for first in (0xC0, 0xE0, 0xF0)))
 
 
+class AmbiguousString(Exception):
+    """A state is reached inside of a character and between two: its automaton does not tell how many there are."""
+
+
 class CountedString(NamedTuple):
     """The states of a component inside a string.
 
@@ -88,6 +92,9 @@ class CountedString(NamedTuple):
             start: the state before the first character.
             after: (states,) that in which the string has ended; 0 where it may not end.
             in_json: see the class.
+
+        Raises:
+            AmbiguousString: its characters cannot be counted.
         """
         expected = {start: _Expected.CHARACTER}
         follows = _FOLLOWS[in_json]
@@ -102,6 +109,8 @@ class CountedString(NamedTuple):
                     if target not in expected:
                         expected[target] = next_one
                         todo.append(target)
+                    elif expected[target] is not next_one:
+                        raise AmbiguousString
         begins = np.zeros(dfa.states, np.bool_)
         begins[[state for state, here in expected.items() if here is _Expected.CHARACTER]] = True
         owed = dict.fromkeys(np.flatnonzero(after).tolist(), 0)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..automaton.component_tables import ComponentTables
+from ..automaton.counted_string import AmbiguousString
 from ..automaton.dawg import dawg_dfa
 from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, reads
@@ -129,12 +130,15 @@ class NetworkBackend(PortableAdapter):
         return self._made(Built(network, size_of(components), range(len(components)), True))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
-        meter = WorkMeter(NETWORK)
-        built = None if self._texts else reachable_network(plan, meter)
-        try:
-            built = whole_network(plan, meter, self._texts) if built is None else built
-        except NothingWritable as error:
-            raise _unwritable(constraint, error.missing) from None
+        meter, built = WorkMeter(NETWORK), None
+        while built is None:
+            try:
+                built = None if self._texts else reachable_network(plan, meter)
+                built = whole_network(plan, meter, self._texts) if built is None else built
+            except AmbiguousString:  # the plan does without this register now
+                continue
+            except NothingWritable as error:
+                raise _unwritable(constraint, error.missing) from None
         return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: Built, read_bytes: int = 0) -> Made:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+from ..automaton.counted_string import AmbiguousString
 from ..automaton.frame_machine import reads
 from ..automaton.length_rule import LengthRule
 from ..automaton.limits import WorkMeter
@@ -21,7 +22,7 @@ from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import characters
+from ..regex import ANYTHING, characters
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
@@ -115,11 +116,22 @@ class NetworkPlan(NamedTuple):
         return None if part is None else part.positions.least_size(name)
 
     def check_texts(self, name: Any, component: Component) -> None:
-        """Raise InvalidConstraint for a component without any text."""
+        """Look at a component that is built.
+
+        Raises:
+            InvalidConstraint: it has no text.
+            AmbiguousString: it is a string that cannot be counted; the plan counts it in another way from now on.
+        """
         if not component.dfa.accepting.any():
             part = self.part(name)
             pointer = "" if part is None else part.pointer
             raise InvalidConstraint(f"no text fits {f'what is at {pointer}' if pointer else 'it'}", pointers=[pointer])
+        if isinstance(name, LongString) and name.language != ANYTHING:
+            try:
+                _ = component.shape.counted_string
+            except AmbiguousString:
+                self.parts[name.schema].positions.leave_uncounted(name)
+                raise
 
 
 def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
@@ -291,8 +303,9 @@ def _takes_long(positions: RegisteredPositions, content: Content) -> bool:
 
 
 def _comes_at_once(name: Any) -> bool:
-    """Whether a component is built with its caller: the inside of an array or an object, or an object as elements."""
-    return isinstance(name, Track) or (isinstance(name, Inside) and name.as_elements)
+    """Whether a component is built with its caller: one of which only building tells how large it is."""
+    is_counted = isinstance(name, LongString) and name.language != ANYTHING
+    return is_counted or isinstance(name, Track) or (isinstance(name, Inside) and name.as_elements)
 
 
 def _has_enough(automaton: ContentAutomaton) -> bool:

@@ -342,13 +342,19 @@ def string_language(clause: StringClause) -> Node:
 @tree_cache(maxsize=4096)
 def canonical_strings(clause: StringClause) -> Node:
     """Those of a clause's strings that the canonical spelling writes: all of them where it would leave none."""
+    return string_language(canonical_clause(clause))
+
+
+@tree_cache(maxsize=4096)
+def canonical_clause(clause: StringClause) -> StringClause:
+    """A clause of ``canonical_strings`` alone."""
     if clause.values is not None or not clause.usual:
-        return string_language(clause)
+        return clause
     language = clause.language
     for whole, usual in clause.usual:
         language = usual if language == whole else both(language, usual)
-    usual_language = string_language(replace(clause, language=language))
-    return string_language(clause) if Emptiness()(usual_language) else usual_language
+    written = replace(clause, language=language, usual=())
+    return clause if Emptiness()(string_language(written)) else written
 
 
 def is_multiple(number: Decimal, factor: Decimal) -> bool:

@@ -31,7 +31,7 @@ from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
 from .least_sizes import LeastSizes
 from .levels import has_known_levels, of_known_level
-from .long_string import LongString, long_string
+from .long_string import LongString, long_string, long_string_of_language
 from .member_order import has_one_order
 from .normalize import Normalizer
 from .registered_content import registered
@@ -89,6 +89,7 @@ class RegisteredPositions(Positions):
         max_depth: int | None = None,
     ):
         self._key_order = key_order
+        self._uncounted: set[Node] = set()
         super().__init__(n, style, closed=closed, schema=schema, marks=marks, max_depth=max_depth)
         if style.indent is not None and not has_known_levels(self.position, self._own):
             reason = (
@@ -182,6 +183,8 @@ class RegisteredPositions(Positions):
     def least_size(self, callee: Hashable) -> int | None:
         """Bytes that are enough for the text of a component; None where only its automaton tells."""
         if isinstance(callee, LongString):
+            if callee.language != ANYTHING:
+                return None
             return callee.low + (2 if callee.closing is None else len(callee.closing.encode()))
         if isinstance(callee, Values):
             return self._least.of_scalars(callee.clauses)
@@ -211,7 +214,19 @@ class RegisteredPositions(Positions):
 
     def long_string(self, clause: Clause, closing: str | None = None) -> LongString | None:
         """See ``Positions.long_string``."""
+        if closing is None and self._counts_languages and (string := long_string_of_language(clause, self.name)):
+            return None if string.language in self._uncounted else string
         return long_string(clause, self.name, closing)
+
+    @cached_property
+    def _counts_languages(self) -> bool:
+        """Whether registers may count strings of a language: not where it matters how many of them there are."""
+        automata = [automaton for content in self._own.values() for automaton in content.automata]
+        return self.has_one_spelling and not any(isinstance(one.register, DifferentItems) for one in automata)
+
+    def leave_uncounted(self, string: LongString) -> None:
+        """Have a string counted by the states of an automaton."""
+        self._uncounted.add(string.language)
 
     def register(self, track: Track) -> Register:
         """The register of a component."""
@@ -251,7 +266,7 @@ class RegisteredPositions(Positions):
         if string.closing is not None:
             content = without(ANYTHING, self.marks)
         elif self.has_one_spelling:
-            content = json_spelling_without(ANYTHING, self.marks)
+            content = json_spelling_without(string.language, self.marks)
         else:
             content = without(json_spellings(ANYTHING), self.marks)
         builder.call(Mark.END, builder.regex(content, begun), ended)
