@@ -1,0 +1,102 @@
+"""Strings of a pattern or a format whose characters a register counts: the texts that jsonschema takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from random import Random
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hf_guided as hg
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
+from hf_guided.schema import long_string
+from tests import toy
+from tests.effort import repeats
+from tests.property.strategies import allowed, tiny
+from tests.property.test_canonical_spelling import accepts
+
+BYTES = NetworkBackend(toy.all_bytes())
+# Of one class, of alternatives of different lengths, with characters of several bytes, and with those that are written
+# with escapes: in the last one an escape has the digits of a text.
+PATTERNS = [
+    "^[ab]+$", "^a*b?$", "^(ab|c)*$", "^[^x]*$", "b", "^é+a*$", "^a{3}b*$", "^(a|cccc)+$", '^[\\\\"]*$', "^(\n|a)*$",
+    "^(\u0001|[0-9a-f])*$",
+]  # fmt: skip
+ALPHABET = 'abcéx\\"\n\u00011'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_bounds_are_counted() -> Iterator[None]:
+    """By a register, however small they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_string, "_MANY_CHARACTERS", 0)
+        yield
+
+
+def written(string: str) -> str:
+    return json.dumps(string, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@settings(max_examples=repeats(4, 40), deadline=None)
+@given(low=st.integers(0, 3), high=st.integers(1, 5), strings=st.lists(st.text(ALPHABET, max_size=7), max_size=40))
+def test_strings_of_a_pattern_and_bounds_are_those_of_jsonschema(
+    pattern: str, low: int, high: int, strings: list[str]
+) -> None:
+    schema = {"type": "string", "pattern": pattern, "minLength": low, "maxLength": high}
+    short = map("".join, (letters for length in range(4) for letters in product(ALPHABET[:5], repeat=length)))
+    validator, candidates = jsonschema.Draft202012Validator(schema), [*short, *strings]
+    try:
+        compiled = BYTES.compile(hg.JsonSchema(schema))
+    except hg.InvalidConstraint:
+        assert not any(map(validator.is_valid, candidates))
+        return
+    for string in candidates:
+        assert accepts(compiled, written(string)) == validator.is_valid(string), string
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@settings(max_examples=repeats(4, 40), deadline=None)
+@given(high=st.integers(4, 9), data=st.data())
+def test_texts_end_within_their_bound_and_a_budget(pattern: str, high: int, data: Any) -> None:
+    item = {"type": "string", "pattern": pattern, "maxLength": high}
+    schema = {"type": "array", "items": item, "minItems": 1, "maxItems": 3}
+    compiled = NetworkBackend(tiny()).compile(hg.JsonSchema(schema))
+    choose, matcher, taken = Random(data.draw(st.integers(0, 10**6))), compiled.matcher(), list[int]()
+    for left in range((matcher.min_tokens_to_finish() or 0) + choose.randrange(30), 0, -1):
+        token_id = choose.choice(allowed(matcher, left))
+        assert matcher.accept_token(token_id)
+        if matcher.is_terminated():
+            break
+        taken.append(token_id)
+    assert matcher.is_terminated()
+    jsonschema.validate(json.loads(compiled.vocabulary.decode_bytes(taken)), schema)
+
+
+def test_long_formats_and_patterns_are_counted_by_a_register() -> None:
+    for schema in (
+        {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083},
+        {"type": "string", "format": "email", "maxLength": 254},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "^/[^?]*$", "maxLength": 1024}}},
+    ):
+        compiled = BYTES.compile(hg.JsonSchema(schema))
+        engine = compiled.new_engine()
+        assert isinstance(engine, FrameEngine)
+        assert max(component.dfa.states for component in engine.network.components) < 2_000
+    compiled = BYTES.compile(hg.JsonSchema({"type": "string", "pattern": "^/[a-z]*$", "maxLength": 1024}))
+    assert accepts(compiled, written("/" + "a" * 1023)) and not accepts(compiled, written("/" + "a" * 1024))
+
+
+def test_where_an_escape_looks_like_a_character_the_states_count() -> None:
+    """After the escape's last digit but one, a digit comes: as if it were the next character of this language."""
+    schema = {"type": "string", "pattern": "^(\u0001[0-9a-f]|[0-9a-f]{1,3})*$", "maxLength": 6}
+    compiled, validator = BYTES.compile(hg.JsonSchema(schema)), jsonschema.Draft202012Validator(schema)
+    for letters in product("\u00011f", repeat=5):
+        assert accepts(compiled, written("".join(letters))) == validator.is_valid("".join(letters))
