@@ -82,7 +82,11 @@ class Counted(NamedTuple):
         """Add them to a component of their own; returns its first and its last state."""
         start, inside, end = builder.state(), builder.state(), builder.state()
         builder.call(Mark.BEGIN, start, inside)
-        builder.call(Mark.END, builder.regex(self.content, inside), end)
+        if isinstance(self.content, Repeat):
+            builder.add(self.content.body, inside, inside)  # made deterministic once
+        else:
+            inside = builder.regex(self.content, inside)
+        builder.call(Mark.END, inside, end)
         return start, end
 
 
