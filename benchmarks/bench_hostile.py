@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--hostile", type=int, default=4, help="threads that ask for hostile constraints")
     arguments = parser.parse_args()
     tokenizer = vocabularies.demo()
-    guide = hg.Guide(tokenizer, len(tokenizer), options=hg.CompilerOptions(tiering=False))
+    guide = hg.Guide(tokenizer, len(tokenizer))
     numbers = count()
     for _ in range(20):
         compile_ms(guide, next(numbers))  # warm up

@@ -222,7 +222,6 @@ class Setup:
         self.guide = hg.Guide(self.tokenizer, self.vocab)
         exact = hg.JsonSchema(schema, whitespace=whitespace)
         loose = hg.JsonSchema(schema, whitespace=whitespace, on_unsupported="warn")
-        self.guide.warm_up([exact])
         info = xgrammar.TokenizerInfo.from_huggingface(self.tokenizer, vocab_size=self.vocab)
 
         def ours(constraint: Any, backend: str) -> Callable[[], Processor]:

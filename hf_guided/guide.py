@@ -162,7 +162,7 @@ class Guide:
 
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
-        """Compile in advance, and wait until the final engines are ready, so that the first request does not wait.
+        """Compile in advance, so that the first request does not wait.
 
         Args:
             constraints: a constraint, or a list of them, in any form that ``logits_processor`` takes: a list of
@@ -175,10 +175,8 @@ class Guide:
         given = coerce_batch(constraints)
         items = given if isinstance(given, list) else [given]
         required = [self._required(item) for item in items if item is not None]
-        for constraint in required:
-            self._compiler.submit(constraint, backend)
-        for constraint in required:
-            self._compiler.settle(constraint, backend)
+        for compiling in [self._compiler.submit(constraint, backend) for constraint in required]:
+            compiling.result()
 
     @reading("Guide.to_vllm")
     def to_vllm(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:

@@ -118,8 +118,6 @@ class CompilerOptions:
             seconds, for the machine may be busy with other work.
         memory_bytes: memory that one compile may allocate, in addition to its vocabulary; None is no limit. It holds in
             the worker process, on Linux only.
-        tiering: whether "auto" builds the native engine in the background, at the second request for what another
-            engine answered at once.
     """
 
     workers: int = field(default_factory=lambda: (usable_cores() + 1) // 2)
@@ -127,7 +125,6 @@ class CompilerOptions:
     max_failures: int = 256
     cpu_s: float | None = 10.0
     memory_bytes: int | None = 1 << 30
-    tiering: bool = True
 
     @reading("CompilerOptions")
     def __post_init__(self) -> None:
@@ -152,8 +149,7 @@ class CompilerOptions:
         Args:
             environ: read instead of the process's environment. HF_GUIDED_COMPILE_WORKERS,
                 HF_GUIDED_COMPILE_CACHE_BYTES, HF_GUIDED_COMPILE_MAX_FAILURES, HF_GUIDED_COMPILE_CPU_S and
-                HF_GUIDED_COMPILE_MEMORY_BYTES ("none": no limit) and HF_GUIDED_COMPILE_TIERING ("0" or "1") are read;
-                an empty value counts as not set.
+                HF_GUIDED_COMPILE_MEMORY_BYTES ("none": no limit) are read; an empty value counts as not set.
 
         Raises:
             InvalidArgument: a value that is not a number, naming the variable.
@@ -164,7 +160,6 @@ class CompilerOptions:
             "max_failures": ("HF_GUIDED_COMPILE_MAX_FAILURES", int),
             "cpu_s": ("HF_GUIDED_COMPILE_CPU_S", lambda text: None if text == "none" else float(text)),
             "memory_bytes": ("HF_GUIDED_COMPILE_MEMORY_BYTES", lambda text: None if text == "none" else int(text)),
-            "tiering": ("HF_GUIDED_COMPILE_TIERING", _switch()),
         }
         return cls(**_read(environ, cls, readers))
 
@@ -232,16 +227,9 @@ AGAIN_BYTES = 128 * 2**20
 """What llguidance may take in the worker process, for its result cannot travel: it is made again in this process, where
 nothing can stop it."""
 
-QUICK = CompileLimits(max_work=650_000, expect=True)
-"""Of a compile that a request with a token budget waits for. Most constraints that take more are too large in the end,
-and the engines that are ready at once keep budgets nearly as well."""
-
 NETWORK = CompileLimits(max_states=400_000, max_work=10_000_000)
-"""Of the network engine: it takes what no other engine enforces."""
-
-NETWORK_QUICK_WORK = 650_000
-"""Work that "auto" gives the network first: some 30 milliseconds. No schema of the benchmark takes more; what does is
-large, and llguidance is ready sooner."""
+"""Of the network engine: it takes what no other engine enforces, and keeps budgets that no other engine keeps. What
+needs the most work is a format with a long ``maxLength``: a second or two."""
 
 OUTLINES = CompileLimits(max_states=400_000)
 """Of outlines-core: its states take less memory than the native engine's, and the work is the same."""

@@ -13,12 +13,11 @@ from unittest.mock import patch
 
 from hf_guided.automaton import nfa
 from hf_guided.automaton.byte_dfa import ByteDfa
-from hf_guided.automaton.estimate import characters
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.stored_dfas import BUILT_WITHIN, FILE, LARGE, Stored, digest
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.regex import Node, json_spelling
+from hf_guided.regex import Node, characters, json_spelling
 from hf_guided.schema.formats import FORMATS
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.schema.scalars import language_of

@@ -25,6 +25,7 @@ from ..regex import (
     Node,
     Not,
     Repeat,
+    characters,
     complement,
     is_plain,
     matches,
@@ -33,7 +34,6 @@ from ..regex import (
 )
 from .byte_dfa import ByteDfa
 from .core import CORE, record
-from .estimate import characters
 from .limits import WorkMeter
 from .nfa import language_dfa
 

@@ -1,7 +1,8 @@
 """An estimate of an automaton's number of states, from the expression alone, in microseconds.
 
-It is for a compile that has another engine to fall back on. The guess is that repetitions multiply what is repeated,
-and that a text whose length is counted while it follows a pattern has every state of the pattern at every length.
+It is for parts of a regular expression that may be taken apart instead. The guess is that repetitions multiply what is
+repeated, and that a text whose length is counted while it follows a pattern has every state of the pattern at every
+length.
 """
 
 from __future__ import annotations
@@ -10,22 +11,8 @@ from ..regex import AllBut, Alt, And, Chars, Concat, Node, Not, Repeat, tree_cac
 
 
 @tree_cache(maxsize=4096)
-def characters(node: Node) -> int:
-    """How many characters there are in an expression, about, repetitions written out."""
-    if isinstance(node, (Concat, And)):
-        return sum(map(characters, node.parts))
-    if isinstance(node, Alt):
-        return sum(map(characters, node.branches))
-    if isinstance(node, Repeat):
-        return max(node.low, node.high or 1, 1) * characters(node.body)
-    if isinstance(node, AllBut):
-        return 1 + sum(map(len, node.words))
-    return 1 + characters(node.body) if isinstance(node, Not) else 1
-
-
-@tree_cache(maxsize=4096)
 def expected_states(node: Node) -> int:
-    """As ``characters``, but where one part bounds the length of what another describes, they are multiplied."""
+    """About how many states: where one part bounds the length of what another describes, they are multiplied."""
     if isinstance(node, Concat):
         return sum(map(expected_states, node.parts))
     if isinstance(node, Alt):
@@ -38,6 +25,8 @@ def expected_states(node: Node) -> int:
         if endless and most is not None:
             return most * sum(map(expected_states, endless))
         return max(map(expected_states, node.parts))
+    if isinstance(node, AllBut):
+        return 1 + sum(map(len, node.words))
     return 1 + expected_states(node.body) if isinstance(node, Not) else 1
 
 

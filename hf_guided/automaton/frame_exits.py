@@ -61,7 +61,7 @@ class Exits:
     """
 
     def __init__(self, network: Network, tokens: TokenTrie, least: Callable[[int], int | None]):
-        self._network, self._letters, self._least = network, tokens.writable, least
+        self._network, self._letters, self._least = network, tokens.preferred, least
         self._sizes: dict[int, int] = {}
 
     def of(self, number: int, describe: Callable[[int], Described]) -> Ways:

@@ -96,17 +96,11 @@ class WorkMeter:
 
     Args:
         limits: None: the usual ones.
-        most_work: steps for this compile, which gives up before it builds what is expected to be too large. What is
-            built later has the limits alone.
-
-    Attributes:
-        expects: whether to give up before anything is built where more states are to be expected.
     """
 
-    def __init__(self, limits: CompileLimits | None = None, most_work: int | None = None):
+    def __init__(self, limits: CompileLimits | None = None):
         self.limits = CompileLimits() if limits is None else limits
-        self._most_work = self.limits.max_work if most_work is None else min(most_work, self.limits.max_work)
-        self.expects = self.limits.expect or most_work is not None
+        self._most_work = self.limits.max_work
         self.work = 0
         self.is_part = False
         self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
@@ -132,7 +126,7 @@ class WorkMeter:
         What the part takes does not depend on what was made before it; the caller spends it.
         """
         part = WorkMeter(self.limits)
-        part._most_work, part.expects = self._most_work, self.expects
+        part._most_work = self._most_work
         part.is_part = True
         part._already, part._allowance = self._already + self.work, self._allowance
         return part

@@ -12,10 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 from ..errors import CompileLimitExceeded
-from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain, only_text
+from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, characters, is_plain, only_text
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
-from .estimate import characters, expected_states
+from .estimate import expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .lru_bytes import ByteCache
@@ -147,7 +147,7 @@ class NfaBuilder:
             end: after them.
             minimal: False where parts with equal ends were built once, so that minimizing gains little.
         """
-        if self._meter.expects:  # with little ambiguity each state of a piece becomes a state of the automaton
+        if self._meter.limits.expect:  # with little ambiguity each state of a piece becomes a state of the automaton
             self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
         return determinize(
             Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter, minimal=minimal
@@ -178,7 +178,7 @@ class NfaBuilder:
 
     def _take_apart(self, node: Node, start: int, end: int) -> None:
         """Add a language by its parts."""
-        if self._meter.expects:
+        if self._meter.limits.expect:
             self._meter.check_states(expected_states(node))
         if isinstance(node, Concat):
             self._add_row(node.parts, start, end)
@@ -315,7 +315,7 @@ def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     Raises:
         CompileLimitExceeded: it is too large.
     """
-    key = node, meter.limits, meter.expects
+    key = node, meter.limits
     kept = _kept_dfas.get(key)
     if kept is None:
         stored = stored_dfa(node, meter.limits)

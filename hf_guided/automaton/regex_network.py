@@ -15,6 +15,7 @@ Intersections and complements, which look-around becomes, are automata in any ca
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -47,6 +48,7 @@ from .length_rule import LengthRule
 from .limits import WorkMeter
 from .nfa import language_dfa
 from .rtn import Component, ComponentBuilder, Mark
+from .writable_texts import WritableTexts, writable_components
 
 _SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # of an automaton that is one component
 _PART = CompileLimits(max_states=1_000, max_work=150_000)  # of one that is a part
@@ -95,6 +97,18 @@ class RegexNetwork(NamedTuple):
 
     components: list[Component]
     rules: dict[int, LengthRule]
+
+    def cut_to(self, texts: WritableTexts, meter: WorkMeter) -> RegexNetwork:
+        """The network of the texts that a vocabulary can write; raises NothingWritable if there are none."""
+        not_empty = [place for place, rule in self.rules.items() if rule.low]
+        components = writable_components(self.components, texts, not_empty, meter)
+        rules = {}
+        for place, rule in self.rules.items():
+            component = components[place]
+            if component.callees:  # else nothing of it can be written, and nothing calls it
+                string = CountedString.of_characters(component.dfa, _inside(component), rule.string.following)
+                rules[place] = replace(rule, string=string)
+        return RegexNetwork(components, rules)
 
 
 def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:

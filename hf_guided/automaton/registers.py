@@ -201,7 +201,7 @@ class NameRule(Different):
     Args:
         required: the texts of names that have to come.
         low, high: how many members; ``high`` None is no bound.
-        listed: how many names are listed.
+        listed: the texts of the names that are listed, and that can be written.
         languages: the components of the names that are not.
         any_order: whether all names may come everywhere.
     """
@@ -209,7 +209,7 @@ class NameRule(Different):
     required: frozenset[bytes]
     low: int
     high: int | None
-    listed: int
+    listed: frozenset[bytes]
     languages: tuple[int, ...]
     any_order: bool
 
@@ -249,6 +249,8 @@ class NameRule(Different):
         """See ``Rule.is_possible``: where names come in an order, those that are left must never run out."""
         if not self.any_order:
             return True if all(map(values.is_unbounded, self.languages)) else None
+        if not self.required <= self.listed:
+            return False
         if self._has_more_than(self.low - 1, values):
             return True
         return False if all(map(values.are_all_known, self.languages)) else None
@@ -261,7 +263,7 @@ class NameRule(Different):
 
     def _has_more_than(self, count: int, values: Values) -> bool:
         """Whether there are more names in total."""
-        missing = count - self.listed
+        missing = count - len(self.listed)
         for component in self.languages:
             if missing < 0 or values.more_than(component, missing):
                 return True

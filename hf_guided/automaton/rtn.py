@@ -168,7 +168,7 @@ class ComponentBuilder(NfaBuilder):
             self._pieces[i] = source, alike.setdefault(of_piece, piece), target  # or the work would not be the same
         key = (
             start, end, self._states, len(self.callees), tuple(content), tuple(self._pending), tuple(self._skips),
-            tuple(self._repetitions), self._meter.limits, self._meter.expects,
+            tuple(self._repetitions), self._meter.limits,
         )  # fmt: skip
         kept = _kept_shapes.get(key)
         if kept is not None:

@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..options import CompileLimits
-from ..regex import Node
+from ..regex import Node, characters
 from ..regex.stored import entries
 from .byte_dfa import ByteDfa
-from .estimate import characters
 
 FILE = Path(__file__).with_name("stored_dfas.json")
 LARGE = 400
@@ -55,7 +54,7 @@ def stored_dfa(node: Node, limits: CompileLimits) -> tuple[ByteDfa, int] | None:
         limits: within which it would be built.
     """
     is_within = limits.max_states >= BUILT_WITHIN.max_states and limits.max_work >= BUILT_WITHIN.max_work
-    if not is_within or limits.expect or characters(node) < LARGE:
+    if not is_within or characters(node) < LARGE:
         return None
     stored = _file().get(digest(node))
     return None if stored is None else (loaded(stored), stored.work)

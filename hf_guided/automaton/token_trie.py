@@ -79,7 +79,7 @@ class TokenTrie:
         """``Trie`` of frames.c, and its address."""
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
         addresses = (array.ctypes.data for array in arrays)
-        return record(*addresses, len(self.trie.levels), self.writable.ctypes.data, self.below.ctypes.data)
+        return record(*addresses, len(self.trie.levels), self.preferred.ctypes.data, self.below.ctypes.data)
 
     @cached_property
     def below(self) -> NDArray[np.int32]:
@@ -94,8 +94,8 @@ class TokenTrie:
         return below
 
     @cached_property
-    def writable(self) -> NDArray[np.int32]:
-        """(n,) the bytes that are tokens, and then -1: first those of which a token has many, and readable ones."""
+    def preferred(self) -> NDArray[np.int32]:
+        """(257,) all bytes and -1: first those of which a token has many, and readable ones; last those of no token."""
         order: list[tuple[int, int, int]] = []
         for byte in range(256):
             node = longest = 0
@@ -105,8 +105,7 @@ class TokenTrie:
                 if not node or not longest:
                     break
             place = _PLAIN.find(byte)
-            if longest:
-                order.append((-longest, place, byte) if place >= 0 else (0, 0, byte))
+            order.append((-longest, place, byte) if place >= 0 else (not longest, 0, byte))
         return np.array([*(byte for *_, byte in sorted(order)), -1], np.int32)
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..constraints.values import Constraint
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
-from .base import Backend, CompiledConstraint, QuickBackend
-from .router import AUTO, NATIVE, BackendChoice, choose_backend
+from .base import Backend, CompiledConstraint
+from .router import AUTO, BackendChoice, choose_backend
 
 if TYPE_CHECKING:
     from ..automaton.growth import Growth
@@ -51,7 +51,6 @@ def compile_with_first(
     *,
     budget: bool = False,
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
-    prefer: bool = True,
 ) -> Compilation:
     """Compile with the first engine that enforces all of a constraint and does not give up.
 
@@ -62,7 +61,6 @@ def compile_with_first(
         compile: called with each choice and its backend.
         budget: whether texts have to close within a number of tokens.
         refused: engines that have given up already, with the reason.
-        prefer: see ``choose_backend``.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
@@ -70,26 +68,16 @@ def compile_with_first(
     """
     refused = dict(refused or {})
     limit: CompileLimitExceeded | None = None
-    quick = NATIVE if budget and backend == AUTO else ""  # what is tried with lower limits first
     while True:
         try:
-            chosen = choose_backend(constraint, backend, backends, refused, budget, prefer=prefer)
+            chosen = choose_backend(constraint, backend, backends, refused, budget)
         except UnsupportedConstraint as error:
-            if refused.pop(quick, ()):  # no other engine enforces it all, so this one may take its time
-                quick, prefer = "", False
-                continue
             if limit is None:
                 raise
             # A backend would enforce it if it were smaller.
             raise CompileLimitExceeded(str(error)) from limit
-        if chosen.losses and refused.pop(quick, ()):
-            quick, prefer = "", False
-            continue
-        quick = chosen.backend if chosen.is_preferred else quick
         try:
-            engine = backends[chosen.backend]
-            engine = engine.quick() if chosen.backend == quick and isinstance(engine, QuickBackend) else engine
-            return Compilation(compile(chosen, engine), chosen)
+            return Compilation(compile(chosen, backends[chosen.backend]), chosen)
         except (UnsupportedConstraint, CompileLimitExceeded) as error:
             if backend != AUTO:
                 raise

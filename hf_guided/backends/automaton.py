@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from copy import copy
-from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -30,7 +28,7 @@ from ..automaton.token_trie import token_trie
 from ..automaton.token_walk import TokenWalk
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
-from ..options import QUICK, CompileLimits
+from ..options import CompileLimits
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_nfa import NotRegular, regular
@@ -64,16 +62,6 @@ class AutomatonBackend(PortableAdapter):
         self._limits = CompileLimits() if limits is None else limits
         self._tokens = token_trie(vocabulary)
         string_forms(self._tokens)  # now, so that no first mask has to wait for it
-
-    def quick(self) -> AutomatonBackend:
-        """See ``QuickBackend.quick``."""
-        return self._quick
-
-    @cached_property
-    def _quick(self) -> AutomatonBackend:
-        twin = copy(self)
-        twin._limits, twin._last = QUICK, None
-        return twin
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)

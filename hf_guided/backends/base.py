@@ -9,9 +9,7 @@ An adapter (backends/llguidance.py ...) translates its library into them:
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
@@ -132,27 +130,9 @@ def held_spelling(backend: object, constraint: Constraint) -> Spelling | None:
     return constraint.spelling
 
 
-@runtime_checkable
-class QuickBackend(Protocol):
-    """A backend that has a variant with lower limits."""
-
-    def quick(self) -> Backend:
-        """The same backend, which gives up early on constraints that another engine compiles at once."""
-        ...
-
-
-@runtime_checkable
-class PreferredBackend(Protocol):
-    """A backend that "auto" takes before all others for some constraints."""
-
-    def is_preferred(self, constraint: Constraint) -> bool:
-        """Whether it enforces all of this one, is ready at once, and has masks in microseconds."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class CompiledConstraint:
-    """A constraint ready to make matchers; immutable but for ``latest``, shared by threads.
+    """A constraint ready to make matchers; immutable, shared by threads.
 
     Args:
         constraint: what was compiled.
@@ -181,33 +161,12 @@ class CompiledConstraint:
     spelling: Spelling | None = None
     at_once_bytes: int | None = field(default=None, repr=False)
     growth: Growth | None = field(default=None, repr=False)
-    _replacements: list[weakref.ref[CompiledConstraint]] = field(init=False, repr=False, default_factory=list)
-    _at_next_use: list[Callable[[CompiledConstraint], None]] = field(init=False, repr=False, default_factory=list)
 
     @property
     def held_bytes(self) -> int:
         """The memory held so far, in bytes."""
         at_once = self.nbytes if self.at_once_bytes is None else self.at_once_bytes
         return at_once if self.growth is None else at_once + self.growth.nbytes
-
-    @property
-    def latest(self) -> CompiledConstraint:
-        """The same constraint by a faster engine that was ready later; this one if there is none."""
-        replacement = self._replacements[-1]() if self._replacements else None
-        return self if replacement is None else replacement
-
-    def replaced_by(self, other: CompiledConstraint) -> None:
-        """New rows shall take the other one, as long as something else holds it. Thread safe."""
-        self._replacements.append(weakref.ref(other))
-
-    def at_next_use(self, call: Callable[[CompiledConstraint], None]) -> None:
-        """Have a function called with this object, once, when another request takes it. Thread safe."""
-        self._at_next_use.append(call)
-
-    def use_again(self) -> None:
-        """Another request takes this object. Thread safe."""
-        with suppress(IndexError):  # there is no call, or another thread makes it
-            self._at_next_use.pop()(self)
 
     def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
         """A matcher at the start of the grammar.

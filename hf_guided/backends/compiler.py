@@ -6,8 +6,6 @@
 - Compiled constraints are kept in a cache bounded in bytes; one that is too large for it is found as long as a caller
   holds it. An error caused by the constraint is raised again at once; an error that may not recur (a package not
   installed, no memory, our bugs) is tried again.
-- What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, once
-  another request takes it from the cache; the second one replaces it there.
 - What may take long (cost_estimate.py) is compiled in the worker process (compile_gate.py). The thread that waits for
   it is not one of the threads that compile here, so other constraints do not wait.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
@@ -22,12 +20,10 @@ import os
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -36,7 +32,7 @@ from typing import TYPE_CHECKING
 from ..automaton.limits import MovesToWorker, limited
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
-from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint, cause
+from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
 from ..options import AGAIN_CPU_S, CompilerOptions
 from ..schema.audit import Audit, audit
 from . import registry
@@ -52,7 +48,6 @@ from .engine_set import EngineSet, MarkedEngines
 from .growing_cache import GrowingCache
 from .router import AUTO, BackendChoice
 from .subprocess_worker import JobKilled
-from .tiers import has_second_tier, second_tier
 from .vocabulary_coverage import check_writable
 
 if TYPE_CHECKING:
@@ -177,14 +172,6 @@ class Compiler:
         with self._lock:
             return key in self._cache or key in self._failures or key in self._in_flight or key in self._held
 
-    def settle(self, constraint: Constraint, backend: str = AUTO) -> None:
-        """Compile, and wait for the second engine too, where there is one."""
-        self.compile(constraint, backend).use_again()
-        with self._lock:
-            upgrade = self._upgrades.get((constraint.key, backend, False))
-        if upgrade is not None:
-            upgrade.result()
-
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
         """The treatment of every keyword. Compiles too, so that the report and the compiler agree.
 
@@ -222,7 +209,7 @@ class Compiler:
         """
         deadline = time.monotonic() + timeout_s
         ended = True
-        for pool in (self._pool, self._worker_pool, self._second_pool):  # the work of one may create work for the next
+        for pool in (self._pool, self._worker_pool):  # the work of one may create work for the next
             with self._lock:
                 threads = pool.end()
             for thread in threads:
@@ -267,7 +254,6 @@ class Compiler:
                 pool = self._worker_pool if in_worker else self._pool
                 pool.submit(lambda: self._run(key, in_worker))
         if compilation is not None:
-            compilation.compiled.use_again()
             waiter.finish(compilation)
         elif failure is not None:
             waiter.fail(failure)
@@ -320,9 +306,6 @@ class Compiler:
         finally:
             with self._lock:
                 self._compile_s += time.perf_counter() - began
-        # The native engine counts its work, but nothing counts how long a costly constraint is read before.
-        if not in_worker and self._has_second_tier(job, compilation):
-            compilation.compiled.at_next_use(self._upgrade_of(job.key, job.constraint, compilation.choice))
         return compilation
 
     def _finish(self, job: Job, outcome: Compilation | BaseException) -> None:
@@ -350,56 +333,6 @@ class Compiler:
         """What is too large for the cache, but a call that is still running has."""
         compiled = self._held.get(key)
         return None if compiled is None else Compilation(compiled, self._choices[compiled])
-
-    def _has_second_tier(self, job: Job, compilation: Compilation) -> bool:
-        _, backend, budget = job.key
-        return self.options.tiering and not budget and has_second_tier(job.constraint, backend, compilation.choice)
-
-    def _upgrade_of(
-        self, key: Key, constraint: Constraint, choice: BackendChoice
-    ) -> Callable[[CompiledConstraint], None]:
-        """What begins the upgrade of a compiled constraint. It holds neither, so that both can be freed."""
-        compiler = weakref.ref(self)
-
-        def begin(first: CompiledConstraint) -> None:
-            if (owner := compiler()) is not None:
-                owner._begin_upgrade(key, constraint, Compilation(first, choice))
-
-        return begin
-
-    def _begin_upgrade(self, key: Key, constraint: Constraint, first: Compilation) -> None:
-        with self._lock:
-            if key not in self._upgrades:  # one may run: what it is for may have left the cache, and come again
-                self._upgrades[key] = Future()
-                self._second_pool.submit(partial(self._upgrade, key, constraint, first, self._upgrades[key]))
-
-    def _upgrade(self, key: Key, constraint: Constraint, first: Compilation, done: Future[None]) -> None:
-        """On the second thread: the native engine replaces the first one, if it takes the constraint."""
-        try:
-            second = second_tier(constraint, first.choice, self._backends)
-            # One that the cache cannot hold would only remove the first one.
-            if second is not None and second[0].nbytes <= self.options.cache_bytes:
-                name, backend, _ = key
-                self._cache.put((name, backend, False), Compilation(*second))
-                first.compiled.replaced_by(second[0])  # for calls of processors that were made before
-                with suppress(CompileLimitExceeded):  # then a later request for a budget computes it
-                    second[0].matcher().min_tokens_to_finish()
-                    # The size already counts the masks of budgets.
-                    self._cache.put((name, backend, True), Compilation(*second))
-        except BaseException as error:  # any exception must reach the waiting callers
-            done.set_exception(own(error, constraint))
-            with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the worker thread
-                warnings.warn(
-                    f"the native engine failed on {constraint}, {first.choice.backend} keeps serving; please "
-                    f"report this: {cause(error)}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-        else:
-            done.set_result(None)
-        finally:
-            with self._lock:
-                del self._upgrades[key]
 
     def _compile(self, constraint: Constraint, backend: str, budget: bool, *, in_worker: bool) -> Compilation:
         warn_of_misspelt_names(constraint)
@@ -455,13 +388,11 @@ class Compiler:
         self._in_flight: dict[Key, Job] = {}
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
-        self._upgrades: dict[Key, Future[None]] = {}
-        self._pool, self._second_pool = Pool(self.options.workers, "compile"), Pool(1, "upgrade")
-        self._worker_pool = Pool(1, "worker")
+        self._pool, self._worker_pool = Pool(self.options.workers, "compile"), Pool(1, "worker")
         if self._finalizer is not None:
             self._finalizer.detach()
         # It must hold the queues alone: the pools' owner could never be freed otherwise.
-        queues = [self._pool.jobs] * self.options.workers + [self._worker_pool.jobs, self._second_pool.jobs]
+        queues = [self._pool.jobs] * self.options.workers + [self._worker_pool.jobs]
         self._finalizer = weakref.finalize(self, Pool.stop, queues)
         self._finalizer.atexit = False
 

@@ -1,15 +1,14 @@
 """The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
 
 Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it first for structural tags, and for JSON that the compiled loops read or that needs
-registers. By name it also takes regular expressions and choices.
+structural tags. "auto" takes it first for JSON and for structural tags. By name it also takes regular expressions and
+choices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -24,21 +23,22 @@ from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_masks import NetworkMasks
-from ..automaton.reach import single_byte_tokens
 from ..automaton.regex_network import RegexNetwork, regex_network
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import token_trie
-from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
-from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
-from ..options import NETWORK, NETWORK_QUICK_WORK, CompileLimits
+from ..automaton.writable_texts import NothingWritable, WritableTexts
+from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
+from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
+from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import RegisteredPositions
 from ..schema.to_nfa import NotRegular
 from .adapter import Build, Made, PortableAdapter
-from .base import CompiledConstraint
+from .base import CompiledConstraint, Engine
 from .frame_engine import FrameEngine, FrameMasks
+from .hazard_engine import HazardEngine
 from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
 from .tag_network import TagNetwork
 
@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 
     from ..vocabulary.tokens import Vocabulary
 
-_IN_UTF8 = frozenset(range(0xF5)) - {0xC0, 0xC1}
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
-_LACKS_BYTES = 'the vocabulary has no token for some single bytes; backend="llguidance" does without them'
+_MOST_NAMED = 8  # bytes in a message
 _NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 
@@ -67,52 +66,31 @@ class NetworkBackend(PortableAdapter):
 
     Args:
         vocabulary: the vocabulary to compile for.
-        limits: of one compile.
     """
 
     name = title = "network"
-    canonical_spelling = True
+    bounds_depth = canonical_spelling = True
     any_key_order = True
     keeps_masks = True
 
-    def __init__(self, vocabulary: Vocabulary, limits: CompileLimits = NETWORK):
+    def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        self._limits = limits
-        self._most_work: int | None = None  # of one compile; what a text reaches later is built within the limits alone
         self._tables = ComponentTables(token_trie(vocabulary))
-
-    def quick(self) -> NetworkBackend:
-        """See ``QuickBackend.quick``."""
-        twin = copy(self)
-        twin._most_work = NETWORK_QUICK_WORK
-        if self._last is not None:
-            key, build, losses = self._last
-            # A schema is read already.
-            twin._last = (key, replace(build, backend=twin), losses) if isinstance(build, _NetworkBuild) else None
-        return twin
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
         try:
             positions = RegisteredPositions(
-                n, constraint.style, closed=constraint.extra == "forbid", key_order=constraint.key_order
+                n,
+                constraint.style,
+                closed=constraint.extra == "forbid",
+                key_order=constraint.key_order,
+                max_depth=constraint.max_depth,
             )
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
             raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
         return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
-
-    def is_preferred(self, constraint: Constraint) -> bool:
-        """See ``PreferredBackend``: JSON that the compiled loops read, or that other engines do not."""
-        if not isinstance(constraint, (JsonObject, JsonSchema)) or self._lacks_bytes:
-            return False
-        try:
-            build, losses = self._prepared(constraint)
-        except (ConstraintError, CompileLimitExceeded):
-            return False
-        if losses or not isinstance(build, _NetworkBuild):
-            return False
-        return build.plan.are_compiled or build.plan.has_needed_registers
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
@@ -137,18 +115,26 @@ class NetworkBackend(PortableAdapter):
 
     def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
         """Compile a regular language."""
-        components, rules = make(WorkMeter(self._limits, self._most_work))
-        if not components[0].dfa.accepting.any():
+        meter = WorkMeter(NETWORK)
+        made = make(meter)
+        if not made.components[0].dfa.accepting.any():
             raise self._unsupported(constraint.kind, _NO_TEXT)  # known only now: an empty intersection
+        if self._texts is not None:
+            try:
+                made = made.cut_to(self._texts, meter)
+            except NothingWritable as error:
+                raise _unwritable(constraint, error.missing) from None
+        components, rules = made
         network = Network(components, rules.get, ordered=True)
-        self._check_bytes(network, constraint)
         return self._made(Built(network, size_of(components), range(len(components)), True))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
-        meter = WorkMeter(self._limits, self._most_work)
-        built = None if self._lacks_bytes else reachable_network(plan, meter)
-        built = whole_network(plan, meter) if built is None else built
-        self._check_bytes(built.network, constraint)
+        meter = WorkMeter(NETWORK)
+        built = None if self._texts else reachable_network(plan, meter)
+        try:
+            built = whole_network(plan, meter, self._texts) if built is None else built
+        except NothingWritable as error:
+            raise _unwritable(constraint, error.missing) from None
         return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: Built, read_bytes: int = 0) -> Made:
@@ -157,7 +143,7 @@ class NetworkBackend(PortableAdapter):
         if built.is_compiled:
             masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
             return Made(
-                lambda: FrameEngine.at_start(masks, network, token_bytes),
+                self._careful(lambda: FrameEngine.at_start(masks, network, token_bytes)),
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
@@ -165,14 +151,21 @@ class NetworkBackend(PortableAdapter):
             )
         registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
         return Made(
-            lambda: NetworkEngine(registered, network, token_bytes, [start], [0]),
+            self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
             registered.nbytes + built.nbytes + beside,
         )
+
+    def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:
+        """What makes engines that refuse tokens after which nothing can come."""
+        tokens, texts = self._tables.tokens, self._texts
+        if texts is None or not len(texts.hazards):
+            return new_engine
+        return lambda: HazardEngine(new_engine(), tokens, texts.hazards)
 
     @override
     def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
         """Its automata and rules."""
-        network = cast(NetworkEngine | FrameEngine, compiled.new_engine()).network
+        network = cast(NetworkEngine | FrameEngine | HazardEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):
             network.reach(len(components))
@@ -187,17 +180,21 @@ class NetworkBackend(PortableAdapter):
         return self._made(Built(network, size_of(components), range(len(components)), are_read))
 
     @cached_property
-    def _lacks_bytes(self) -> bytes:
-        """The bytes of UTF-8 that no token of the vocabulary is alone."""
-        lacks = np.flatnonzero(~single_byte_tokens(self._tables.tokens)).tolist()
-        return bytes(byte for byte in lacks if byte in _IN_UTF8)
+    def _texts(self) -> WritableTexts | None:
+        """Those that the vocabulary can write; None is all."""
+        return WritableTexts.of(self._tables.tokens)
 
-    def _check_bytes(self, network: Network, constraint: Constraint) -> None:
-        """Refuse a network that needs bytes of which the vocabulary has no token: it counts on every byte."""
-        for number in range(len(network.components)) if self._lacks_bytes else ():
-            dfa = network.components[number].dfa
-            if (dfa.table[:, dfa.byte_class[[*self._lacks_bytes]]] != 0).any():
-                raise self._unsupported(constraint.kind, _LACKS_BYTES)
+
+def _unwritable(constraint: Constraint, missing: bytes) -> UnwritableConstraint:
+    advice = "use a model whose tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
+    if not missing:
+        return UnwritableConstraint(
+            f"no text of {constraint} can be written with the tokens of this vocabulary; {advice}"
+        )
+    names = ", ".join([repr(bytes((byte,)))[1:] for byte in missing[:_MOST_NAMED]])
+    return UnwritableConstraint(
+        f"every text of {constraint} needs one of the bytes {names}, and no token of this vocabulary has them; {advice}"
+    )
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,16 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from ..automaton.estimate import characters
 from ..automaton.frame_machine import reads
 from ..automaton.length_rule import LengthRule
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.registers import ItemRule, NameRule, Rule
-from ..automaton.rtn import Component, ComponentBuilder, Rtn, build_rtn
+from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
+from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..regex import characters
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
@@ -96,16 +97,6 @@ class NetworkPlan(NamedTuple):
         """That of one schema."""
         part = SchemaPart(positions, (positions.whole,), "")
         return cls(positions.root, positions.build, {positions.name: part})
-
-    @property
-    def are_compiled(self) -> bool:
-        """Whether the compiled loops read all schemas."""
-        return all(part.positions.are_compiled for part in self.parts.values())
-
-    @property
-    def has_needed_registers(self) -> bool:
-        """Whether no other engine enforces all of it."""
-        return any(part.positions.has_needed_registers for part in self.parts.values())
 
     @property
     def is_ordered(self) -> bool:
@@ -198,47 +189,89 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     return Built(network, nbytes, built, is_compiled, lambda number: plan.least_size(rtn.name(number)))
 
 
-def whole_network(plan: NetworkPlan, meter: WorkMeter) -> Built:
+def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | None = None) -> Built:
     """A network with all its components.
 
     Args:
         plan: of the network; alternatives without any value are left out there.
         meter: counts the work.
+        texts: those that the vocabulary can write; None is all. The network has no others.
 
     Raises:
         InvalidConstraint: no value satisfies a schema: there are fewer different items, or names, than there have to
             be; or a part of it has no text.
         UnsupportedConstraint: it is not known whether there are enough; or a part of it cannot be written.
+        NothingWritable: none of the texts can be written with the vocabulary.
         CompileLimitExceeded: it is too large.
     """
     while True:
-        components = build_rtn(plan.root, plan.build, meter)
-        numbers = {callee: number for number, callee in enumerate(components)}
-        named = enumerate(components.items())
-        rules = {number: _rule(plan, callee, component, numbers.get) for number, (callee, component) in named}
-        network = Network([*components.values()], rules.get, ordered=plan.is_ordered)
-        without_values: dict[str, list[Track]] = {}
-        for callee, number in numbers.items():
-            plan.check_texts(callee, components[callee])
-            if (rule := rules[number]) is None or (possible := rule.is_possible(network.search)):
-                continue
-            assert isinstance(callee, Track), "a long string is always possible"
-            if possible is None:
-                positions, _, pointer = plan.parts[callee.schema]
-                origin, keyword = positions.register(callee).origin
-                reason = "it is not known whether enough different items are left"
-                if isinstance(rule, NameRule):
-                    advice = "" if rule.any_order else '; key_order="any" finds out'
-                    reason = f"it is not known whether enough names are left{advice}"
-                loss = Loss(pointer + origin, keyword, reason)
-                raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
-            without_values.setdefault(callee.schema, []).append(callee)
-        if not without_values:
-            return Built(network, size_of(components.values()), rules.keys(), all(map(reads, rules.values())))
-        for schema, tracks in without_values.items():
+        named = build_rtn(plan.root, plan.build, meter)
+        for name, component in named.items():
+            plan.check_texts(name, component)
+        names, components = [*named], [*named.values()]
+        built, impossible = _with_rules(plan, names, components, is_cut=False)
+        is_cut = texts is not None and not impossible
+        if texts is not None and not impossible:
+            strings = [number for number, name in enumerate(names) if isinstance(name, LongString) and name.low]
+            components = writable_components(components, texts, strings, meter)
+            built, impossible = _with_rules(plan, names, components, is_cut=True)
+        if not impossible:
+            return built
+        for schema, tracks in impossible.items():
             positions, _, pointer = plan.parts[schema]
-            with inside_tag(pointer) if pointer else nullcontext():
-                positions.leave_out(tracks)
+            try:
+                with inside_tag(pointer) if pointer else nullcontext():
+                    positions.leave_out(tracks)
+            except InvalidConstraint:
+                if is_cut:
+                    raise NothingWritable(b"") from None
+                raise
+
+
+def _with_rules(
+    plan: NetworkPlan, names: Sequence[Any], components: Sequence[Component], *, is_cut: bool
+) -> tuple[Built, dict[str, list[Track]]]:
+    """The network of some components, and of each schema the arrays and objects that have no value.
+
+    Args:
+        plan: of the network.
+        names: of the components.
+        components: all of them; some may have no text.
+        is_cut: see ``_rule``.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def rule(number: int) -> Rule | None:
+        component = components[number]
+        if not component.dfa.start:
+            return None
+        called = component.callees
+        return _rule(plan, names[number], component, lambda name: _one_of(called, numbers.get(name)), is_cut=is_cut)
+
+    rules = {number: rule(number) for number in range(len(components))}
+    network = Network(components, rules.get, ordered=plan.is_ordered)
+    impossible: dict[str, list[Track]] = {}
+    for number, known in rules.items():
+        if known is None:
+            continue
+        possible = known.is_possible(network.search)
+        if is_cut and _ends_early(known, components[number]):
+            possible = False
+        if possible:
+            continue
+        track = names[number]
+        assert isinstance(track, Track), "a long string is always possible"
+        if possible is None:
+            positions, _, pointer = plan.parts[track.schema]
+            origin, keyword = positions.register(track).origin
+            reason = "it is not known whether enough different items are left"
+            if isinstance(known, NameRule):
+                advice = "" if known.any_order else '; key_order="any" finds out'
+                reason = f"it is not known whether enough names are left{advice}"
+            loss = Loss(pointer + origin, keyword, reason)
+            raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
+        impossible.setdefault(track.schema, []).append(track)
+    return Built(network, size_of(components), rules.keys(), all(map(reads, rules.values()))), impossible
 
 
 def _alike(positions: RegisteredPositions, inside: Inside, content: Content) -> Hashable:
@@ -279,7 +312,29 @@ def _one_of(numbers: Sequence[int], number: int | None) -> int | None:
     return number if number in numbers else None
 
 
-def _rule(plan: NetworkPlan, callee: Any, component: Component, number: Callable[[Any], int | None]) -> Rule | None:
+def _ends_early(rule: Rule, component: Component) -> bool:
+    """Whether an array or an object has to have several entries, and the comma between them cannot be written."""
+    needs_more = isinstance(rule, (NameRule, ItemRule)) and (
+        rule.low > 1 or (isinstance(rule, NameRule) and bool(rule.required))
+    )
+    return needs_more and Mark.BEGIN in component.callees and Mark.MORE not in component.callees
+
+
+def _has_name(component: Component, text: bytes) -> bool:
+    """Whether a member's name may come in an object."""
+    calls, dfa = dict(component.calls), component.dfa
+    begins = {state for mark in (Mark.BEGIN, Mark.BEGIN_REQUIRED) if mark in calls for state in calls[mark].tolist()}
+    return any([bool(calls[Mark.END][dfa.advance(state, text)]) for state in begins])
+
+
+def _rule(
+    plan: NetworkPlan,
+    callee: Any,
+    component: Component,
+    number: Callable[[Any], int | None],
+    *,
+    is_cut: bool = False,
+) -> Rule | None:
     """The rule of a component's register; None if it has none.
 
     Args:
@@ -287,6 +342,7 @@ def _rule(plan: NetworkPlan, callee: Any, component: Component, number: Callable
         callee: what the component was called.
         component: the component.
         number: of other components; None for those that the component does not call.
+        is_cut: whether the component lacks texts that cannot be written.
     """
     if not isinstance(callee, (Track, LongString)):
         return None
@@ -301,12 +357,13 @@ def _rule(plan: NetworkPlan, callee: Any, component: Component, number: Callable
         # One that may not come after all the others is in no component.
         numbers = tuple(None if item is None else number(item) for item in items)
         return ItemRule(numbers, register.low, plan.is_ordered, positions.is_spelled_like_keys)
-    names, languages = positions.names(callee)
+    listed, languages = positions.names(callee)
+    texts = frozenset([constant_text(name, positions.marks).encode() for name in listed])
     return NameRule(
         frozenset(constant_text(name, positions.marks).encode() for name in register.required),
         register.low,
         register.high,
-        len(names),
+        frozenset([text for text in texts if _has_name(component, text)]) if is_cut else texts,
         tuple(known for language in languages if (known := number(language)) is not None),
         register.any_order,
     )

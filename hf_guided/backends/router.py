@@ -1,15 +1,9 @@
 """Chooses the backend of a constraint, with the reason.
 
-"auto" takes the first backend that loses nothing:
-
-- for JSON, the network, if its compiled loops read the schema: it is ready in a few milliseconds, and has the quickest
-  masks; also if the schema needs registers, which no other engine has; else llguidance, the automaton, the network,
-  xgrammar;
-- for regular expressions and choices, llguidance, because it is ready at once, then xgrammar, then the automaton;
-- where a text has to close within a number of tokens, or the depth of nesting is bounded, the automaton first: it knows
-  the shortest path from every state, and no other engine bounds the depth;
-- for structural tags, the network, then xgrammar;
-- a grammar has one engine: llguidance reads Lark, xgrammar GBNF.
+"auto" takes the first backend of ``candidates`` that loses nothing. The network comes first: it is ready in about a
+millisecond, has the quickest masks, and knows the shortest path to the end. What it does not take (a bound on the depth
+of nesting, regular expressions, choices) has the automaton, which knows that path too, and llguidance, which is ready
+at once; xgrammar is last. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
 """
 
 from __future__ import annotations
@@ -20,11 +14,12 @@ from dataclasses import dataclass
 from ..constraints.json_style import Spelling
 from ..constraints.values import Constraint, Grammar, JsonObject, JsonSchema, StructuralTag
 from ..errors import BackendUnavailable, Loss, UnsupportedConstraint
-from .base import Backend, PreferredBackend, held_spelling
+from .base import Backend, held_spelling
 
 AUTO = "auto"
 NATIVE = "automaton"
 
+_EXPLAINS = {name: rank for rank, name in enumerate(("network", NATIVE, "llguidance", "xgrammar"))}
 _NAMED = 5  # keywords in the first line of a message; all of them are listed below it
 
 
@@ -38,7 +33,6 @@ class BackendChoice:
         considered: the backends examined, in order: name and losses.
         losses: the keywords that the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
         spelling: how it spells JSON values; None where there are none.
-        is_preferred: whether it was taken before all others, and gives way to them if it is not ready soon.
     """
 
     backend: str
@@ -46,11 +40,16 @@ class BackendChoice:
     considered: tuple[tuple[str, tuple[Loss, ...]], ...]
     losses: tuple[Loss, ...] = ()
     spelling: Spelling | None = None
-    is_preferred: bool = False
 
 
 def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
-    """The names to examine, in order, where no backend is preferred."""
+    """The names to examine, in order.
+
+    Args:
+        constraint: the request.
+        backend: "auto", or the name of a backend.
+        budget: whether its texts have to close within a number of tokens.
+    """
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
@@ -58,11 +57,11 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
     if isinstance(constraint, Grammar):
         # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
         return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)
-    if not isinstance(constraint, (JsonObject, JsonSchema)):
-        return (NATIVE, "llguidance", "xgrammar") if budget else ("llguidance", "xgrammar", NATIVE)
-    if budget or _is_bounded(constraint):
+    if isinstance(constraint, JsonSchema) and constraint.max_depth is not None:
         return (NATIVE, "llguidance", "xgrammar", "network")
-    return ("llguidance", NATIVE, "network", "xgrammar")
+    if isinstance(constraint, (JsonObject, JsonSchema)):
+        return ("network", NATIVE, "llguidance", "xgrammar")
+    return (NATIVE, "llguidance", "xgrammar") if budget else ("llguidance", "xgrammar", NATIVE)
 
 
 def choose_backend(
@@ -71,8 +70,6 @@ def choose_backend(
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
     budget: bool = False,
-    *,
-    prefer: bool = True,
 ) -> BackendChoice:
     """Choose a backend.
 
@@ -83,19 +80,12 @@ def choose_backend(
             those that are not there.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
         budget: whether its texts have to close within a number of tokens.
-        prefer: whether a backend may be taken before all others, because it is ready at once: see ``PreferredBackend``.
 
     Raises:
         UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
         BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
         InvalidConstraint: an unknown name.
     """
-    if backend == AUTO and not refused and prefer and not _is_bounded(constraint):
-        network = backends.get("network")
-        if isinstance(network, PreferredBackend) and network.is_preferred(constraint):
-            spelling = held_spelling(network, constraint)
-            reason = "enforces all of it"
-            return BackendChoice("network", reason, (("network", ()),), spelling=spelling, is_preferred=True)
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
     missing: BackendUnavailable | None = None
@@ -133,11 +123,6 @@ def choose_backend(
     return BackendChoice(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
 
 
-def _is_bounded(constraint: Constraint) -> bool:
-    """Whether the depth of nesting is bounded."""
-    return isinstance(constraint, JsonSchema) and constraint.max_depth is not None
-
-
 def _misspells(backend: Backend, constraint: Constraint) -> bool:
     """Whether a backend writes values in other spellings than the constraint requests."""
     has_option = isinstance(constraint, (JsonSchema, JsonObject))
@@ -159,9 +144,9 @@ def _unsupported(
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
     """The error that lists the losses of the closest backend; those of the others would not help."""
-    # Of equals the one tried last: it was to enforce what the others cannot, so its reason is the one that remains.
-    # But xgrammar only says what it never enforces, and the others say what is too hard about this constraint.
-    closest, losses = min(reversed(usable), key=lambda choice: (len(choice[1]), choice[0] == "xgrammar"))
+    # Of equals the one that explains best: our own engines say what is too hard about this constraint, and xgrammar
+    # only says what it never enforces.
+    closest, losses = min(usable, key=lambda choice: (len(choice[1]), _EXPLAINS.get(choice[0], 0)))
     subject = f"no backend enforces all of this {constraint.kind}"
     has_parts = {(loss.pointer, loss.keyword) for loss in losses} != {("", constraint.kind)}
     if backend != AUTO:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_VOCABULARIES = 2
 _LARGE = {"xgrammar": "xgrammar", "lm_format_enforcer": "lmformatenforcer"}  # libraries that import torch
 _AGAIN = "more is not spent on what has to be made once more outside of the worker process; make the constraint smaller"
-TRAVEL = frozenset({"automaton", "xgrammar"})  # engines whose results do
+TRAVEL = frozenset({"automaton", "network", "xgrammar"})  # engines whose results do
 
 
 class UnknownVocabulary(Exception):
@@ -120,9 +120,7 @@ def compile_packed(
         with part(choice.backend, Limits(again, AGAIN_BYTES), _AGAIN):
             return engine.compile(constraint)
 
-    compiled, choice, _ = compile_with_first(
-        constraint, backend, engines, compile, budget=budget, refused=refused, prefer=False
-    )
+    compiled, choice, _ = compile_with_first(constraint, backend, engines, compile, budget=budget, refused=refused)
     engine = engines[choice.backend]
     packed = engine.packed(compiled) if isinstance(engine, PortableAdapter) else None
     return Packed(choice, tuple(compiled.losses), packed, used_s())

@@ -301,6 +301,20 @@ def is_plain(node: Node) -> bool:
     return not isinstance(node, (And, Not))
 
 
+@tree_cache(maxsize=4096)
+def characters(node: Node) -> int:
+    """How many characters there are in an expression, about, repetitions written out."""
+    if isinstance(node, (Concat, And)):
+        return sum(map(characters, node.parts))
+    if isinstance(node, Alt):
+        return sum(map(characters, node.branches))
+    if isinstance(node, Repeat):
+        return max(node.low, node.high or 1, 1) * characters(node.body)
+    if isinstance(node, AllBut):
+        return 1 + sum(map(len, node.words))
+    return 1 + characters(node.body) if isinstance(node, Not) else 1
+
+
 def only_text(node: Node) -> str | None:
     """The text, if the language has exactly one, of one character or more, and is written as such."""
     kind = type(node)  # asked of every node of a language

@@ -46,11 +46,15 @@ def of_known_level(root: Position, contents: Mapping[Position, Content], most: i
 
 def has_known_levels(root: Position, contents_of: dict[Position, Content]) -> bool:
     """Whether all values are at a depth that is known: any value, and recursion, have none."""
-    if root == ANY or any(
-        content.any_array or content.any_object or ANY in content.children() for content in contents_of.values()
-    ):
-        return False
-    return len(of_known_level(root, contents_of, most=len(contents_of))) == len(contents_of)
+    reached, todo = {root}, [root]  # alternatives that were left out may have had more positions
+    while todo:
+        content = None if (position := todo.pop()) == ANY else contents_of[position]
+        if content is None or content.any_array or content.any_object:
+            return False
+        new = {*content.children()} - reached
+        reached |= new
+        todo += new
+    return len(of_known_level(root, contents_of, most=len(contents_of))) == len(reached)
 
 
 def _children(content: Content, contents: Mapping[Position, Content]) -> list[Position]:

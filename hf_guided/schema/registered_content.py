@@ -40,9 +40,10 @@ def _array(n: Normalizer, clause: ArrayClause) -> ContentAutomaton:
     listed = different_items(n, clause)
     if listed is not None:
         return listed
+    automaton = array_automaton(n, replace(clause, unique=None))
     if any(kind.counts for kind in clause.contains):
         n.lose_at(clause.unique, "uniqueItems", "beside contains, it would need to know which items are both")
-    automaton = array_automaton(n, replace(clause, unique=None))
+        return automaton
     items = tuple(clause.at(index) for index in range(clause.prefix_length + 1))
     automaton.register = DifferentItems((clause.unique, "uniqueItems"), items, clause.low)
     return automaton

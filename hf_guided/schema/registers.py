@@ -30,11 +30,6 @@ class DifferentNames:
     high: int | None = None
     any_order: bool = False
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether no content automaton without a register would do, in the order of declaration."""
-        return not self.any_order or self.low > len(self.required) + 1
-
     def has_room(self, names: Iterable[str | Node | None]) -> bool:
         """Whether these names can be enough; a language of names counts as many."""
         listed = set(names)
@@ -57,7 +52,6 @@ class DifferentItems:
     origin: tuple[str, str]
     items: tuple[Position, ...]
     low: int
-    is_needed = True  # see ``DifferentNames``
 
     def at(self, index: int) -> Position:
         """What the item at this index must satisfy."""

@@ -25,6 +25,8 @@ from ..regex import (
     text,
 )
 from .content_automata import MOST_APART, ContentAutomaton, Entry
+from .depth import ANY_CONTENT
+from .equal_positions import with_equal_positions
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
 from .least_sizes import LeastSizes
@@ -36,7 +38,7 @@ from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Register
 from .scalars import Values, has_language, language_of, listed_texts, quoted, without
 from .shapes import ANY, Clause, Position
-from .to_nfa import ANY_CONTENT, Entries, Inner, Regular, ValueSlot, check_remainders
+from .to_nfa import Entries, Inner, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
 
 _MOST_PARTS = 200  # the most parts of a constant that is written without calls
@@ -66,7 +68,7 @@ class RegisteredPositions(Positions):
         style: how values are written.
         closed: whether objects that declare properties and do not speak of others have no others.
         key_order: of the members of an object.
-        schema, marks: see ``Positions``.
+        schema, marks, max_depth: see ``Positions``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
@@ -84,23 +86,32 @@ class RegisteredPositions(Positions):
         key_order: KeyOrder,
         schema: str = "",
         marks: tuple[str, ...] = (),
+        max_depth: int | None = None,
     ):
         self._key_order = key_order
-        super().__init__(n, style, closed=closed, schema=schema, marks=marks)
+        super().__init__(n, style, closed=closed, schema=schema, marks=marks, max_depth=max_depth)
+        if style.indent is not None and not has_known_levels(self.position, self._own):
+            reason = (
+                "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well"
+            )
+            raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
         self.level = 0
         self.root = self.callee(self.position, 0)
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
         found = contents(n, closed=closed, spelling=self._style.spelling, writer=registered(self._key_order))
+        found = with_equal_positions(found)
         for position, content in found.items():
             for clause in content.scalars:
                 check_remainders(position, clause)
-        if self._style.indent is not None and not has_known_levels(n.root, found):
-            reason = "the depth is not known where the schema is recursive, or allows any value"
-            raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
-        self._own = found
-        self._known = of_known_level(n.root, found) if has_levels(self._style) else frozenset()
         return found
+
+    @cached_property
+    def _known(self) -> frozenset[Position]:
+        """The positions whose levels are distinguished."""
+        if self._style.indent is not None:
+            return frozenset(self._own)
+        return of_known_level(self.position, self._own) if has_levels(self._style) else frozenset()
 
     def leave_out(self, tracks: Collection[Track]) -> None:
         """Leave out alternatives for arrays or objects that have no value; raises InvalidConstraint if none is left."""
@@ -108,7 +119,7 @@ class RegisteredPositions(Positions):
         for content in self._own.values():
             content.arrays = tuple([automaton for automaton in content.arrays if id(automaton) not in none])
             content.objects = tuple([automaton for automaton in content.objects if id(automaton) not in none])
-        self._own = completable_contents(self._own, self._schema.root)
+        self._own = completable_contents(self._own, self.position)
         self._schema = replace(self._schema, contents={ANY: ANY_CONTENT, **self._own})
 
     def callee(self, position: Position, level: int | None) -> Callee:
@@ -153,22 +164,11 @@ class RegisteredPositions(Positions):
                     seen.add(child)
                     todo.append(child)
 
-    @property
-    def are_compiled(self) -> bool:
-        """Whether the compiled loops read all positions."""
-        return all(map(self.is_compiled, self._own.values()))
-
     def is_compiled(self, content: Content) -> bool:
         """Whether the compiled loops read it: of registers they know those of long strings in their one spelling."""
         if not self.has_one_spelling and any(map(self.long_string, content.scalars)):
             return False
         return all([automaton.register is None for automaton in content.automata])
-
-    @property
-    def has_needed_registers(self) -> bool:
-        """Whether a register knows what no engine without registers does; in any order all objects have one."""
-        registers = [automaton.register for content in self._own.values() for automaton in content.automata]
-        return any([register is not None and register.is_needed for register in registers])
 
     @cached_property
     def is_ordered(self) -> bool:

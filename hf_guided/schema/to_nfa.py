@@ -16,15 +16,16 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import InvalidConstraint
-from ..regex import ANYTHING, EMPTY, Node, alt, concat, json_spelling
+from ..regex import EMPTY, Node, alt, concat, json_spelling
 from .content_automata import ContentAutomaton, Edge, Entry
 from .context import too_deep_is_a_limit
+from .depth import ANY_CONTENT, ANY_ITEMS, ANY_MEMBERS
 from .grammar import Content, all_pruned, completable, contents
 from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
 from .ranges import remainder_states, undecided_factors
 from .scalars import constant_text, language_of, listed_texts, numbers_without_undecided, quoted, without
-from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position, pointer_of
+from .shapes import ANY, Clause, NumberClause, Position, pointer_of
 
 MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
 
@@ -145,15 +146,6 @@ def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int |
             f"no value that satisfies the JSON Schema nests at most {max_depth} arrays and objects; raise max_depth"
         )
     return Regular(n.root, contents_of, alive, max_depth)
-
-
-_ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
-_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
-ANY_CONTENT = Content(
-    tuple(clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]),
-    any_array=True,
-    any_object=True,
-)
 
 
 def check_remainders(position: Position, clause: Clause) -> None:
@@ -278,8 +270,8 @@ class NfaWriter:
         if languages:
             self._builder.add(alt(*languages), start, slot.end)
         layout = self.layout(None if slot.level is None else slot.level + 1)
-        arrays = (_ANY_ITEMS,) if content.any_array else content.arrays
-        objects = (_ANY_MEMBERS,) if content.any_object else content.objects
+        arrays = (ANY_ITEMS,) if content.any_array else content.arrays
+        objects = (ANY_MEMBERS,) if content.any_object else content.objects
         arrays, objects = self._pruned(arrays, slot.depth), self._pruned(objects, slot.depth)
         self._container(slot, start, layout, layout.begin_array, arrays, layout.close_array)
         self._container(slot, start, layout, layout.begin_object, objects, layout.close_object)

@@ -13,13 +13,14 @@ from typing import NamedTuple, Protocol
 from ..constraints.json_style import JsonStyle
 from ..regex import ANYTHING, Node, alt, json_spellings, parse_fullmatch
 from .context import too_deep_is_a_limit
+from .depth import ANY_CONTENT, within_depth
 from .grammar import Content, contents
 from .layout import Layout, layout_around
 from .normalize import Normalizer
 from .ranges import undecided_factors
 from .scalars import Values, language_of, numbers_without_undecided, quoted, without
 from .shapes import ANY, Clause, Kind, NumberClause, Position, StringClause
-from .to_nfa import ANY_CONTENT, Builder, NfaWriter, Regular, ValueSlot
+from .to_nfa import Builder, NfaWriter, Regular, ValueSlot
 
 _ANY_STRING = parse_fullmatch(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
 _ANY_NUMBER = parse_fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -68,6 +69,7 @@ class Positions:
         closed: whether objects that declare properties and do not speak of others have no others.
         schema: a name, where one RTN has several.
         marks: what none of the texts holds, see ``without``.
+        max_depth: see ``within_depth``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
@@ -79,10 +81,20 @@ class Positions:
         root: its callee.
     """
 
-    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        n: Normalizer,
+        style: JsonStyle,
+        *,
+        closed: bool,
+        schema: str = "",
+        marks: tuple[str, ...] = (),
+        max_depth: int | None = None,
+    ):
         self._style, self.name, self.marks = style, schema, marks
-        self._schema = Regular(n.root, {ANY: ANY_CONTENT, **self._contents(n, closed)}, None, None)
-        self.position, self.level = n.root, None if style.indent is None else 0
+        self.position, self._own = within_depth(n.root, self._contents(n, closed), max_depth)
+        self._schema = Regular(self.position, {ANY: ANY_CONTENT, **self._own}, None, None)
+        self.level = None if style.indent is None else 0
         self.root = self.callee(self.position, self.level)
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:

@@ -47,10 +47,8 @@ class Requests:
         self._requests = tuple(requests)
         self._per_prompt = per_prompt
         self._stop_token_ids = stop_token_ids
-        # Each with what it was made from.
-        self._prototypes: dict[tuple[int, Opening], tuple[CompiledConstraint | None, Row]] | None = None
+        self._prototypes: dict[tuple[int, Opening], Row] | None = None
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
-        self._is_used = False
 
     @property
     def compiled(self) -> bool:
@@ -68,7 +66,7 @@ class Requests:
             InvalidConstraint: a prefix is not the beginning of any text.
         """
         prototypes = {(i, Opening.ALL): self._prototype(i, Opening.ALL) for i in range(len(self._requests))}
-        for _, row in prototypes.values():
+        for row in prototypes.values():
             if max_new_tokens is None:
                 break
             check_budget(row, max_new_tokens)
@@ -99,9 +97,6 @@ class Requests:
                 f"expected {groups} rows or a multiple, because {groups} constraints were given (one per prompt), "
                 f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
             )
-        if self._is_used:
-            self._use_again()
-        self._is_used = True
         group_size = max(num_rows // groups, 1)
         rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
         if max_new_tokens is not None:
@@ -115,33 +110,21 @@ class Requests:
         """How many groups of rows have a request of their own; 1 if all rows share one."""
         return len(self._requests) if self._per_prompt else 1
 
-    def _use_again(self) -> None:
-        """Another call of generate() begins with the same processor."""
-        for request in self._requests:
-            if request.compiled is not None:
-                request.compiled.result().use_again()
-
     def _row_at(self, number: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
         assert self._prototypes is not None
         gate = self._requests[number].gate
         opening = Opening.ALL if gate is None else gate.opening(prompt)
-        source, row = self._prototypes.get((number, opening), (None, None))
-        # Another call is another attempt, and takes an engine that has become ready since.
-        if row is None or row.failure is not None or source is not self._latest(number):
-            _, row = self._prototypes[number, opening] = self._prototype(number, opening)
+        row = self._prototypes.get((number, opening))
+        if row is None or row.failure is not None:  # another call is another attempt
+            row = self._prototypes[number, opening] = self._prototype(number, opening)
         return row
 
-    def _latest(self, number: int) -> CompiledConstraint | None:
-        compiled = self._requests[number].compiled
-        return None if compiled is None else compiled.result().latest
-
-    def _prototype(self, number: int, opening: Opening) -> tuple[CompiledConstraint | None, Row]:
+    def _prototype(self, number: int, opening: Opening) -> Row:
         request = self._requests[number]
-        compiled = source = self._latest(number)
+        compiled = None if request.compiled is None else request.compiled.result()
         if compiled is not None and request.gate is not None:
             compiled = gate_constraint(compiled, request.gate, opening)
-        row = row_after_prefix(compiled, request.prefix, self._stop_token_ids)
-        return source, row
+        return row_after_prefix(compiled, request.prefix, self._stop_token_ids)
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """The part of a row's answer that its prompt already contains."""

@@ -44,7 +44,7 @@ class LawBroken(AssertionError):
 
 @cache
 def compiler() -> Compiler:
-    return Compiler(draw.tiny(), CompilerOptions(workers=1, cache_bytes=2**20, cpu_s=CPU_S, tiering=False))
+    return Compiler(draw.tiny(), CompilerOptions(workers=1, cache_bytes=2**20, cpu_s=CPU_S))
 
 
 def check(kind: str, text: str) -> bool:

@@ -99,6 +99,6 @@ def test_message_names_engine_limit_and_next_step(
     name: str, backend: str, options: dict[str, Any], message: str
 ) -> None:
     tokenizer = vocabularies.demo()
-    limited = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(tiering=False, **options))
+    limited = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(**options))
     with pytest.raises(CompileLimitExceeded, match=message):
         limited.compile(HOSTILE[name](), backend)

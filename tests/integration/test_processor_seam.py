@@ -292,7 +292,7 @@ def test_a_free_prompt_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_two_processors_share_one_compilation() -> None:
     # Without the second engine, which replaces the first at a time of its own.
-    fresh = hg.Guide(vocabularies.demo(), model(), options=hg.CompilerOptions(tiering=False))
+    fresh = hg.Guide(vocabularies.demo(), model())
     assert fresh.compile(["yes", "no"]) is fresh.compile(hg.Choice(["yes", "no"]))
 
 

@@ -52,7 +52,7 @@ class Cache(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.backend = Scripted()
-        options = CompilerOptions(workers=1, cache_bytes=CACHE_BYTES, max_failures=MAX_FAILURES, tiering=False)
+        options = CompilerOptions(workers=1, cache_bytes=CACHE_BYTES, max_failures=MAX_FAILURES)
         self.compiler = Compiler(BYTES, options, {"llguidance": self.backend})
         self.counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures", "evictions"), 0)
         self.cached: OrderedDict[str, int] = OrderedDict()

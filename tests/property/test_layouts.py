@@ -7,6 +7,7 @@ import random
 import re
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 
@@ -141,7 +142,7 @@ def test_flexible_accepts_common_indentations(engine: str, indent: Any) -> None:
 @pytest.mark.parametrize("schema", [TREE, {}, {"type": "object"}, {"type": "array", "items": {}}])
 def test_indent_needs_max_depth_for_unbounded_schemas(schema: Any) -> None:
     compiler = Compiler(VOCABULARY)
-    for backend in ("auto", "automaton", "llguidance", "xgrammar"):
+    for backend in ("auto", "automaton", "network", "llguidance", "xgrammar"):
         with pytest.raises(hg.UnsupportedConstraint, match=r"max_depth=\.\.\."):
             compiler.compile(hg.JsonSchema(schema, indent=2), backend)
     with pytest.raises(
@@ -149,8 +150,6 @@ def test_indent_needs_max_depth_for_unbounded_schemas(schema: Any) -> None:
     ) as caught:
         compiler.compile(hg.JsonSchema(schema, indent=2))
     assert "on_unsupported" not in str(caught.value)  # with it, the schema would be refused again
-    compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3))
-    assert compiled.backend == "automaton"
     values = (
         [[[]], [[], [[]]]]
         if schema == TREE
@@ -158,9 +157,33 @@ def test_indent_needs_max_depth_for_unbounded_schemas(schema: Any) -> None:
         if schema != {"type": "array", "items": {}}
         else [[1, {}]]
     )
-    for value in values:
+    for backend in ("automaton", "network"):
+        compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3), backend)
+        for value in values:
+            assert accepts(compiled, json.dumps(value, indent=2))
+            assert not accepts(compiled, json.dumps(value, indent=3))
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "network"])
+def test_alternatives_that_no_value_has_do_not_matter_for_the_indentation(engine: str) -> None:
+    schema = {"enum": [[2], [1, [3]]], "items": {"multipleOf": 2}}
+    compiled = Compiler(VOCABULARY).compile(hg.JsonSchema(schema, indent=2), engine)
+    for value in ([2], [1, [3]]):
+        expected = jsonschema.Draft202012Validator(schema).is_valid(value)
+        assert accepts(compiled, json.dumps(value, indent=2)) == expected, value
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "network"])
+def test_the_same_schema_is_indented_at_any_number_of_levels(engine: str) -> None:
+    matrix = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
+    schema: Any = {"type": "null"}
+    for _ in range(12):
+        schema = {"type": "object", "properties": {"m": {"$ref": "#/$defs/m"}, "next": schema}}
+    compiled = Compiler(VOCABULARY).compile(hg.JsonSchema({"$defs": {"m": matrix}, **schema}, indent=2), engine)
+    value: Any = {"m": [[1]]}
+    for _ in range(12):
         assert accepts(compiled, json.dumps(value, indent=2))
-        assert not accepts(compiled, json.dumps(value, indent=3))
+        value = {"next": value}
 
 
 @pytest.mark.parametrize("engine", ["automaton", "network"])

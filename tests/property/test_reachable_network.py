@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton.component_tables import ComponentTables
-from hf_guided.automaton.estimate import characters
 from hf_guided.automaton.frame import Text
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.network import Network
@@ -23,6 +22,7 @@ from hf_guided.backends.network_of_schema import NetworkPlan, reachable_network,
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.options import NETWORK, CompileLimits
+from hf_guided.regex import characters
 from hf_guided.schema.component_size import size_of_content
 from hf_guided.schema.formats import FORMATS
 from hf_guided.schema.normalize import Normalizer

@@ -27,7 +27,7 @@ from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Choice, Constraint, Regex
-from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint
+from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from hf_guided.options import CompileLimits
 from hf_guided.regex import CharSet, chars, repeat
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -280,9 +280,25 @@ def test_a_pattern_without_texts_is_refused():
             NetworkBackend(draw.single_bytes()).compile(Regex(pattern))
 
 
-def test_a_vocabulary_without_all_bytes_is_refused_with_the_way_out():
-    with pytest.raises(UnsupportedConstraint, match='backend="llguidance"'):
-        NetworkBackend(draw.without_bytes()).compile(Regex(".*"))
+@pytest.mark.parametrize(
+    "pattern", [".*", ".{3,40}", "[a-zé]{20,30}!?", r"(\w+, ){2,30}\w+", "(a|b)*a(a|b){18}", "é|x"]
+)
+def test_a_vocabulary_without_all_bytes_writes_what_it_has_tokens_for(pattern):
+    compiled = NetworkBackend(draw.without_bytes()).compile(Regex(pattern))
+    for seed in range(repeats(5, 40)):
+        choose, matcher, taken = Random(seed), compiled.matcher(), []
+        for left in range((matcher.min_tokens_to_finish() or 0) + choose.randrange(20), 0, -1):
+            taken.append(choose.choice(draw.allowed(matcher, left)))
+            assert matcher.accept_token(taken[-1])
+            if matcher.is_terminated():
+                break
+        assert matcher.is_terminated()
+        assert re.fullmatch(pattern, compiled.vocabulary.decode_bytes(taken).decode())
+
+
+def test_a_pattern_that_no_token_writes_is_refused():
+    with pytest.raises(UnwritableConstraint, match=r"needs one of the bytes '\{'"):
+        NetworkBackend(draw.without_bytes()).compile(Regex(r"a\{b"))
 
 
 # -- tables of repeated characters

@@ -69,3 +69,16 @@ def test_server_submits_a_constraint_once(submissions: Counter[str], batching: b
     with serving(continuous_batching=batching) as url, client(url) as api:
         api.chat.completions.create(model="demo", response_format=schema, **asked)
     assert list(submissions.values()) == [1]
+
+
+def test_warm_up_compiles_in_advance() -> None:
+    _, tokenizer = demo.load()
+    guide = hg.Guide(tokenizer, len(tokenizer))
+    guide.warm_up([hg.Regex("[a-f]{3}"), None, {"type": "integer"}, CHOICE])
+    guide.warm_up(["left", "right"])  # a list of strings is one choice
+    assert (guide.stats().entries, guide.stats().misses) == (4, 4)
+    for constraint in hg.Regex("[a-f]{3}"), {"type": "integer"}, CHOICE, hg.Choice(["left", "right"]):
+        guide.compile(constraint)
+    assert guide.stats().misses == 4
+    with pytest.raises(hg.InvalidConstraint):
+        guide.warm_up([CHOICE, hg.Regex("(")])

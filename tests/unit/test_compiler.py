@@ -387,7 +387,7 @@ def test_audit_validates_the_schema_before_any_backend_compiles() -> None:
 
 def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
     """Twenty of them would fill the cache otherwise, though most stay small."""
-    compiler = Compiler(BYTES, CompilerOptions(cache_bytes=32 * 2**20, tiering=False))
+    compiler = Compiler(BYTES, CompilerOptions(cache_bytes=32 * 2**20))
     schemas = [JsonSchema({"properties": {f"name{i}": {"type": "string"}}}) for i in range(40)]
     compiled = [compiler.compile(schema, "network") for schema in schemas]
     held = [one.held_bytes for one in compiled]
@@ -403,18 +403,10 @@ def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
 
 def test_a_warning_says_how_much_a_constraint_may_come_to_hold() -> None:
     schema = JsonSchema({"properties": {"a": {"type": "string"}}})
-    most = Compiler(BYTES, CompilerOptions(tiering=False)).compile(schema, "network").nbytes
-    compiler = Compiler(BYTES, CompilerOptions(cache_bytes=2**20, tiering=False))
+    most = Compiler(BYTES).compile(schema, "network").nbytes
+    compiler = Compiler(BYTES, CompilerOptions(cache_bytes=2**20))
     with pytest.warns(UserWarning, match=f"takes {most} bytes when compiled, .* to at least {most}"):
         compiler.compile(schema, "network")
-
-
-def test_what_a_budget_takes_is_held_too() -> None:
-    compiler = Compiler(BYTES, CompilerOptions(tiering=False))
-    schema = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
-    plain = compiler.compile(schema, "network")
-    kept = compiler.compile(schema, "network", budget=True)
-    assert kept.held_bytes - plain.held_bytes >= kept.nbytes - plain.nbytes > 0
 
 
 def test_cache_is_bounded_in_bytes() -> None:

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from hf_guided.backends import network, registry
+from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.backends.router import choose_backend
-from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
-from hf_guided.options import CompilerOptions
 from hf_guided.schema.audit import audit
-from tests.toy import all_bytes, letters
+from tests.toy import all_bytes
 
 A = Loss("/properties/a", "uniqueItems", "not known")
 B = Loss("/properties/b", "contains", "not known")
@@ -58,53 +57,41 @@ def backends(
     return {name: Fake(name, *losses) for name, losses in lost.items()}
 
 
-class FakeNetwork(Fake):
-    """A network that is preferred for every constraint, or for none."""
-
-    def __init__(self, *losses: Loss, preferred: bool = True) -> None:
-        super().__init__("network", *losses)
-        self.preferred = preferred
-
-    def is_preferred(self, constraint: Constraint) -> bool:
-        return self.preferred
-
-
-@pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject(), JsonSchema({}, spelling="any", key_order="any")])
-def test_auto_takes_a_preferred_backend_without_querying_others(constraint: Constraint) -> None:
-    known = {**backends(), "network": FakeNetwork()}
-    chosen = choose_backend(constraint, "auto", known)
-    assert (chosen.backend, chosen.considered, chosen.losses) == ("network", (("network", ()),), ())
-    assert (chosen.reason, chosen.spelling) == ("enforces all of it", constraint.spelling)
-    assert not any(known[name].num_queries for name in ("llguidance", "xgrammar", "automaton"))
+TAG = StructuralTag({"format": {"type": "any_text"}})
+JSON = "network", "automaton", "llguidance", "xgrammar"
+BOUNDED = "automaton", "llguidance", "xgrammar", "network"
 
 
 @pytest.mark.parametrize(
-    ("constraint", "first", "options"),
+    ("constraint", "names", "names_with_budget"),
     [
-        (JsonSchema({}), FakeNetwork(preferred=False), {}),
-        (JsonSchema({}), FakeNetwork(), {"refused": {"network": (A,)}}),
-        (JsonSchema({}), FakeNetwork(), {"budget": True}),
-        (JsonSchema({}), FakeNetwork(), {"prefer": False}),
-        (JsonSchema({}, max_depth=3), FakeNetwork(), {}),
+        (JsonSchema({}), JSON, JSON),
+        (JsonSchema({}, spelling="any", key_order="any"), JSON, JSON),
+        (JsonObject(), JSON, JSON),
+        (JsonSchema({}, max_depth=3), BOUNDED, BOUNDED),
+        (TAG, ("network", "xgrammar"), ("network", "xgrammar")),
+        (Regex("a"), ("llguidance", "xgrammar", "automaton"), ("automaton", "llguidance", "xgrammar")),
+        (Choice(["a"]), ("llguidance", "xgrammar", "automaton"), ("automaton", "llguidance", "xgrammar")),
+        (Grammar('root ::= "a"'), ("xgrammar",), ("xgrammar",)),
+        (Grammar('start: "a"'), ("llguidance",), ("llguidance",)),
     ],
+    ids=str,
 )
-def test_where_the_network_does_not_go_first(
-    constraint: Constraint, first: FakeNetwork, options: dict[str, Any]
+def test_auto_takes_the_first_engine_that_loses_nothing(
+    constraint: Constraint, names: tuple[str, ...], names_with_budget: tuple[str, ...]
 ) -> None:
-    assert choose_backend(constraint, "auto", {**backends(), "network": first}, **options).backend == "llguidance"
+    for budget, expected in ((False, names), (True, names_with_budget)):
+        for number, name in enumerate(expected):
+            known = {other: Fake(other) for other in (*JSON, "other")}
+            refused = {earlier: (A,) for earlier in expected[:number]}
+            chosen = choose_backend(constraint, "auto", known, refused, budget)
+            assert (chosen.backend, chosen.losses, chosen.spelling) == (name, (), constraint.spelling)
+            assert chosen.considered == (*refused.items(), (name, ()))
+            assert chosen.reason.startswith("enforces all of it")
+            assert [other for other in known if known[other].num_queries] == [name], "others were queried"
 
 
-NOT_PREFERRED = [
-    JsonSchema({"properties": {"a": {}, "b": {}}}, key_order="any"),
-    JsonSchema({"type": "string", "maxLength": 100}, spelling="any"),
-    JsonSchema({"type": "array", "contains": {"type": "integer"}, "uniqueItems": True, "maxItems": 3}),
-    JsonSchema({"type": 3}),
-    JsonSchema({"allOf": [{"$ref": "#"}]}),
-    JsonSchema({"enum": []}),
-    Regex("a"),
-    StructuralTag({"format": {"type": "any_text"}}),
-]
-PREFERRED = [
+IN_COMPILED_LOOPS = [
     JsonSchema({"type": "string", "maxLength": 100}),
     JsonSchema({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}),
     JsonSchema({"properties": {"a": {"$ref": "#"}}}),
@@ -113,17 +100,11 @@ PREFERRED = [
 ]
 
 
-@pytest.mark.parametrize("constraint", NOT_PREFERRED, ids=str)
-def test_the_network_is_not_preferred(constraint: Constraint) -> None:
-    assert not NetworkBackend(all_bytes()).is_preferred(constraint)
-
-
-@pytest.mark.parametrize("constraint", PREFERRED, ids=str)
-def test_the_network_is_preferred_where_the_compiled_loops_read_it(constraint: Constraint) -> None:
+@pytest.mark.parametrize("constraint", IN_COMPILED_LOOPS, ids=str)
+def test_compiled_loops_read_most_schemas(constraint: Constraint) -> None:
     compiled = Compiler(all_bytes()).compile(constraint)
     assert compiled.backend == "network"
     assert isinstance(compiled.new_engine(), FrameEngine)
-    assert not NetworkBackend(letters("abc{}[]0123456789")).is_preferred(constraint), "it lacks most bytes"
 
 
 @pytest.mark.parametrize(
@@ -143,54 +124,35 @@ def test_no_other_engine_is_asked_where_registers_are_needed(constraint: Constra
 
 
 HARD = [
-    ({"pattern": "^(a|b)*a(a|b){18}$"}, "a" * 19),
-    ({"allOf": [{"pattern": f"{a}.*{b}"} for a, b in ("ab", "cd", "ef", "gh", "kl", "mn", "op")]}, "abcdefghklmnop"),
-    ({"pattern": "^(ab|cd){1,20000}$"}, "abcd"),
+    ({"pattern": "^(a|b)*a(a|b){18}$"}, "a" * 19, "llguidance"),
+    (
+        {"allOf": [{"pattern": f"{a}.*{b}"} for a, b in ("ab", "cd", "ef", "gh", "kl", "mn", "op")]},
+        "abcdefghklmnop",
+        "network",
+    ),
+    ({"pattern": "^(ab|cd){1,20000}$"}, "abcd", "network"),
 ]
 
 
-@pytest.mark.parametrize(("schema", "text"), HARD, ids=["choices before", "patterns together", "repetitions"])
-def test_the_network_gives_way_to_who_is_ready_sooner(schema: dict[str, Any], text: str) -> None:
-    compiler = Compiler(all_bytes(), CompilerOptions(tiering=False))
-    compiled = compiler.compile(JsonSchema({"type": "string", **schema}))
-    assert compiled.backend == "llguidance"
+@pytest.mark.parametrize("budget", [False, True])
+@pytest.mark.parametrize(
+    ("schema", "text", "backend"), HARD, ids=["choices before", "patterns together", "repetitions"]
+)
+def test_what_is_too_large_for_the_network_is_left_to_others(
+    schema: dict[str, Any], text: str, backend: str, budget: bool
+) -> None:
+    compiled = Compiler(all_bytes()).compile(JsonSchema({"type": "string", **schema}), budget=budget)
+    assert compiled.backend == backend
     matcher = compiled.matcher()
     assert all(map(matcher.accept_token, f'"{text}"'.encode())) and matcher.is_completed()
-
-
-@pytest.mark.parametrize("on_unsupported", ["error", "warn", "validate"])
-def test_the_network_takes_its_time_where_others_would_lose_something(
-    on_unsupported: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(network, "NETWORK_QUICK_WORK", 10)
-    recursive = {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"type": "number", "multipleOf": 3.5}}}
-    compiled = Compiler(all_bytes()).compile(JsonSchema(recursive, on_unsupported=on_unsupported))
-    assert (compiled.backend, compiled.losses) == ("network", ())
-    choice = Compiler(all_bytes()).audit(JsonSchema(recursive))
-    assert choice.backend == "network"
-
-
-def test_auto_takes_llguidance_without_querying_others() -> None:
-    known = backends()
-    chosen = choose_backend(JsonSchema({}), "auto", known)
-    assert (chosen.backend, chosen.considered, chosen.losses) == ("llguidance", (("llguidance", ()),), ())
-    assert chosen.reason == "enforces all of it"
-    assert known["xgrammar"].num_queries == 0
 
 
 def test_auto_takes_xgrammar_for_losses_of_llguidance() -> None:
     chosen = choose_backend(JsonSchema({}), "auto", backends(llguidance=[A]))
     assert chosen.backend == "xgrammar"
-    assert chosen.considered == (("llguidance", (A,)), ("automaton", NO_AUTOMATON), ("xgrammar", ()))
-    assert chosen.reason.startswith(
-        "enforces all of it; llguidance would not enforce /properties/a (uniqueItems): not known;"
-    )
-
-
-def test_auto_takes_the_automaton_before_xgrammar() -> None:
-    known = {**backends(llguidance=[A]), "automaton": Fake("automaton")}
-    assert choose_backend(JsonSchema({}), "auto", known).backend == "automaton"
-    assert known["xgrammar"].num_queries == 0
+    assert chosen.considered == (("automaton", NO_AUTOMATON), ("llguidance", (A,)), ("xgrammar", ()))
+    assert chosen.reason.endswith("; llguidance would not enforce /properties/a (uniqueItems): not known")
+    assert chosen.reason.startswith("enforces all of it; automaton would not enforce")
 
 
 @pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject()])
@@ -205,11 +167,8 @@ def test_auto_requires_the_spelling_and_an_explicit_backend_does_not(constraint:
     chosen = choose_backend(constraint, "xgrammar", known)
     assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
     assert choose_backend(constraint, "auto", backends()).spelling == "canonical"
-    tag = StructuralTag({"format": {"type": "any_text"}})
-    assert (choose_backend(tag, "auto", known).backend, choose_backend(tag, "auto", known).spelling) == (
-        "xgrammar",
-        "any",
-    )
+    tagged = choose_backend(TAG, "auto", known)
+    assert (tagged.backend, tagged.spelling) == ("xgrammar", "any")
 
 
 def test_any_spelling_permits_every_backend() -> None:
@@ -227,15 +186,6 @@ def test_auto_takes_the_automaton_for_losses_of_both() -> None:
     assert chosen.reason.startswith("enforces all of it; llguidance would not enforce /properties/a (uniqueItems)")
 
 
-def test_structural_tags_go_to_the_network_and_then_to_xgrammar() -> None:
-    tag, known = StructuralTag({"format": {"type": "any_text"}}), {**backends(), "network": Fake("network")}
-    assert choose_backend(tag, "auto", known).considered == (("network", ()),)
-    known["network"] = Fake("network", A)
-    chosen = choose_backend(tag, "auto", known)
-    assert (chosen.backend, chosen.considered) == ("xgrammar", (("network", (A,)), ("xgrammar", ())))
-    assert not any(known[name].num_queries for name in ("llguidance", "automaton"))
-
-
 def test_explicit_backend() -> None:
     assert choose_backend(JsonSchema({}), "other", backends()).backend == "other"
     assert "by name" in choose_backend(JsonSchema({}), "other", backends()).reason
@@ -247,7 +197,7 @@ def test_explicit_backend() -> None:
 
 
 def test_of_backends_that_lose_equally_much_the_error_names_the_network() -> None:
-    """The reasons of the network say what is too hard about the schema; it is tried after llguidance."""
+    """The reasons of the network say what is too hard about the schema."""
     hard = Loss("/properties/a", "multipleOf", "has too many remainders")
     known = {**backends(llguidance=[A], automaton=[A], xgrammar=[A]), "network": Fake("network", hard)}
     with pytest.raises(UnsupportedConstraint, match="network is closest") as caught:
@@ -261,7 +211,7 @@ def test_error_lists_the_losses_of_the_closest_backend() -> None:
     assert caught.value.losses == (A,)
     text = str(caught.value)
     assert "xgrammar is closest: 1 keyword would not be enforced: /properties/a (uniqueItems)" in text
-    assert "(of other backends, llguidance: 2, automaton: 3); change or remove it, or wrap it" in text
+    assert "(of other backends, automaton: 3, llguidance: 2); change or remove it, or wrap it" in text
     assert "/properties/a (uniqueItems): not known" in str(caught.value)
     assert "on_unsupported" in str(caught.value)
     with pytest.raises(UnsupportedConstraint) as caught:
@@ -300,7 +250,7 @@ def test_with_allowed_losses_the_backend_with_fewest_is_taken(mode: Any) -> None
 def test_backend_that_failed_to_compile_is_not_chosen_again() -> None:
     refused = {"llguidance": (A,)}
     chosen = choose_backend(JsonSchema({}), "auto", backends(), refused)
-    assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("llguidance", (A,)))
+    assert (chosen.backend, chosen.considered[1]) == ("xgrammar", ("llguidance", (A,)))
     with pytest.raises(UnsupportedConstraint):
         choose_backend(
             JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "automaton": (B,), "xgrammar": (B,)}

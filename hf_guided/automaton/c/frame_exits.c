@@ -117,7 +117,7 @@ static int32_t after_space(const Component *c, const int32_t *sizes, const int32
 /* Finds the exits of a component.
  *
  * weights  (callees) bytes that are enough for each; not asked for the marks of registers
- * letters  the bytes that may be written, those that are preferred first, and then -1
+ * letters  all bytes, those that are preferred first, and then -1
  * exits    (4, states) written: see the rows
  *
  * Returns the largest size that is no UNREACHABLE, or that there is no memory.

@@ -99,7 +99,7 @@ typedef struct {
     const int64_t *child, *token_start, *token_ids;
     const uint8_t *byte;
     int64_t longest;
-    const int32_t *letters; /* the bytes that are tokens, those that are preferred first, and then -1 */
+    const int32_t *letters; /* all bytes, those that are preferred first, and then -1 */
     const int32_t *below;
     Component *components;
     Table *tables;
