@@ -84,7 +84,11 @@ class Counted(NamedTuple):
         """Add them to a component of their own; returns its first and its last state."""
         start, inside, end = builder.state(), builder.state(), builder.state()
         builder.call(Mark.BEGIN, start, inside)
-        builder.call(Mark.END, builder.regex(self.content, inside), end)
+        if isinstance(self.content, Repeat):
+            builder.add(self.content.body, inside, inside)  # made deterministic once
+        else:
+            inside = builder.regex(self.content, inside)
+        builder.call(Mark.END, inside, end)
         return start, end
 
 
@@ -193,11 +197,7 @@ class _Parts:
         elif not self.is_taken_apart(node):
             builder.add(node, start, end)
         elif isinstance(node, Concat):
-            *parts, last = _fused(node.parts)
-            for part in parts:
-                start, before = builder.state(), start
-                self.add(part, before, start)
-            self.add(last, start, end)
+            self._add_row(_fused(node.parts), start, end)
         elif isinstance(node, Alt):
             whole: list[Node] = []
             apart: list[Node] = []
@@ -209,6 +209,22 @@ class _Parts:
                 self.add(branch, start, end)
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)
+
+    def _add_row(self, parts: Sequence[Node], start: int, end: int) -> None:
+        whole: list[Node] = []  # side by side
+        for part in parts:
+            if not self.callee(part) and not self.is_taken_apart(part):
+                whole.append(part)
+                continue
+            if whole:
+                start = self._builder.regex(concat(*whole), start)
+                whole = []
+            start, before = self._builder.state(), start
+            self.add(part, before, start)
+        if whole:
+            self._builder.add(concat(*whole), start, end)
+        else:
+            self._builder.epsilon(start, end)
 
     def callee(self, node: Node) -> Counted | ByteDfa | None:
         """The component of a part; None if it has none of its own."""
@@ -291,7 +307,8 @@ def _fused(parts: Sequence[Node]) -> list[Node]:
     for part in parts:
         before = fused[-1] if fused else part
         first, second = (each if isinstance(each, Repeat) else Repeat(each, 1, 1) for each in (before, part))
-        if fused and first.body == second.body and isinstance(first.body, Chars):
+        are_letters = isinstance(before, Chars) and isinstance(part, Chars)
+        if fused and first.body == second.body and isinstance(first.body, Chars) and not are_letters:
             most = None if first.high is None or second.high is None else first.high + second.high
             fused[-1] = Repeat(first.body, first.low + second.low, most)
         else:
@@ -422,6 +439,8 @@ class _Entries:
             self._unique &= is_fixed or last.isdisjoint(_characters(node))
         elif self._parts.is_taken_apart(node):
             is_again = isinstance(node, Repeat) and node.high != 1
+            if isinstance(node, Repeat) and node.body.nullable and max(node.low, node.high or 0) > 1:
+                self._unique = False  # any of the copies may be the one that has a text
             for child in _children(node):
                 self._read(child, last | ends if is_again else last, is_fixed and not is_again)
         return ends | last if node.nullable else ends, is_fixed and _has_one_length(node)

@@ -261,7 +261,9 @@ def test_long_repetitions_of_any_characters_take_one_component(pattern: str):
     assert sum(component.dfa.states for component in network.components) < 400
 
 
-@pytest.mark.parametrize("pattern", [".*x.{2000}", "(a|b)*a(a|b){1500}", "(.{1000,1200}.?)*"])
+@pytest.mark.parametrize(
+    "pattern", [".*x.{2000}", "(a|b)*a(a|b){1500}", "(.{1000,1200}.?)*", r"((;[a-z]{4,9})?(,\d{5,9})?){400}"]
+)
 def test_too_many_ways_to_read_a_text_are_refused_before_it_is_read(pattern: str):
     with pytest.raises(CompileLimitExceeded, match=r'more ways to read.*backend="llguidance"'):
         NetworkBackend(draw.single_bytes()).compile(Regex(pattern))
