@@ -12,17 +12,27 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+<<<<<<< HEAD
 from ..automaton.counted_string import AmbiguousString
+=======
+import numpy as np
+
+from ..automaton.estimate import characters
+>>>>>>> depth
 from ..automaton.frame_machine import reads
 from ..automaton.length_rule import LengthRule
 from ..automaton.limits import WorkMeter
-from ..automaton.network import Network
+from ..automaton.network import MAX_FRAMES, Network
 from ..automaton.registers import ItemRule, NameRule, Rule
 from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
+<<<<<<< HEAD
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from ..regex import ANYTHING, characters
+=======
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+>>>>>>> depth
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
@@ -108,6 +118,7 @@ class NetworkPlan(NamedTuple):
         """The schema to which the component of a name belongs; None for regular languages, and the texts of a tag."""
         return self.parts[name.schema] if isinstance(name, (Inside, Track, LongString)) else None
 
+<<<<<<< HEAD
     def least_size(self, name: Any) -> int | None:
         """Bytes that are enough for the text of the component of a name; None where only its automaton tells."""
         if isinstance(name, Values):  # equal for all schemas
@@ -122,8 +133,23 @@ class NetworkPlan(NamedTuple):
             InvalidConstraint: it has no text.
             AmbiguousString: it is a string that cannot be counted; the plan counts it in another way from now on.
         """
+=======
+    def check(self, name: Any, component: Component) -> None:
+        """Refuse a component that no text could be read by.
+
+        Raises:
+            InvalidConstraint: it has no text.
+            CompileLimitExceeded: a text that reaches one of its states would be read in too many ways.
+        """
+        part, after_calls = self.part(name), component.shape.after_calls
+        most = MAX_FRAMES if part is None else part.positions.most_calls
+        if len(after_calls) > most and np.count_nonzero(after_calls, 0).max() > most:
+            raise CompileLimitExceeded(
+                f"more than {most} different values may come in one place; let what tells the alternatives apart come "
+                "first, or choose another backend"
+            )
+>>>>>>> depth
         if not component.dfa.accepting.any():
-            part = self.part(name)
             pointer = "" if part is None else part.pointer
             raise InvalidConstraint(f"no text fits {f'what is at {pointer}' if pointer else 'it'}", pointers=[pointer])
         if isinstance(name, LongString) and name.language != ANYTHING:
@@ -181,7 +207,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
                 continue
             built.add(number)
             component = rtn.built(number, meter)
-            plan.check_texts(rtn.name(number), component)
+            plan.check(rtn.name(number), component)
             states += component.dfa.states
             meter.check_states(states)
             callees = [callee for callee in component.callees if callee >= 0]
@@ -219,7 +245,7 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | No
     while True:
         named = build_rtn(plan.root, plan.build, meter)
         for name, component in named.items():
-            plan.check_texts(name, component)
+            plan.check(name, component)
         names, components = [*named], [*named.values()]
         built, impossible = _with_rules(plan, names, components, is_cut=False)
         is_cut = texts is not None and not impossible

@@ -41,11 +41,11 @@ def within_depth(
     """
     if max_depth is None:
         return root, contents_of
-    heights = _heights(contents_of)
+    known = heights(contents_of)
     bounds: dict[int, Term] = {}
 
     def at(position: Position, left: int) -> Position:
-        if heights.get(position, left + 1) <= left:
+        if known.get(position, left + 1) <= left:
             return position
         if left not in bounds:
             bounds[left] = Term(Subschema(True, "", "", 0, _LAST))
@@ -83,24 +83,24 @@ def within_depth(
         ) from None
 
 
-def _heights(contents_of: dict[Position, Content]) -> dict[Position, int]:
+def heights(contents_of: dict[Position, Content]) -> dict[Position, int]:
     """How deeply the values of each position nest at most; without those for which nothing bounds it."""
     parents: dict[Position, list[Position]] = {}
     waiting: dict[Position, int] = {}  # children without a height
-    heights: dict[Position, int] = {}
+    found: dict[Position, int] = {}
     for position, content in contents_of.items():
         if content.any_array or content.any_object:
             continue
         children = {*content.children()}
-        waiting[position], heights[position] = len(children), 1 if content.automata else 0
+        waiting[position], found[position] = len(children), 1 if content.automata else 0
         for child in children:
             parents.setdefault(child, []).append(position)
     todo = [position for position, count in waiting.items() if not count]
     for position in todo:  # grows meanwhile
         for parent in parents.get(position, ()):
             if parent in waiting:
-                heights[parent] = max(heights[parent], heights[position] + 1)
+                found[parent] = max(found[parent], found[position] + 1)
                 waiting[parent] -= 1
                 if not waiting[parent]:
                     todo.append(parent)
-    return {position: heights[position] for position in todo}
+    return {position: found[position] for position in todo}

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
+from ..automaton.network import MAX_FRAMES
 from ..automaton.rtn import Mark
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
@@ -25,7 +26,7 @@ from ..regex import (
     text,
 )
 from .content_automata import MOST_APART, ContentAutomaton, Entry
-from .depth import ANY_CONTENT
+from .depth import ANY_CONTENT, heights
 from .equal_positions import with_equal_positions
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
@@ -38,7 +39,7 @@ from .registered_content import registered
 from .registers import DifferentItems, DifferentNames, Register
 from .scalars import Values, has_language, language_of, listed_texts, quoted, without
 from .shapes import ANY, Clause, Position
-from .to_nfa import Entries, Inner, Regular, ValueSlot, check_remainders
+from .to_nfa import Entries, Inner, NfaWriter, Regular, ValueSlot, check_remainders
 from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
 
 _MOST_PARTS = 200  # the most parts of a constant that is written without calls
@@ -249,6 +250,10 @@ class RegisteredPositions(Positions):
         if isinstance(callee, LongString):
             return self._long_string(callee, builder)
         if not isinstance(callee, Track):
+            if callee.only is None and self._begins_in_many_ways(callee.position):
+                end = builder.state()
+                slot = ValueSlot(callee.position, end, None, callee.level)
+                return NfaWriter(self._schema, builder, self._style, self.marks).whole(slot), end
             return super().build(callee, builder)
         start, end = builder.state(), builder.state()
         layout = layout_of(self._style, callee.level)
@@ -257,6 +262,25 @@ class RegisteredPositions(Positions):
         inner = Inner(self.automaton(callee), slot, layout, layout.close_array if is_array else layout.close_object)
         _RegisteredRows(self._writer(self._schema, builder), inner, builder).build(start)
         return start, end
+
+    @property
+    def most_calls(self) -> int:
+        """Of different values in one place; where white space is called too, each is read in more ways."""
+        return MAX_FRAMES // (5 if self._style.is_flexible else 2)
+
+    def _begins_in_many_ways(self, position: Position) -> bool:
+        """Whether so many different values may come in one place that they are written without calls, if they can be.
+
+        Calls would all be followed; without them, what several values have in common is one path.
+        """
+        by_name: dict[str | Node | None, set[Position]] = {}
+        for automaton in self.content(position).automata:
+            for entry in automaton.entries():
+                by_name.setdefault(entry.name, set()).add(entry.value)
+        if max(map(len, by_name.values()), default=0) <= self.most_calls or position not in heights(self._own):
+            return False
+        inside = [content for _, content in self.reached([Inside(position, None, self.name)])]
+        return not any([automaton.register for content in inside for automaton in content.automata])
 
     def _long_string(self, string: LongString, builder: Caller) -> tuple[int, int]:
         """A string, with the calls ``Mark.BEGIN`` and ``Mark.END`` around its characters."""

@@ -241,11 +241,15 @@ class NfaWriter:
         """All of the schema: the state before it, and the one after it."""
         end = self._builder.state()
         level = 0 if has_levels(self._style) else None
-        start = self.value(ValueSlot(self._schema.root, end, self._schema.max_depth, level))
+        return self.whole(ValueSlot(self._schema.root, end, self._schema.max_depth, level)), end
+
+    def whole(self, slot: ValueSlot) -> int:
+        """Build a value with all inside it; returns the state before it."""
+        start = self.value(slot)
         while self._todo:
             slot = self._todo.pop()
             self.fill(slot, self._starts[slot])
-        return start, end
+        return start
 
     def value(self, slot: ValueSlot) -> int:
         """The state before a value."""

@@ -647,3 +647,24 @@ def test_hundreds_of_alternatives_may_begin_with_equal_parts(max_depth: int | No
         assert accepts(compiled, text) == (value["n"] in numbers), text
     assert accepts(compiled, '{"part":[1,1]}') and not accepts(compiled, '{"part":[{},1]}')
     assert accepts(compiled, '{"part":[]}') and not accepts(compiled, '{"part":[{}]}')
+
+
+@pytest.mark.parametrize("whitespace", ["flexible", "minified"])
+@pytest.mark.parametrize("count", [200, 300, 500, 1_500])
+def test_hundreds_of_alternatives_may_differ_before_what_tells_them_apart(count: int, whitespace: Any) -> None:
+    """An empty list may be that of any alternative."""
+    names = {n: {"list": {"type": "array", "items": {"const": n}}, "n": {"const": n}} for n in range(count)}
+    schema = {"type": "object", "anyOf": [{"properties": own, "required": ["n"]} for own in names.values()]}
+    compiled = BYTES.compile(JsonSchema(schema, whitespace))
+    for items, n in [([], count - 1), ([7, 7], 7), ([7, 7], 8), ([], count)]:
+        text = json.dumps({"list": items, "n": n}, separators=(",", ":"))
+        assert accepts(compiled, text) == (n < count and set(items) <= {n}), text
+
+
+def test_a_place_with_too_many_different_values_is_a_limit() -> None:
+    """Each of the numbers may be one of any alternative, so no row comes to it: another engine has to be found."""
+    branches = [{"properties": {"a": {"minimum": n, "type": "integer"}, "n": {"const": n}}} for n in range(1_500)]
+    recursive = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    schema = {"type": "object", "anyOf": [*({**branch, "required": ["n"]} for branch in branches), recursive]}
+    with pytest.raises(CompileLimitExceeded, match="more than 512 different values may come in one place"):
+        BYTES.compile(JsonSchema(schema, "minified"))
