@@ -12,13 +12,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-<<<<<<< HEAD
-from ..automaton.counted_string import AmbiguousString
-=======
 import numpy as np
 
-from ..automaton.estimate import characters
->>>>>>> depth
+from ..automaton.counted_string import AmbiguousString
 from ..automaton.frame_machine import reads
 from ..automaton.length_rule import LengthRule
 from ..automaton.limits import WorkMeter
@@ -27,12 +23,8 @@ from ..automaton.registers import ItemRule, NameRule, Rule
 from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
-<<<<<<< HEAD
-from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import ANYTHING, characters
-=======
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
->>>>>>> depth
+from ..regex import ANYTHING, characters
 from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
@@ -118,7 +110,6 @@ class NetworkPlan(NamedTuple):
         """The schema to which the component of a name belongs; None for regular languages, and the texts of a tag."""
         return self.parts[name.schema] if isinstance(name, (Inside, Track, LongString)) else None
 
-<<<<<<< HEAD
     def least_size(self, name: Any) -> int | None:
         """Bytes that are enough for the text of the component of a name; None where only its automaton tells."""
         if isinstance(name, Values):  # equal for all schemas
@@ -126,19 +117,12 @@ class NetworkPlan(NamedTuple):
         part = self.part(name)
         return None if part is None else part.positions.least_size(name)
 
-    def check_texts(self, name: Any, component: Component) -> None:
-        """Look at a component that is built.
-
-        Raises:
-            InvalidConstraint: it has no text.
-            AmbiguousString: it is a string that cannot be counted; the plan counts it in another way from now on.
-        """
-=======
     def check(self, name: Any, component: Component) -> None:
         """Refuse a component that no text could be read by.
 
         Raises:
             InvalidConstraint: it has no text.
+            AmbiguousString: it is a string that cannot be counted; the plan counts it in another way from now on.
             CompileLimitExceeded: a text that reaches one of its states would be read in too many ways.
         """
         part, after_calls = self.part(name), component.shape.after_calls
@@ -148,7 +132,6 @@ class NetworkPlan(NamedTuple):
                 f"more than {most} different values may come in one place; let what tells the alternatives apart come "
                 "first, or choose another backend"
             )
->>>>>>> depth
         if not component.dfa.accepting.any():
             pointer = "" if part is None else part.pointer
             raise InvalidConstraint(f"no text fits {f'what is at {pointer}' if pointer else 'it'}", pointers=[pointer])
