@@ -32,22 +32,23 @@ class ComponentPaths:
     Args:
         component: the automaton.
         writable: (256,) bytes that a path may take.
+        preferred: the first bytes to take where a path may take any.
     """
 
-    def __init__(self, component: Component, writable: NDArray[np.bool_]):
+    def __init__(self, component: Component, writable: NDArray[np.bool_], preferred: bytes = _READABLE):
         self.component = component
         dfa = component.dfa
         self.size = [UNREACHABLE] * dfa.states  # in bytes, to the end of the component
         self.move = [0] * dfa.states  # the next byte on the path, or -1 - the index of a call
         self.tokens = [UNREACHABLE] * dfa.states
-        self._before = self._reversed(writable)
+        self._before = self._reversed(writable, preferred)
         self._order: list[int] = []
 
-    def _reversed(self, writable: NDArray[np.bool_]) -> list[list[tuple[int, int]]]:
+    def _reversed(self, writable: NDArray[np.bool_], readable: bytes) -> list[list[tuple[int, int]]]:
         """For each state the moves that lead there: the source state, and the byte or call."""
         dfa = self.component.dfa
         byte_of = np.full(dfa.table.shape[1], -1)
-        preferred = np.array([*_READABLE, *(byte for byte in range(256) if byte not in _READABLE)])[::-1]
+        preferred = np.array([*readable, *(byte for byte in range(256) if byte not in readable)])[::-1]
         usable = preferred[writable[preferred]]
         byte_of[dfa.byte_class[usable]] = usable  # the last one stays
         sources, classes, targets = dfa.edges()

@@ -23,6 +23,7 @@ class Made(NamedTuple):
     nbytes: int
     at_once_bytes: int | None = None
     growth: Growth | None = None
+    keeps_budget: bool = False
 
 
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
@@ -98,7 +99,7 @@ class Adapter(ABC):
             growth=made.growth,
             compile_seconds=time.perf_counter() - began,
             losses=losses,
-            keeps_budget=self.keeps_budget,
+            keeps_budget=self.keeps_budget or made.keeps_budget,
             keeps_masks=self.keeps_masks,
             spelling=held_spelling(self, constraint),
         )

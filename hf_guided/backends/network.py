@@ -22,7 +22,7 @@ from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
-from ..automaton.network_masks import NetworkMasks
+from ..automaton.network_budget import BudgetedNetworkMasks
 from ..automaton.reach import single_byte_tokens
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
@@ -135,10 +135,11 @@ class NetworkBackend(PortableAdapter):
                 built.at_once_bytes + beside,
                 masks.machine.growth,
             )
-        registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
+        registered, start = BudgetedNetworkMasks(network, self._tables, token_bytes), network.start
         return Made(
             lambda: NetworkEngine(registered, network, token_bytes, [start], [0]),
             registered.nbytes + built.nbytes + beside,
+            keeps_budget=True,
         )
 
     @override
@@ -206,7 +207,7 @@ class NetworkEngine:
 
     def __init__(
         self,
-        masks: NetworkMasks,
+        masks: BudgetedNetworkMasks,
         network: Network,
         token_bytes: Sequence[bytes | None],
         states: list[Frames],
@@ -256,13 +257,24 @@ class NetworkEngine:
         )
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        """See ``MaskedEngine.mask``; keeps no budgets."""
-        return self._masks.of(self._states[-1], self._text)
+        """See ``MaskedEngine.mask``."""
+        if tokens_left is None:
+            return self._masks.of(self._states[-1], self._text)
+        return self._masks.within(self._states[-1], self._text, tokens_left)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
         words = self.mask()
         bitmask[row].numpy()[: len(words)] = words
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+        words = self.mask(tokens_left)
+        bitmask[row].numpy()[: len(words)] = words
+
+    def min_tokens_to_finish(self) -> int:
+        """See ``BudgetedEngine.min_tokens_to_finish``."""
+        return self._masks.needed(self._states[-1], self._text)
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""

@@ -1,0 +1,756 @@
+"""What a network writes to finish: from each frame one text, or its beginning up to where another frame decides.
+
+The text is a function of the frame, and what follows any of its bytes is the text of the frame there. So whoever counts
+tokens along it counts no fewer than there are from the next frame on.
+
+- A component without a register follows a shortest path, in bytes. A call weighs the shortest text of its callee.
+- An object whose members come in any order writes the names that are missing, in one order, and closes.
+- An item or a name that has begun, and would become one that is entered already, ends in the shortest other way.
+
+White space that may stand between two tokens of JSON is marked as a choice (``SPACE``): ``": "`` is often one token.
+Between two members tokens are counted apart (``CUT``): then the count of many members is a sum, whatever their order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ..errors import CompileLimitExceeded
+from .frame import Frame, Frames, Text
+from .length_rule import LengthRule
+from .limits import WorkMeter
+from .network import Network
+from .registers import Entered, ItemRule, NameRule
+from .rtn import Mark
+from .shortest_paths import MAX_TEXT, UNREACHABLE, ComponentPaths
+from .token_trie import TokenTrie
+
+SPACE, CUT = 0xFF, 0xFE
+"""In texts, for no text in UTF-8 has these bytes: one space or none; and a place that no token crosses."""
+Value = TypeVar("Value")
+_CHOICES = bytes((SPACE, CUT))
+_LAYOUT = frozenset(b" \t\n\r,:{}[]")
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+READABLE = bytes([*_LETTERS, *(byte for byte in b'"0123456789 _-.,:;!?' if byte not in _LETTERS)])
+_MOST_NAMES = 20_000  # of the names looked at from one state
+_MAX_SEARCH = 5_000  # frames looked at for one way to end an item
+_JOINT_FILL = 64  # characters of a long string that are counted together with what follows
+NO_TEXT = Text(b"", 0)
+
+
+class Own(NamedTuple):
+    """The beginning of a frame's text.
+
+    Args:
+        text: up to where other frames decide.
+        onwards: these; None is the frames below. Before them come, each between cuts, the members, the fill and the
+            rest.
+        at: the text there; of no account after a cut.
+        members: names of members.
+        fill: characters of a string.
+        rest: the last part.
+    """
+
+    text: bytes
+    onwards: Frames | None
+    at: Text = NO_TEXT
+    members: tuple[bytes, ...] = ()
+    fill: bytes = b""
+    rest: bytes = b""
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether something is counted apart."""
+        return bool(self.members or self.fill)
+
+
+class _NeedsText(Exception):
+    """The text of a callee is not known yet."""
+
+    def __init__(self, component: int):
+        self.component = component
+
+
+class _Leg(NamedTuple):
+    """A way between two states of a component: its bytes and calls."""
+
+    size: int
+    parts: tuple[bytes | int, ...]
+    end: int
+
+
+def written_out(text: bytes) -> bytes:
+    """A text without its choices."""
+    return text.translate(None, _CHOICES)
+
+
+class ExitTexts:
+    """The texts of a network; thread safe.
+
+    Args:
+        network: what reads them.
+        tokens: of the vocabulary.
+    """
+
+    def __init__(self, network: Network, tokens: TokenTrie):
+        self._network, self._components = network, network.components
+        self._run_byte = _run_byte(tokens)
+        self._sizes: dict[int, int] = {}
+        self._paths: dict[int, ComponentPaths] = {}
+        self._longer: set[int] = set()
+        self._most: dict[int, int] = {}
+        self._texts: dict[int, bytes] = {}
+        self._legs: dict[tuple[int, int, Mark | None], _Leg | None] = {}
+        self._names: dict[tuple[int, int], dict[bytes, int]] = {}
+        self._after_name: dict[tuple[int, bytes], bytes] = {}
+        self._is_layout = lru_cache(maxsize=1024)(self._has_layout_alone)
+
+    # -- sizes: bytes of the shortest texts
+
+    def size(self, component: int) -> int:
+        """Bytes of the shortest text of a component, about; UNREACHABLE if there is none."""
+        if component not in self._sizes:
+            self._settle(component)
+        return self._sizes[component]
+
+    def _settle(self, component: int) -> None:
+        new: dict[int, int] = {}
+        called_by: dict[int, list[int]] = {}
+        todo = [component]
+        while todo:
+            number = todo.pop()
+            if number in new or number in self._sizes:
+                continue
+            new[number] = UNREACHABLE
+            for callee in self._deciding(number):
+                called_by.setdefault(callee, []).append(number)
+                todo.append(callee)
+
+        def size_of(callee: int) -> int:
+            known = self._sizes.get(callee)
+            return new.get(callee, UNREACHABLE) if known is None else known
+
+        work = dict.fromkeys(new)
+        while work:
+            number, _ = work.popitem()
+            size = self._sized(number, size_of)
+            if size < new[number]:
+                new[number] = size
+                work.update(dict.fromkeys(called_by.get(number, ())))
+        todo = [number for number in new if self._is_longer(number)]
+        todo += [number for callee in called_by if callee in self._longer for number in called_by[callee]]
+        while todo:
+            number = todo.pop()
+            if number not in self._longer:
+                self._longer.add(number)
+                todo += called_by.get(number, ())
+        self._sizes.update(new)
+
+    def _is_longer(self, component: int) -> bool:
+        """Whether texts of a component may be longer than their sizes: names or items have to be different ones."""
+        rule = self._network.rule(component)
+        if isinstance(rule, NameRule):
+            return not rule.any_order or rule.low > len(rule.required)
+        return isinstance(rule, ItemRule) and rule.low > 1
+
+    def most(self, component: int) -> int | None:
+        """Bytes to the end of a component without a register, or of a string, at most; None for others.
+
+        None too where that is not known at once.
+        """
+        self.size(component)
+        rule = self._network.rule(component)
+        if component in self._longer or not (rule is None or isinstance(rule, LengthRule)):
+            return None
+        known = self._most.get(component)
+        if known is None:
+            known = max([size for size in self._paths[component].size if size < UNREACHABLE])
+            if rule is not None:
+                known += rule.low
+            self._most[component] = known
+        return known
+
+    def _deciding(self, component: int) -> Collection[int]:
+        """The callees on which the shortest text of a component depends: not those of members that need not come."""
+        rule = self._network.rule(component)
+        callees = {callee for callee in self._components[component].callees if callee >= 0}
+        if not isinstance(rule, NameRule) or not rule.any_order or rule.low > len(rule.required):
+            return callees
+        needed: set[int] = set()
+        for name in rule.required:
+            needed |= self._callees_after(component, name)
+        return needed
+
+    def _callees_after(self, component: int, name: bytes) -> set[int]:
+        end = self._end_of(component, name)
+        reached, todo, callees = {end}, [end], set[int]()
+        while todo:
+            state = todo.pop()
+            onwards = [target for _, target in self._network.graph.moves(component, state, 1)]
+            for callee, after in self._network.calls(component, state):
+                if callee >= 0:
+                    callees.add(callee)
+                    onwards.append(after)
+            todo += [target for target in dict.fromkeys(onwards) if target not in reached]
+            reached.update(onwards)
+        return callees
+
+    def _sized(self, component: int, size_of: Callable[[int], int]) -> int:
+        rule = self._network.rule(component)
+        if isinstance(rule, NameRule) and rule.any_order:
+            total = 1  # the bracket
+            for name in rule.required:
+                leg = self._shortest_leg(component, self._end_of(component, name), Mark.CLOSE, size_of)
+                total += len(name) + 1 + (UNREACHABLE if leg is None else leg.size)
+            return min(UNREACHABLE, total + max(0, rule.low - len(rule.required)))
+        component_ = self._components[component]
+        paths = self._paths.get(component)
+        if paths is None:
+            paths = self._paths[component] = ComponentPaths(component_, np.ones(256, np.bool_), READABLE)
+        before, moves = paths.size, paths.move.copy()
+        paths.shorten([0 if callee < 0 else size_of(callee) for callee in component_.callees], WorkMeter())
+        for state, size in enumerate(before):
+            if size == paths.size[state]:
+                paths.move[state] = moves[state]  # or calls that weigh nothing could lead round in a circle
+        size = paths.size[component_.dfa.start]
+        return min(UNREACHABLE, size + rule.low) if isinstance(rule, LengthRule) else size
+
+    # -- legs: the ways between marks of an object whose members come in any order
+
+    def _leg(self, component: int, state: int, goal: Mark | None) -> _Leg | None:
+        """The shortest way to a state where a mark comes, or where the component may end; None if there is none."""
+        key = component, state, goal
+        if key not in self._legs:
+            self._legs[key] = self._shortest_leg(component, state, goal, self.size)
+        return self._legs[key]
+
+    def _shortest_leg(
+        self, component: int, state: int, goal: Mark | None, size_of: Callable[[int], int]
+    ) -> _Leg | None:
+        queue: list[tuple[int, int, int, tuple[bytes | int, ...]]] = [(0, 0, state, ())]
+        seen: set[int] = set()
+        made = 0
+        while queue:
+            size, _, here, parts = heapq.heappop(queue)
+            if here in seen:
+                continue
+            seen.add(here)
+            calls = self._network.calls(component, here)
+            marks = [callee for callee, _ in calls]
+            if self._network.accepts(component, here) if goal is None else goal in marks:
+                return _Leg(size, parts, here)
+            if goal == Mark.BEGIN and Mark.BEGIN_REQUIRED in marks:
+                return _Leg(size, parts, here)
+            onwards = [(size + 1, target, bytes((byte,))) for byte, target in self._moves(component, here)]
+            for callee, after in calls:
+                if callee >= 0:
+                    weight = size_of(callee)
+                    if weight < UNREACHABLE:
+                        onwards.append((size + weight, after, callee))
+                elif callee == Mark.MORE and goal == Mark.BEGIN:
+                    onwards.append((size, after, b""))
+            for weight, target, part in onwards:
+                if target not in seen:
+                    made += 1
+                    heapq.heappush(queue, (weight, made, target, (*parts, part)))
+        return None
+
+    def _moves(self, component: int, state: int) -> list[tuple[int, int]]:
+        """A byte to each state that bytes lead to, letters first."""
+        targets: dict[int, int] = {}
+        for byte, target in self._network.graph.moves(component, state, 256):
+            known = targets.get(target)
+            if known is None or _RANK[byte] < _RANK[known]:
+                targets[target] = byte
+        return [(byte, target) for target, byte in targets.items()]
+
+    def _spelled(self, leg: _Leg) -> bytes:
+        return b"".join([part if isinstance(part, bytes) else self.text(part) for part in leg.parts])
+
+    # -- names
+
+    def _names_from(self, component: int, state: int) -> dict[bytes, int]:
+        """The endings of a name that has begun in the component itself, and the state after each, in order."""
+        key = component, state
+        known = self._names.get(key)
+        if known is None:
+            endings: dict[bytes, int] = {}
+            todo = [(b"", state)]
+            while todo and len(endings) < _MOST_NAMES:
+                path, here = todo.pop()
+                for callee, after in self._network.calls(component, here):
+                    if callee == Mark.END:
+                        endings[path] = after
+                todo += [(path + bytes((byte,)), to) for byte, to in self._network.graph.moves(component, here, 256)]
+            known = self._names[key] = dict(sorted(endings.items()))
+        return known
+
+    def _begun_states(self, component: int) -> list[int]:
+        """The states after a name begins."""
+        after = {
+            int(target)
+            for callee, targets in self._components[component].calls
+            if callee in (Mark.BEGIN, Mark.BEGIN_REQUIRED)
+            for target in np.unique(targets).tolist()
+            if target
+        }
+        return sorted(after)
+
+    def _end_of(self, component: int, name: bytes) -> int:
+        """The state after a listed name."""
+        for state in self._begun_states(component):
+            end = self._names_from(component, state).get(name)
+            if end is not None:
+                return end
+        raise AssertionError("a required name has no member")
+
+    def _languages(self, component: int, state: int) -> Iterator[tuple[int, int]]:
+        """The languages of names that may begin in a state, and the state after each name."""
+        for callee, after in self._network.calls(component, state):
+            if callee >= 0:
+                for mark, end in self._network.calls(component, after):
+                    if mark == Mark.END:
+                        yield callee, end
+
+    def _word(self, component: int, state: int, written: bytes, taken: Collection[bytes]) -> bytes | None:
+        """The shortest way to the end of a name of a language that is not taken."""
+        return next((word for word in self._words(component, state, 1 + len(taken)) if written + word not in taken), None)
+
+    def _words(self, component: int, state: int, width: int) -> Iterator[bytes]:
+        """The texts of a component without calls, the shortest first, then by the order of letters."""
+        self.size(component)
+        size = self._paths[component].size
+        queue: list[tuple[int, bytes, bytes, int]] = [(size[state], b"", b"", state)]
+        while queue:
+            _, ranks, path, here = heapq.heappop(queue)
+            if self._network.accepts(component, here):
+                yield path
+            by_target: dict[int, list[int]] = {}
+            for byte, target in self._network.graph.moves(component, here, 256):
+                by_target.setdefault(target, []).append(byte)
+            for target, letters in by_target.items():
+                if size[target] < UNREACHABLE:
+                    for byte in sorted(letters, key=_RANK.__getitem__)[:width]:
+                        longer = path + bytes((byte,))
+                        item = len(longer) + size[target], ranks + bytes((_RANK[byte],)), longer, target
+                        heapq.heappush(queue, item)
+
+    def _free(self, component: int, state: int, taken: Collection[bytes]) -> tuple[bytes, int] | None:
+        """The cheapest name that is not taken, with its value, and the state after it; None if there is none.
+
+        Args:
+            component: of an object.
+            state: after the mark ``BEGIN``.
+            taken: names.
+        """
+        best: tuple[int, bytes, int] | None = None
+        words = [(word, end) for callee, end in self._languages(component, state)
+                 if (word := self._word(callee, self._network.start_of(callee), b"", taken)) is not None]  # fmt: skip
+        listed = [(name, end) for name, end in self._names_from(component, state).items() if name not in taken]
+        for name, end in sorted([*words, *listed], key=lambda one: len(one[0])):
+            if best is not None and len(name) > best[0]:
+                break
+            found = len(name) + self._value_size(component, end), name, end
+            if found[0] < UNREACHABLE and (best is None or found < best):
+                best = found
+        return None if best is None else best[1:]
+
+    def _value_size(self, component: int, end: int) -> int:
+        """Bytes from the end of a name to that of its member, or, in an order, to that of the object."""
+        rule = self._network.rule(component)
+        if isinstance(rule, NameRule) and not rule.any_order:
+            self.size(component)
+            return self._paths[component].size[end]
+        leg = self._leg(component, end, Mark.CLOSE)
+        return UNREACHABLE if leg is None else leg.size
+
+    def member(self, component: int, name: bytes) -> bytes:
+        """What comes after the quote of a name, up to after the quote of the next."""
+        key = component, name
+        known = self._after_name.get(key)
+        if known is None:
+            end = self._end_after(component, name)
+            leg = self._leg(component, end, Mark.BEGIN)
+            assert leg is not None
+            known = self._after_name[key] = name[1:] + self._spelled(leg) + name[:1]
+        return known
+
+    def _end_after(self, component: int, name: bytes) -> int:
+        """The state after a name, listed or not."""
+        for state in self._begun_states(component):
+            end = self._names_from(component, state).get(name)
+            if end is not None:
+                return end
+            for callee, after in self._languages(component, state):
+                dfa = self._components[callee].dfa
+                if dfa.accepting[dfa.advance(dfa.start, name)]:
+                    return after
+        raise AssertionError("no such name")
+
+    # -- texts
+
+    def text(self, component: int) -> bytes:
+        """The text of a component; raises _NeedsText where that of a callee is not known."""
+        known = self._texts.get(component)
+        if known is None:
+            raise _NeedsText(component)
+        return known
+
+    def of(self, frame: Frame, text: Text, left: int | None = None) -> Own:
+        """How the text of a frame begins.
+
+        Args:
+            frame: after ``text``.
+            text: as far as something has begun.
+            left: of a string that is counted in the frame's component, characters that have to come; None to count.
+        """
+        self.size(frame.component)
+        return self._with_texts(lambda: self._begin(frame, text, left))
+
+    def later(self, owner: Frame) -> frozenset[bytes]:
+        """The keys of all items or names in a register when the array or object ends, but for what has begun.
+
+        Args:
+            owner: the frame in which it has begun; its text need not be at hand.
+        """
+        assert owner.entered is not None
+        return self._with_texts(lambda: self._later(owner)) | owner.entered.keys
+
+    def _later(self, owner: Frame) -> frozenset[bytes]:
+        assert owner.entered is not None
+        place, begun, at, keys = owner, owner, Text(None, owner.entered.begin + 1), owner.entered.keys
+        is_item = isinstance(self._network.rules[owner.component], ItemRule)
+        while True:
+            if is_item and begun.has_begun:
+                own = self._item(place, begun, at, None)
+            else:
+                own = self._own(place, at, None)
+            if not own.onwards:
+                return keys
+            place, at = own.onwards[0], own.at
+            if _is_level(place, owner):
+                begun = place
+                assert place.entered is not None
+                keys = place.entered.keys
+
+    def _with_texts(self, compute: Callable[[], Value]) -> Value:
+        """What needs the texts of components; those that are not known are made first."""
+        making: list[int] = []
+        while True:
+            try:
+                if not making:
+                    return compute()
+                self._texts[making[-1]] = self._whole(making[-1])
+                making.pop()
+            except _NeedsText as needs:
+                assert needs.component not in making, "a text that contains itself"
+                self.size(needs.component)
+                making.append(needs.component)
+
+    def _whole(self, component: int) -> bytes:
+        """The text of a component from its start."""
+        parts: list[bytes] = []
+        size = 0
+        frame, text = self._network.enter(component, ()), NO_TEXT
+        while True:
+            own = self._begin(frame, text, None)
+            parts.append(self.spelled(frame.component, own))
+            size += len(parts[-1])
+            if size > MAX_TEXT:
+                raise CompileLimitExceeded(f"the shortest text has more than {MAX_TEXT} bytes")
+            if own.onwards is None:
+                return b"".join(parts)
+            if not own.onwards:
+                raise CompileLimitExceeded("no shortest text was found")
+            frame, text = own.onwards[0], own.at
+
+    def spelled(self, component: int, own: Own) -> bytes:
+        """A beginning with all that comes before what follows it."""
+        if not own.has_cut:
+            return own.text
+        cut = bytes((CUT,))
+        members = [self.member(component, name) + cut for name in own.members]
+        return b"".join([own.text, cut, *members, own.fill, cut if own.fill else b"", own.rest])
+
+    def _begin(self, frame: Frame, text: Text, left: int | None) -> Own:
+        owner = None
+        for place in frame.stack():
+            if not place.has_begun:
+                break
+            if place.entered is not None and place.entered.has_begun:
+                if isinstance(self._network.rules[place.component], ItemRule):
+                    owner = place  # the outermost
+        return self._own(frame, text, left) if owner is None else self._item(frame, owner, text, left)
+
+    def _own(self, frame: Frame, text: Text, left: int | None) -> Own:
+        rule, entered = self._network.rules.get(frame.component), frame.entered
+        self.size(frame.component)
+        if frame.below:
+            owner = frame.below[0]
+            if owner.entered is not None and owner.entered.has_begun:
+                if isinstance(self._network.rules[owner.component], NameRule):
+                    return self._name_of_language(frame, owner, text)
+        if isinstance(rule, NameRule):
+            assert entered is not None
+            if entered.has_begun:
+                return self._name(frame, rule, entered, text)
+            if rule.any_order:
+                return self._members(frame, rule, entered, text)
+        elif isinstance(rule, LengthRule):
+            return self._string(frame, rule, text, left)
+        return self._along(frame, text)
+
+    def _along(self, frame: Frame, text: Text) -> Own:
+        """Along the shortest path out of the component, up to where something begins or ends."""
+        component, state = frame.component, frame.state
+        rule, entered = self._network.rules.get(component), frame.entered
+        paths, calls = self._paths[component], self._components[component].calls
+        dfa, is_layout = self._components[component].dfa, self._is_layout(component)
+        out = bytearray()
+        while True:
+            if is_layout and self._may_space(component, state):
+                out.append(SPACE)
+            if dfa.accepting[state]:
+                return Own(bytes(out), None)
+            move = paths.move[state]
+            if move >= 0:
+                out.append(move)
+                state = int(dfa.table[state, dfa.byte_class[move]])
+                continue
+            callee, after = calls[-1 - move]
+            state = int(after[state])
+            if callee >= 0:
+                out += self.text(callee)
+                continue
+            if callee in (Mark.MORE, Mark.CLOSE):
+                continue
+            assert rule is not None
+            assert entered is not None
+            there = text.plus(written_out(bytes(out)))
+            if callee == Mark.BEGIN:
+                then = rule.begin(entered, there.end, required=False)
+            else:
+                then = rule.end(entered, there.since(entered.begin) if entered.has_begun else None)
+            onwards = () if then is None else (self._network.frame(component, state, then, frame.below),)
+            return Own(bytes(out), onwards, there)
+
+    def _has_layout_alone(self, component: int) -> bool:
+        """Whether a component writes nothing but white space, commas, colons and brackets."""
+        found = self._components[component]
+        if found.callees:
+            return False
+        dfa = found.dfa
+        used = (dfa.table[1:] != 0).any(0)
+        return all(byte in _LAYOUT for byte in np.flatnonzero(used[dfa.byte_class]).tolist())
+
+    def _may_space(self, component: int, state: int) -> bool:
+        """Whether a space may come, and then the same as without it."""
+        dfa, paths = self._components[component].dfa, self._paths[component]
+        after = int(dfa.table[state, dfa.byte_class[ord(" ")]])
+        if not after or paths.size[after] != paths.size[state] or dfa.accepting[after] != dfa.accepting[state]:
+            return False
+        return bool(dfa.accepting[state]) or paths.move[after] == paths.move[state]
+
+    # -- objects
+
+    def _members(self, frame: Frame, rule: NameRule, entered: Entered, text: Text) -> Own:
+        """The members that are missing, and the end of the object."""
+        component, state, keys = frame.component, frame.state, entered.keys
+        leg = self._leg(component, state, None)
+        if leg is not None:
+            return Own(self._spelled(leg), None)
+        if rule.may_close(entered):
+            leg = self._leg(component, state, Mark.CLOSE)
+            if leg is not None:
+                closed = next(after for mark, after in self._network.calls(component, leg.end) if mark == Mark.CLOSE)
+                last = self._leg(component, closed, None)
+                assert last is not None
+                return Own(self._spelled(leg) + self._spelled(last), None)
+        leg = self._leg(component, state, Mark.BEGIN)
+        assert leg is not None
+        begins = [(mark, after) for mark, after in self._network.calls(component, leg.end)
+                  if mark in (Mark.BEGIN, Mark.BEGIN_REQUIRED)]  # fmt: skip
+        begun = next(
+            (after for mark, after in begins if rule.begin(entered, 0, required=mark == Mark.BEGIN_REQUIRED)), 0
+        )
+        names = sorted(rule.required - keys)
+        while len(names) < max(1, rule.low - len(keys)):
+            free = self._free(component, begun, keys.union(names))
+            if free is None:
+                return Own(self._spelled(leg), ())
+            names.append(free[0])
+        *most, last_name = names
+        end = self._end_after(component, last_name)
+        then = Entered(keys.union(names))
+        onwards = (self._network.frame(component, end, then, frame.below),)
+        before = self._spelled(leg)
+        if most:
+            return Own(before + last_name[:1], onwards, members=tuple(most), rest=last_name[1:])
+        return Own(before + last_name, onwards, text.plus(written_out(before) + last_name))
+
+    def _name(self, frame: Frame, rule: NameRule, entered: Entered, text: Text) -> Own:
+        """The rest of a name that has begun in the object's own component: a missing one, or else the cheapest."""
+        component, keys = frame.component, entered.keys
+        written = text.since(entered.begin)
+        endings = self._names_from(component, frame.state)
+        if written is None:
+            written = b""
+            keys = frozenset()
+        wanted = rule.required - keys
+        missing = next((ending for ending in endings if written + ending in wanted), None)
+        if missing is not None:
+            ending, end = missing, endings[missing]
+        else:
+            found: list[tuple[int, bytes, int]] = []
+            for rest, after in endings.items():
+                if written + rest not in keys:
+                    found.append((len(rest) + self._value_size(component, after), rest, after))
+            for callee, after in self._languages(component, frame.state):
+                word = self._word(callee, self._network.start_of(callee), written, keys)
+                if word is not None:
+                    found.append((len(word) + self._value_size(component, after), word, after))
+            if not found:
+                return Own(b"", (), text)
+            _, ending, end = min(found)
+        return self._named(ending, written, frame, frame, end, text)
+
+    def _name_of_language(self, frame: Frame, owner: Frame, text: Text) -> Own:
+        """The rest of a name that is not listed."""
+        assert owner.entered is not None
+        written = text.since(owner.entered.begin)
+        keys = frozenset[bytes]() if written is None else owner.entered.keys
+        word = self._word(frame.component, frame.state, written or b"", keys)
+        ends = [after for mark, after in self._network.calls(owner.component, owner.state) if mark == Mark.END]
+        if word is None or not ends:
+            return Own(b"", (), text)
+        return self._named(word, written, owner, owner, ends[0], text)
+
+    def _named(
+        self, ending: bytes, written: bytes | None, frame: Frame, owner: Frame, end: int, text: Text
+    ) -> Own:
+        rule = self._network.rules[owner.component]
+        assert owner.entered is not None
+        then = rule.end(owner.entered, None if written is None else written + ending)
+        onwards = () if then is None else (self._network.frame(owner.component, end, then, owner.below),)
+        return Own(ending, onwards, text.plus(ending))
+
+    # -- strings that are counted
+
+    def _string(self, frame: Frame, rule: LengthRule, text: Text, left: int | None) -> Own:
+        component, entered, string = frame.component, frame.entered, rule.string
+        assert entered is not None
+        dfa = self._components[component].dfa
+        if not entered.has_begun:
+            return self._along(frame, text)
+        written = text.since(entered.begin)
+        if left is None:
+            left = 0 if written is None else max(0, rule.low - string.characters(written))
+        paths, state, out = self._paths[component], frame.state, bytearray()
+        # What has begun of a character, and of a mark, comes first.
+        while Mark.END not in [mark for mark, _ in self._network.calls(component, state)]:
+            move = paths.move[state]
+            assert move >= 0
+            left -= bool(string.begins[state])
+            out.append(move)
+            state = int(dfa.table[state, dfa.byte_class[move]])
+        left = max(0, left)
+        fill, state = self._fill(component, state) if left else (b"", state)
+        end = next(after for mark, after in self._network.calls(component, state) if mark == Mark.END)
+        onwards = (self._network.frame(component, end, Entered(), frame.below),)
+        at = text.plus(bytes(out) + fill * left)
+        apart = left - _JOINT_FILL if left > 2 * _JOINT_FILL else 0
+        if apart:
+            return Own(bytes(out), onwards, at, fill=fill * apart, rest=fill * _JOINT_FILL)
+        return Own(bytes(out) + fill * left, onwards, at)
+
+    def _fill(self, component: int, state: int) -> tuple[bytes, int]:
+        """A character that may come again and again, and the state after it."""
+        dfa = self._components[component].dfa
+        for byte in (self._run_byte, *READABLE):
+            after = dfa.advance(state, bytes((byte,)))
+            if after and Mark.END in [mark for mark, _ in self._network.calls(component, after)]:
+                if dfa.advance(after, bytes((byte,))) == after:
+                    return bytes((byte,)), after
+        raise AssertionError("a string without letters")
+
+    # -- items
+
+    def _item(self, frame: Frame, owner: Frame, text: Text, left: int | None) -> Own:
+        """What is left of an item, so that it is none that is entered; one byte of it where its way was searched."""
+        place, at = frame, text
+        parts: list[bytes] = []
+        onwards: Frames = ()
+        while True:
+            own = self._own(place, at, left)
+            left = None
+            parts.append(self.spelled(place.component, own))
+            if own.onwards is None:
+                at = at.plus(written_out(parts[-1]))
+                place = place.below[0]
+                continue
+            at = own.at if not own.has_cut else at.plus(written_out(parts[-1]))
+            if not own.onwards:
+                break
+            ended = own.onwards[0]
+            is_end = _is_level(ended, owner) and ended.entered is not None and not ended.entered.has_begun
+            if is_end and _is_level(place, owner):
+                onwards = own.onwards
+                break
+            place = ended
+        whole = b"".join(parts)
+        owned = self._network.rules[owner.component]
+        if onwards:
+            assert onwards[0].entered is not None
+            if not frame.is_watched or text.since(owner.entered.begin if owner.entered else 0) is None:
+                return Own(whole, onwards, at)
+            fits = owned.leaves_room(onwards[0].entered, self._network.search)
+            if fits and (not whole or self._network.read((frame,), written_out(whole), text)):
+                return Own(whole, onwards, at)
+        return self._searched(frame, owner, text)
+
+    def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
+        network, rule = self._network, self._network.rules[owner.component]
+        width = 1 + sum(len(place.entered.keys) for place in frame.stack() if place.entered is not None)
+        for frames, there in network.search.ways(frame, text, owner, width, _MAX_SEARCH):
+            for place in frames:
+                if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
+                    if rule.leaves_room(place.entered, network.search):
+                        path = there.path[len(text.path) :]
+                        if not path:
+                            return Own(b"", (place,), there)
+                        step = network.read((frame,), path[:1], text)
+                        return Own(path[:1], step, text.plus(path[:1]))
+        return Own(b"", (), text)
+
+
+def _is_level(place: Frame, owner: Frame) -> bool:
+    """Whether both are in the same array of a text."""
+    return place.below == owner.below and place.component == owner.component
+
+
+def _run_byte(tokens: TokenTrie) -> int:
+    """The letter of which the most are one token."""
+    best = (0, 0, 0)
+    for order, byte in enumerate(_LETTERS):
+        node, length, longest = 0, 0, 0
+        while True:
+            low, high = tokens.children[node], tokens.children[node + 1]
+            node = tokens.letters.find(byte, low, high)
+            if node < 0:
+                break
+            length += 1
+            if tokens.has_token[node]:
+                longest = length
+        best = max(best, (longest, -order, byte))
+    return best[2]
+
+
+_RANK = [0] * 256
+for _order, _byte in enumerate([*READABLE, *(byte for byte in range(256) if byte not in READABLE)]):
+    _RANK[_byte] = _order
