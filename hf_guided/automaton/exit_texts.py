@@ -372,6 +372,9 @@ class ExitTexts:
 
     def member(self, component: int, name: bytes) -> bytes:
         """What comes after the quote of a name, up to after the quote of the next."""
+        return self._with_texts(lambda: self._member(component, name))
+
+    def _member(self, component: int, name: bytes) -> bytes:
         key = component, name
         known = self._after_name.get(key)
         if known is None:
@@ -475,7 +478,7 @@ class ExitTexts:
         if not own.has_cut:
             return own.text
         cut = bytes((CUT,))
-        members = [self.member(component, name) + cut for name in own.members]
+        members = [self._member(component, name) + cut for name in own.members]
         return b"".join([own.text, cut, *members, own.fill, cut if own.fill else b"", own.rest])
 
     def _begin(self, frame: Frame, text: Text, left: int | None) -> Own:
