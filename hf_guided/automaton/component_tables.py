@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from .component_walk import ComponentWalk, Stay, Table, Words
+from .component_walk import FEW, ComponentWalk, Stay, Table, Words
 from .lru_bytes import ByteCache
 from .rtn import Component
 from .string_tables import StringTables
@@ -40,6 +40,7 @@ class ComponentTables:
         self._walks: ByteCache[ComponentWalk] = ByteCache(_BYTES)
         self._by_content: WeakValueDictionary[bytes, ComponentWalk] = WeakValueDictionary()
         self._stays: ByteCache[Stay] = ByteCache(_BYTES)
+        self._by_state: ByteCache[_ByState] = ByteCache(_BYTES)
         self._at_most: ByteCache[_AtMost] = ByteCache(_BYTES)
         self._tables: ByteCache[Table] = ByteCache(_BYTES)
 
@@ -112,6 +113,28 @@ class ComponentTables:
         """The nodes that are reached from some nodes, which come first; not kept."""
         return Stay(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
 
+    def by_state(self, component: Component, state: int, begun: Nodes | None = None) -> tuple[Reached, ...]:
+        """The nodes that are reached inside the component, apart for each state there.
+
+        Args:
+            component, state, begun: see ``table``.
+        """
+        key = self._walk(component), state, begun
+        known = self._by_state.get(key)
+        if known is None:
+            if begun is None:
+                nodes, states = self.stay(component, state)
+            else:
+                nodes, states = (part[len(begun.nodes) :] for part in self.below(component, state, begun))
+            order = np.argsort(states, kind="stable")
+            nodes, states = nodes[order], states[order]
+            begins = np.flatnonzero(np.diff(states, prepend=-1)).tolist()
+            parts = np.split(nodes, begins[1:])
+            known = _ByState(tuple([Reached.of(self.tokens, int(states[begin]), part)
+                                    for begin, part in zip(begins, parts, strict=False)]))  # fmt: skip
+            self._by_state.put(key, known)
+        return known.reached
+
     def _walk(self, component: Component) -> ComponentWalk:
         shape = component.shape if component.calls else component.dfa  # shared by more components than they are
         walk = self._walks.get(shape)
@@ -120,6 +143,41 @@ class ComponentTables:
             walk = self._by_content.setdefault(walk.content, walk)
             self._walks.put(shape, walk)
         return walk
+
+
+class Reached(NamedTuple):
+    """Nodes at which tokens are in one state of a component.
+
+    Args:
+        state: the state; of no account where it is not one.
+        nodes: (n,) int32.
+        words: (words,) int32, the mask of their tokens; None where they are few.
+    """
+
+    state: int
+    nodes: NDArray[np.int32]
+    words: Words | None
+
+    @classmethod
+    def of(cls, tokens: TokenTrie, state: int, nodes: NDArray[np.int32]) -> Reached:
+        """These nodes."""
+        return cls(state, nodes, tokens.mask_of(nodes) if len(nodes) > FEW else None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return 256 + self.nodes.nbytes + (0 if self.words is None else self.words.nbytes)
+
+
+class _ByState(NamedTuple):
+    """See ``ComponentTables.by_state``."""
+
+    reached: tuple[Reached, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum([some.nbytes for some in self.reached])
 
 
 class _AtMost(NamedTuple):

@@ -7,23 +7,23 @@ states alone. First only a bound on it is looked at, in bytes; while the budget 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .component_tables import ComponentTables
+from .component_tables import ComponentTables, Reached
 from .component_walk import Leaving, Words
 from .exit_texts import NO_TEXT, written_out
 from .frame import Frame, Frames, Text
 from .length_rule import LengthRule
 from .lru_bytes import ByteCache
+from .mask_builder import MaskBuilder
 from .network import Network
 from .network_masks import NetworkMasks, is_doubtful
 from .network_suspects import NONE
 from .registers import Entered, ItemRule, NameRule
-from .shortest_paths import UNREACHABLE
 from .token_nodes import Ints, Nodes
 from .way_out import WaysOut
 
@@ -53,20 +53,19 @@ class _Part(NamedTuple):
 
 
 class _After(NamedTuple):
-    """The nodes of the tokens that fit, ordered by the number of tokens needed after them.
+    """The tokens that fit.
 
     Args:
-        nodes: (n,) int32.
-        needed: (n,) int32, ascending.
+        reached: nodes in which they end.
+        needed: tokens needed after those of each.
+        most: the largest of these.
+        nbytes: bytes held.
     """
 
-    nodes: NDArray[np.int32]
-    needed: NDArray[np.int32]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return 2048 + self.nodes.nbytes + self.needed.nbytes
+    reached: list[Reached]
+    needed: list[int]
+    most: int
+    nbytes: int
 
 
 class _Walk(NamedTuple):
@@ -79,7 +78,7 @@ class _Walk(NamedTuple):
     """
 
     parts: list[_Part]
-    nodes: list[Ints]
+    nodes: list[NDArray[np.int32]]
     needed: list[int]
     most: int
 
@@ -133,77 +132,74 @@ class BudgetedNetworkMasks(NetworkMasks):
         if after is None:
             after = self._counted(walk)
             self._afters.put(key, after)
-        fitting = int(np.searchsorted(after.needed, room, "right"))
-        if fitting == len(after.nodes):
+        if after.most <= room:
             return words
-        within = self._tokens.mask_of(after.nodes[:fitting])
+        mask = MaskBuilder(self._tokens)
+        for reached, needed in zip(after.reached, after.needed, strict=True):
+            if needed <= room:
+                if reached.words is None:
+                    mask.add_nodes(reached.nodes)
+                else:
+                    mask.add_words(reached.words)
         for frame in frames:
-            self._tokens.add_to(within, np.array(self.ways.along(frame, at, room), np.int32))
-        within &= words
+            mask.add_nodes(np.array(self.ways.along(frame, at, room), np.int32))
+        within: Words = mask.words() & words
         return within
 
     def _counted(self, walk: _Walk) -> _After:
-        nodes = [*walk.nodes]
-        needed = [np.full(len(some), count) for some, count in zip(walk.nodes, walk.needed, strict=True)]
+        reached = [Reached(0, nodes, None) for nodes in walk.nodes]
+        needed, nbytes = [*walk.needed], 2048 + sum([some.nbytes for some in reached])
         for part in walk.parts:
-            for some, count in self.counts(part):
-                nodes.append(some)
-                needed.append(np.full(len(some), count))
-        every = np.concatenate(needed) if needed else np.empty(0, np.int64)
-        order = np.argsort(every, kind="stable")
-        ordered = np.concatenate(nodes)[order] if nodes else every
-        return _After(ordered.astype(np.int32), every[order].astype(np.int32))
+            for some, count, is_kept in self.counts(part):
+                reached.append(some)
+                needed.append(count)
+                nbytes += 64 if is_kept else some.nbytes
+        return _After(reached, needed, max(needed, default=0), nbytes)
 
-    def counts(self, part: _Part) -> Iterator[tuple[Ints, int]]:
-        """The nodes of a part, and the tokens needed after them."""
-        frame, component = part.frame, self._component(part.frame)
-        if part.begun is None:
-            nodes, states = self._tables.stay(component, frame.state)
-        else:
-            known = len(part.begun.nodes)
-            nodes, states = (some[known:] for some in self._tables.below(component, frame.state, part.begun))
-        if len(part.without):
-            kept = ~np.isin(nodes, part.without)
-            nodes, states = nodes[kept], states[kept]
-        if part.low is not None:
-            rule = self._network.rules[frame.component]
-            assert isinstance(rule, LengthRule)
-            left = np.maximum(0, part.low - rule.string.characters_on(self._tokens)[nodes])
-            together, which = np.unique(states.astype(np.int64) << 32 | left, return_inverse=True)
-        else:
-            together, which = np.unique(states, return_inverse=True)
-        order = np.argsort(which, kind="stable")
-        ends = np.searchsorted(which[order], np.arange(1, len(together) + 1))
-        begin = 0
-        for number, end in zip(together.tolist(), ends.tolist(), strict=True):
-            state, left_there = (number >> 32, number & 0xFFFFFFFF) if part.low is not None else (number, None)
-            place = self._network.frame(frame.component, state, frame.entered, frame.below)
-            count = self.ways.way(place, part.text, left_there).needed
-            here = nodes[order[begin:end]]
-            begin = end
+    def counts(self, part: _Part) -> Iterator[tuple[Reached, int, bool]]:
+        """The nodes of a part, the tokens needed after them, and whether the tables keep the nodes."""
+        frame, tokens = part.frame, self._tokens
+        for reached in self._tables.by_state(self._component(frame), frame.state, part.begun):
+            place = self._network.frame(frame.component, reached.state, frame.entered, frame.below)
+            here, is_kept = reached, True
+            if len(part.without):
+                nodes = here.nodes[~np.isin(here.nodes, part.without)]
+                if len(nodes) < len(here.nodes):
+                    here, is_kept = Reached.of(tokens, here.state, nodes), False
+            if part.low:
+                rule = self._network.rules[frame.component]
+                assert isinstance(rule, LengthRule)
+                left = np.maximum(0, part.low - rule.string.characters_on(tokens)[here.nodes])
+                for left_there in np.unique(left).tolist():
+                    some = Reached.of(tokens, here.state, here.nodes[left == left_there])
+                    yield some, self.ways.way(place, part.text, left_there).needed, False
+                continue
+            count = self.ways.way(place, part.text, part.low).needed
             if part.item is not None:
-                if len(here) <= _MOST_CHECKED:
-                    here = yield from self._checked(place, here, part.text, *part.item)
+                if len(here.nodes) <= _MOST_CHECKED:
+                    others = self._checked(place, here.nodes, part.text, *part.item)
+                    yield from others
+                    if others:
+                        nodes = np.setdiff1d(here.nodes, [some.nodes[0] for some, _, _ in others])
+                        here, is_kept = Reached.of(tokens, here.state, nodes), False
                 else:
                     count += _MARGIN
-            if count < UNREACHABLE:
-                yield here, count
+            yield here, count, is_kept
 
     def _checked(
         self, place: Frame, nodes: Ints, text: Text, owner: Frame, written: bytes
-    ) -> Generator[tuple[Ints, int], None, Ints]:
-        """The nodes from which an item can end as its frame would have it; the others are counted one by one."""
+    ) -> list[tuple[Reached, int, bool]]:
+        """The nodes from which an item cannot end as its frame would have it, each counted on its own."""
         entered, rule = owner.entered, self._network.rules[owner.component]
         assert entered is not None
         ending = written_out(self.ways.texts.of(place, text).text)
-        others: list[int] = []
+        others = []
         for node in nodes.tolist():
             path = self._tokens.path_to(node)
             if node and self._tokens.has_token[node] and rule.end(entered, written + path + ending) is None:
-                others.append(node)
-                longer = Text(None, entered.begin, written + path)
-                yield np.array([node]), self.ways.way(place, longer).needed
-        return np.setdiff1d(nodes, others) if others else nodes
+                count = self.ways.way(place, Text(None, entered.begin, written + path)).needed
+                others.append((Reached(0, np.array([node], np.int32), None), count, False))
+        return others
 
 
 class _Walker:
@@ -217,7 +213,7 @@ class _Walker:
         self._masks, self._network, self._tables = masks, masks._network, masks._tables
         self._tokens, self._strings, self._ways = masks._tokens, masks._strings, masks.ways
         self._parts: list[_Part] = []
-        self._nodes: list[Ints] = []
+        self._nodes: list[NDArray[np.int32]] = []
         self._needed: list[int] = []
         self._most = 0
 
@@ -233,7 +229,7 @@ class _Walker:
             self._from(frame, text)
         return _Walk(self._parts, self._nodes, self._needed, self._most)
 
-    def _note(self, nodes: Ints, frames: Frames, text: Text) -> None:
+    def _note(self, nodes: NDArray[np.int32], frames: Frames, text: Text) -> None:
         """Count the tokens that end in some nodes, after which a text is in some frames."""
         if self._tokens.has_token[nodes].any():
             needed = self._ways.needed(frames, text)
@@ -247,8 +243,8 @@ class _Walker:
             self._parts.append(part)
             self._most = max(self._most, bound + (0 if part.item is None else _MARGIN))
             return
-        for nodes, needed in self._masks.counts(part):
-            self._nodes.append(nodes)
+        for reached, needed, _ in self._masks.counts(part):
+            self._nodes.append(reached.nodes)
             self._needed.append(needed)
             self._most = max(self._most, needed)
 
@@ -284,12 +280,12 @@ class _Walker:
             here = network.frame(frame.component, state, frame.entered, frame.below)
             longer = text.plus(self._tokens.path_to(node))
             if node and network.is_alive(here, longer):
-                self._note(np.array([node]), (here,), longer)
+                self._note(np.array([node], np.int32), (here,), longer)
                 if network.leaves(frame.component, state):
                     self._follow(self._one(node), self._onwards(here, longer), longer)
 
     def _one(self, node: int) -> Nodes:
-        return self._tables.nodes.of(np.array([node]))
+        return self._tables.nodes.of(np.array([node], np.int32))
 
     def _onwards(self, here: Frame, text: Text) -> Frames:
         return tuple(place for place in self._network.everywhere([here], text) if place is not here)
@@ -354,7 +350,10 @@ class _Walker:
                     table = self._tables.table(masks._component(place), place.state, begun)
                     self._part(_Part(place, begun, NO_TEXT, NONE.nodes))
                     todo += masks._beyond(place, table.leaving, text)
+            possible = {byte for place in busy for byte, _ in network.graph.moves(place.component, place.state, 256)}
             for byte, below in begun.children if busy else ():
+                if byte not in possible:
+                    continue
                 longer = text.plus(bytes((byte,)))
                 after = network.moved(busy, byte)
                 after = tuple(frame for frame in after if network.is_alive(frame, longer))
@@ -389,4 +388,4 @@ class _Walker:
                     path = self._tokens.path_to(node)
                     after = self._network.read(self._frames, path, self._text)
                     if after:
-                        self._note(np.array([node]), after, self._text.plus(path))
+                        self._note(np.array([node], np.int32), after, self._text.plus(path))
