@@ -23,6 +23,7 @@ from .table_difference import differing
 from .token_nodes import Ints, Nodes, NodeSets
 from .token_trie import TokenTrie
 
+_MANY = 500  # nodes that numpy tells apart faster than a loop
 _BYTES = 16 * 2**20  # of the tables; as many of each of the other caches
 
 
@@ -117,7 +118,9 @@ class ComponentTables:
         """The nodes that are reached inside the component, apart for each state there.
 
         Args:
-            component, state, begun: see ``table``.
+            component: where they are.
+            state: of the component.
+            begun: see ``table``.
         """
         key = self._walk(component), state, begun
         known = self._by_state.get(key)
@@ -126,12 +129,7 @@ class ComponentTables:
                 nodes, states = self.stay(component, state)
             else:
                 nodes, states = (part[len(begun.nodes) :] for part in self.below(component, state, begun))
-            order = np.argsort(states, kind="stable")
-            nodes, states = nodes[order], states[order]
-            begins = np.flatnonzero(np.diff(states, prepend=-1)).tolist()
-            parts = np.split(nodes, begins[1:])
-            known = _ByState(tuple([Reached.of(self.tokens, int(states[begin]), part)
-                                    for begin, part in zip(begins, parts, strict=False)]))  # fmt: skip
+            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in _apart(nodes, states)]))
             self._by_state.put(key, known)
         return known.reached
 
@@ -167,6 +165,19 @@ class Reached(NamedTuple):
     def nbytes(self) -> int:
         """Bytes held."""
         return 256 + self.nodes.nbytes + (0 if self.words is None else self.words.nbytes)
+
+
+def _apart(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
+    """Nodes by their states."""
+    if len(nodes) > _MANY:
+        order = np.argsort(states, kind="stable")
+        nodes, states = nodes[order], states[order]
+        begins = np.flatnonzero(np.diff(states, prepend=-1))
+        return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins[1:]), strict=True)]
+    by_state: dict[int, list[int]] = {}
+    for node, state in zip(nodes.tolist(), states.tolist(), strict=True):
+        by_state.setdefault(state, []).append(node)
+    return [(state, np.array(some, np.int32)) for state, some in by_state.items()]
 
 
 class _ByState(NamedTuple):

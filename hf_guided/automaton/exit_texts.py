@@ -14,21 +14,21 @@ Between two members tokens are counted apart (``CUT``): then the count of many m
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable, Collection, Iterator
-from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..errors import CompileLimitExceeded
+from .after_fork import renew_in_child
 from .frame import Frame, Frames, Text
 from .length_rule import LengthRule
 from .limits import WorkMeter
 from .network import Network
 from .registers import Entered, ItemRule, NameRule
 from .rtn import Mark
-from .shortest_paths import MAX_TEXT, UNREACHABLE, ComponentPaths
+from .shortest_paths import UNREACHABLE, ComponentPaths
 from .token_trie import TokenTrie
 
 SPACE, CUT = 0xFF, 0xFE
@@ -38,6 +38,7 @@ _CHOICES = bytes((SPACE, CUT))
 _LAYOUT = frozenset(b" \t\n\r,:{}[]")
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 READABLE = bytes([*_LETTERS, *(byte for byte in b'"0123456789 _-.,:;!?' if byte not in _LETTERS)])
+_MAX_TEXT = 1 << 18  # bytes of a text
 _MOST_NAMES = 20_000  # of the names looked at from one state
 _MAX_SEARCH = 5_000  # frames looked at for one way to end an item
 _JOINT_FILL = 64  # characters of a long string that are counted together with what follows
@@ -106,17 +107,25 @@ class ExitTexts:
         self._longer: set[int] = set()
         self._most: dict[int, int] = {}
         self._texts: dict[int, bytes] = {}
+        self._first_words: dict[tuple[int, int], bytes] = {}
         self._legs: dict[tuple[int, int, Mark | None], _Leg | None] = {}
         self._names: dict[tuple[int, int], dict[bytes, int]] = {}
         self._after_name: dict[tuple[int, bytes], bytes] = {}
-        self._is_layout = lru_cache(maxsize=1024)(self._has_layout_alone)
+        self._layouts: dict[int, bool] = {}
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._lock = threading.RLock()
 
     # -- sizes: bytes of the shortest texts
 
     def size(self, component: int) -> int:
         """Bytes of the shortest text of a component, about; UNREACHABLE if there is none."""
         if component not in self._sizes:
-            self._settle(component)
+            with self._lock:
+                self._settle(component)
         return self._sizes[component]
 
     def _settle(self, component: int) -> None:
@@ -247,6 +256,7 @@ class ExitTexts:
                 return _Leg(size, parts, here)
             if goal == Mark.BEGIN and Mark.BEGIN_REQUIRED in marks:
                 return _Leg(size, parts, here)
+            onwards: list[tuple[int, int, bytes | int]]
             onwards = [(size + 1, target, bytes((byte,))) for byte, target in self._moves(component, here)]
             for callee, after in calls:
                 if callee >= 0:
@@ -320,7 +330,13 @@ class ExitTexts:
 
     def _word(self, component: int, state: int, written: bytes, taken: Collection[bytes]) -> bytes | None:
         """The shortest way to the end of a name of a language that is not taken."""
-        return next((word for word in self._words(component, state, 1 + len(taken)) if written + word not in taken), None)
+        first = self._first_words.get((component, state))
+        if first is None:
+            first = self._first_words[component, state] = next(self._words(component, state, 1))
+        if written + first not in taken:
+            return first
+        words = self._words(component, state, 1 + len(taken))
+        return next((word for word in words if written + word not in taken), None)
 
     def _words(self, component: int, state: int, width: int) -> Iterator[bytes]:
         """The texts of a component without calls, the shortest first, then by the order of letters."""
@@ -465,8 +481,8 @@ class ExitTexts:
             own = self._begin(frame, text, None)
             parts.append(self.spelled(frame.component, own))
             size += len(parts[-1])
-            if size > MAX_TEXT:
-                raise CompileLimitExceeded(f"the shortest text has more than {MAX_TEXT} bytes")
+            if size > _MAX_TEXT:
+                raise CompileLimitExceeded(f"the shortest text has more than {_MAX_TEXT} bytes")
             if own.onwards is None:
                 return b"".join(parts)
             if not own.onwards:
@@ -543,14 +559,15 @@ class ExitTexts:
             onwards = () if then is None else (self._network.frame(component, state, then, frame.below),)
             return Own(bytes(out), onwards, there)
 
-    def _has_layout_alone(self, component: int) -> bool:
+    def _is_layout(self, component: int) -> bool:
         """Whether a component writes nothing but white space, commas, colons and brackets."""
-        found = self._components[component]
-        if found.callees:
-            return False
-        dfa = found.dfa
-        used = (dfa.table[1:] != 0).any(0)
-        return all(byte in _LAYOUT for byte in np.flatnonzero(used[dfa.byte_class]).tolist())
+        known = self._layouts.get(component)
+        if known is None:
+            dfa = self._components[component].dfa
+            used = (dfa.table[1:] != 0).any(0)[dfa.byte_class]
+            known = not self._components[component].callees and _LAYOUT.issuperset(np.flatnonzero(used).tolist())
+            self._layouts[component] = known
+        return known
 
     def _may_space(self, component: int, state: int) -> bool:
         """Whether a space may come, and then the same as without it."""
@@ -634,9 +651,7 @@ class ExitTexts:
             return Own(b"", (), text)
         return self._named(word, written, owner, owner, ends[0], text)
 
-    def _named(
-        self, ending: bytes, written: bytes | None, frame: Frame, owner: Frame, end: int, text: Text
-    ) -> Own:
+    def _named(self, ending: bytes, written: bytes | None, frame: Frame, owner: Frame, end: int, text: Text) -> Own:
         rule = self._network.rules[owner.component]
         assert owner.entered is not None
         then = rule.end(owner.entered, None if written is None else written + ending)

@@ -28,11 +28,12 @@ from .token_nodes import Ints, Nodes
 from .way_out import WaysOut
 
 _BYTES = 4 * 2**20  # of what is known after texts
+_PART_BYTES = 4096  # of a part
 _MARGIN = 2  # tokens more that an item may take which could become one that is entered, or that comes later
 _MOST_CHECKED = 2000  # nodes at which it is looked whether it does
 
 
-class _Part(NamedTuple):
+class _Part:
     """Tokens that end in one component.
 
     Args:
@@ -42,37 +43,34 @@ class _Part(NamedTuple):
         without: nodes that are none of them, ascending.
         low: characters that a string still has to get; None if they are not counted.
         item: the frame in which an item has begun that may become one that is entered, and its text; None if none may.
+
+    Attributes:
+        bound: tokens that are enough after any of these; None where that is not known before they are counted.
+        counts: nodes, and the tokens needed after those; None as long as they are not counted.
     """
 
-    frame: Frame
-    begun: Nodes | None
-    text: Text
-    without: Ints
-    low: int | None = None
-    item: tuple[Frame, bytes] | None = None
+    __slots__ = ("begun", "bound", "counts", "frame", "item", "low", "text", "without")
 
-
-class _After(NamedTuple):
-    """The tokens that fit.
-
-    Args:
-        reached: nodes in which they end.
-        needed: tokens needed after those of each.
-        most: the largest of these.
-        nbytes: bytes held.
-    """
-
-    reached: list[Reached]
-    needed: list[int]
-    most: int
-    nbytes: int
+    def __init__(
+        self,
+        frame: Frame,
+        begun: Nodes | None,
+        text: Text,
+        without: Ints,
+        low: int | None = None,
+        item: tuple[Frame, bytes] | None = None,
+    ):
+        self.frame, self.begun, self.text = frame, begun, text
+        self.without, self.low, self.item = without, low, item
+        self.bound: int | None = None
+        self.counts: list[tuple[Reached, int]] | None = None
 
 
 class _Walk(NamedTuple):
     """The tokens that fit after a text.
 
     Args:
-        parts: those that are not counted yet.
+        parts: those that are counted only near the end.
         nodes, needed: the others; tokens needed after each.
         most: no token needs more than that after it.
     """
@@ -84,8 +82,8 @@ class _Walk(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
-        return 2048 + 512 * len(self.parts) + sum([200 + 8 * len(nodes) for nodes in self.nodes])
+        """Bytes held, about: most nodes are those of the tables."""
+        return 2048 + _PART_BYTES * len(self.parts) + sum([200 + nodes.nbytes for nodes in self.nodes])
 
 
 class BudgetedNetworkMasks(NetworkMasks):
@@ -100,7 +98,6 @@ class BudgetedNetworkMasks(NetworkMasks):
         self.ways = WaysOut(network, tables.tokens)
         self._root = tables.nodes.of(np.zeros(1, np.int32))
         self._walks: ByteCache[_Walk] = ByteCache(_BYTES)
-        self._afters: ByteCache[_After] = ByteCache(_BYTES)
 
     def needed(self, frames: Frames, text: bytes | bytearray) -> int:
         """Tokens that are enough to finish, the stop token counted.
@@ -128,51 +125,62 @@ class BudgetedNetworkMasks(NetworkMasks):
             self._walks.put(key, walk)
         if walk.most <= room or self.ways.needed(frames, at) > room + 1:
             return words
-        after = self._afters.get(key)
-        if after is None:
-            after = self._counted(walk)
-            self._afters.put(key, after)
-        if after.most <= room:
-            return words
-        mask = MaskBuilder(self._tokens)
-        for reached, needed in zip(after.reached, after.needed, strict=True):
+        mask, is_whole = MaskBuilder(self._tokens), True
+        for nodes, needed in zip(walk.nodes, walk.needed, strict=True):
             if needed <= room:
-                if reached.words is None:
-                    mask.add_nodes(reached.nodes)
-                else:
-                    mask.add_words(reached.words)
+                mask.add_nodes(nodes)
+            else:
+                is_whole = False
+        for part in walk.parts:
+            is_whole &= self._add(part, room, mask)
+        if is_whole:
+            return words
         for frame in frames:
             mask.add_nodes(np.array(self.ways.along(frame, at, room), np.int32))
         within: Words = mask.words() & words
         return within
 
-    def _counted(self, walk: _Walk) -> _After:
-        reached = [Reached(0, nodes, None) for nodes in walk.nodes]
-        needed, nbytes = [*walk.needed], 2048 + sum([some.nbytes for some in reached])
-        for part in walk.parts:
-            for some, count, is_kept in self.counts(part):
-                reached.append(some)
-                needed.append(count)
-                nbytes += 64 if is_kept else some.nbytes
-        return _After(reached, needed, max(needed, default=0), nbytes)
+    def _add(self, part: _Part, room: int, mask: MaskBuilder) -> bool:
+        """Allow the tokens of a part after which few enough are needed; whether these are all of them."""
+        if part.bound is not None and part.bound <= room:
+            table = self._tables.table(self._component(part.frame), part.frame.state, part.begun)
+            if len(part.without):
+                mask.add_words(table.mask(self._tokens) & ~self._tokens.mask_of(part.without))
+            else:
+                table.add_to(mask)
+            return True
+        is_whole = True
+        for reached, needed in self.counts(part):
+            if needed > room:
+                is_whole = False
+            elif reached.words is None:
+                mask.add_nodes(reached.nodes)
+            else:
+                mask.add_words(reached.words)
+        return is_whole
 
-    def counts(self, part: _Part) -> Iterator[tuple[Reached, int, bool]]:
-        """The nodes of a part, the tokens needed after them, and whether the tables keep the nodes."""
+    def counts(self, part: _Part) -> list[tuple[Reached, int]]:
+        """The nodes of a part, and the tokens needed after them."""
+        if part.counts is None:
+            part.counts = [*self._counted(part)]
+        return part.counts
+
+    def _counted(self, part: _Part) -> Iterator[tuple[Reached, int]]:
         frame, tokens = part.frame, self._tokens
         for reached in self._tables.by_state(self._component(frame), frame.state, part.begun):
             place = self._network.frame(frame.component, reached.state, frame.entered, frame.below)
-            here, is_kept = reached, True
+            here = reached
             if len(part.without):
                 nodes = here.nodes[~np.isin(here.nodes, part.without)]
                 if len(nodes) < len(here.nodes):
-                    here, is_kept = Reached.of(tokens, here.state, nodes), False
+                    here = Reached.of(tokens, here.state, nodes)
             if part.low:
                 rule = self._network.rules[frame.component]
                 assert isinstance(rule, LengthRule)
                 left = np.maximum(0, part.low - rule.string.characters_on(tokens)[here.nodes])
                 for left_there in np.unique(left).tolist():
                     some = Reached.of(tokens, here.state, here.nodes[left == left_there])
-                    yield some, self.ways.way(place, part.text, left_there).needed, False
+                    yield some, self.ways.way(place, part.text, left_there).needed
                 continue
             count = self.ways.way(place, part.text, part.low).needed
             if part.item is not None:
@@ -180,15 +188,15 @@ class BudgetedNetworkMasks(NetworkMasks):
                     others = self._checked(place, here.nodes, part.text, *part.item)
                     yield from others
                     if others:
-                        nodes = np.setdiff1d(here.nodes, [some.nodes[0] for some, _, _ in others])
-                        here, is_kept = Reached.of(tokens, here.state, nodes), False
+                        nodes = np.setdiff1d(here.nodes, [some.nodes[0] for some, _ in others])
+                        here = Reached.of(tokens, here.state, nodes)
                 else:
                     count += _MARGIN
-            yield here, count, is_kept
+            yield here, count
 
     def _checked(
         self, place: Frame, nodes: Ints, text: Text, owner: Frame, written: bytes
-    ) -> list[tuple[Reached, int, bool]]:
+    ) -> list[tuple[Reached, int]]:
         """The nodes from which an item cannot end as its frame would have it, each counted on its own."""
         entered, rule = owner.entered, self._network.rules[owner.component]
         assert entered is not None
@@ -198,7 +206,7 @@ class BudgetedNetworkMasks(NetworkMasks):
             path = self._tokens.path_to(node)
             if node and self._tokens.has_token[node] and rule.end(entered, written + path + ending) is None:
                 count = self.ways.way(place, Text(None, entered.begin, written + path)).needed
-                others.append((Reached(0, np.array([node], np.int32), None), count, False))
+                others.append((Reached(0, np.array([node], np.int32), None), count))
         return others
 
 
@@ -238,15 +246,13 @@ class _Walker:
             self._most = max(self._most, needed)
 
     def _part(self, part: _Part) -> None:
-        bound = self._ways.bound(part.frame, part.text, part.low)
-        if bound is not None:
-            self._parts.append(part)
-            self._most = max(self._most, bound + (0 if part.item is None else _MARGIN))
-            return
-        for reached, needed, _ in self._masks.counts(part):
-            self._nodes.append(reached.nodes)
-            self._needed.append(needed)
-            self._most = max(self._most, needed)
+        part.bound = self._ways.bound(part.frame, part.text, part.low)
+        self._parts.append(part)
+        if part.bound is not None:
+            part.bound += 0 if part.item is None else _MARGIN
+            self._most = max(self._most, part.bound)
+        else:
+            self._most = max([self._most, *(needed for _, needed in self._masks.counts(part))])
 
     def _from(self, frame: Frame, text: Text) -> None:
         """Find the tokens that begin with a byte in this frame's component."""

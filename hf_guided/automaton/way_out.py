@@ -109,7 +109,9 @@ class WaysOut:
         """Tokens that are enough from each state of a frame's component; None where that is not known at once.
 
         Args:
-            frame, text, left: see ``way``; of the frame's state nothing depends.
+            frame: of its state nothing depends.
+            text: see ``way``.
+            left: see ``way``.
         """
         most = self.texts.most(frame.component)
         if most is None:
@@ -193,9 +195,7 @@ class WaysOut:
         whole = text + nearest.ahead
         return Way(whole[:_AHEAD], counts[: _AHEAD + 1])
 
-    def _count(
-        self, text: bytes, counts: list[int], size: int, low: int = 0, into: list[int] | None = None
-    ) -> None:
+    def _count(self, text: bytes, counts: list[int], size: int, low: int = 0, into: list[int] | None = None) -> None:
         """Count the tokens from the places before ``size``, down to ``low``; those after it are known."""
         child, letters, has_token, length = self._child, self._letters, self._has_token, len(text)
         into = counts if into is None else into
@@ -225,4 +225,3 @@ class WaysOut:
                         best = counts[at] + 1
             if best < into[start]:
                 into[start] = best
-
