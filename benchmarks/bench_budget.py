@@ -261,7 +261,7 @@ def minima(most: int) -> Iterator[Minimum]:
             constraint = hg.JsonSchema(one["schema"])
             meter = WorkMeter()
             builder = NfaBuilder(meter, in_pieces=True)
-            schema = regular(Normalizer.of(constraint), closed=True)
+            schema = regular(Normalizer.of(constraint), closed=True, spelling="canonical")
             dfa = builder.dfa(*schema.build(builder, JsonStyle()))
             if dfa.states > MAX_STATES:
                 continue

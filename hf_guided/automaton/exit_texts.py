@@ -446,7 +446,7 @@ class ExitTexts:
         place, begun, at, keys = owner, owner, Text(None, owner.entered.begin + 1), owner.entered.keys
         is_item = isinstance(self._network.rules[owner.component], ItemRule)
         while True:
-            if is_item and begun.has_begun:
+            if is_item and begun.entered is not None and begun.entered.has_begun:
                 own = self._item(place, begun, at, None)
             else:
                 own = self._own(place, at, None)
@@ -722,19 +722,21 @@ class ExitTexts:
                 break
             place = ended
         whole = b"".join(parts)
-        owned = self._network.rules[owner.component]
         if onwards:
+            assert owner.entered is not None
             assert onwards[0].entered is not None
-            if not frame.is_watched or text.since(owner.entered.begin if owner.entered else 0) is None:
-                return Own(whole, onwards, at)
-            fits = owned.leaves_room(onwards[0].entered, self._network.search)
-            if fits and (not whole or self._network.read((frame,), written_out(whole), text)):
+            rule, is_known = self._network.rules[owner.component], text.since(owner.entered.begin) is not None
+            if not is_known or rule.leaves_room(onwards[0].entered, self._network.search):
                 return Own(whole, onwards, at)
         return self._searched(frame, owner, text)
 
     def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
         network, rule = self._network, self._network.rules[owner.component]
-        width = 1 + sum(len(place.entered.keys) for place in frame.stack() if place.entered is not None)
+        width = 1  # what is below the owner must not decide: texts of components are the same everywhere
+        for place in frame.stack():
+            width += 0 if place.entered is None else len(place.entered.keys)
+            if _is_level(place, owner):
+                break
         for frames, there in network.search.ways(frame, text, owner, width, _MAX_SEARCH):
             for place in frames:
                 if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
