@@ -701,34 +701,52 @@ class ExitTexts:
 
     def _item(self, frame: Frame, owner: Frame, text: Text, left: int | None) -> Own:
         """What is left of an item, so that it is none that is entered; one byte of it where its way was searched."""
-        place, at = frame, text
-        parts: list[bytes] = []
-        onwards: Frames = ()
+        place, at, parts = frame, text, list[bytes]()
+        innermost: Frame | None = None
+        begun = place, at, 0  # where the innermost item goes on, and how many parts there are before
         while True:
+            last = innermost
+            innermost = self._innermost_item(place)
+            assert innermost is not None
+            if last is None or last.entered != innermost.entered or not _is_level(last, innermost):
+                begun = place, at, len(parts)
             own = self._own(place, at, left)
             left = None
             parts.append(self.spelled(place.component, own))
             if own.onwards is None:
-                at = at.plus(written_out(parts[-1]))
-                place = place.below[0]
+                at, place = at.plus(written_out(parts[-1])), place.below[0]
                 continue
-            at = own.at if not own.has_cut else at.plus(written_out(parts[-1]))
-            if not own.onwards:
-                break
-            ended = own.onwards[0]
-            is_end = _is_level(ended, owner) and ended.entered is not None and not ended.entered.has_begun
-            if is_end and _is_level(place, owner):
-                onwards = own.onwards
-                break
-            place = ended
-        whole = b"".join(parts)
-        if onwards:
-            assert owner.entered is not None
-            assert onwards[0].entered is not None
-            rule, is_known = self._network.rules[owner.component], text.since(owner.entered.begin) is not None
-            if not is_known or rule.leaves_room(onwards[0].entered, self._network.search):
-                return Own(whole, onwards, at)
-        return self._searched(frame, owner, text)
+            if own.onwards and not self._ends_badly(place, own.onwards[0], innermost, text):
+                at = at.plus(written_out(parts[-1])) if own.has_cut else own.at
+                if _ends(place, own.onwards[0], owner):
+                    return Own(b"".join(parts), own.onwards, at)
+            else:
+                if _is_level(innermost, owner):
+                    return self._searched(frame, owner, text)
+                place, at, count = begun
+                own = self._searched(place, innermost, at)
+                if not own.onwards:
+                    return self._searched(frame, owner, text)
+                parts[count:], at = [own.text], own.at
+                begun = own.onwards[0], at, len(parts)
+            place = own.onwards[0]
+
+    def _innermost_item(self, frame: Frame) -> Frame | None:
+        for place in frame.stack():
+            if place.entered is not None and place.entered.has_begun:
+                if isinstance(self._network.rules[place.component], ItemRule):
+                    return place
+        return None
+
+    def _ends_badly(self, place: Frame, after: Frame, owner: Frame, text: Text) -> bool:
+        """Whether an item has ended so that others which have to come cannot."""
+        if not _ends(place, after, owner):
+            return False
+        assert owner.entered is not None
+        assert after.entered is not None
+        if text.since(owner.entered.begin) is None:
+            return False
+        return not self._network.rules[owner.component].leaves_room(after.entered, self._network.search)
 
     def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
         network, rule = self._network, self._network.rules[owner.component]
@@ -747,6 +765,13 @@ class ExitTexts:
                         step = network.read((frame,), path[:1], text)
                         return Own(path[:1], step, text.plus(path[:1]))
         return Own(b"", (), text)
+
+
+def _ends(place: Frame, after: Frame, owner: Frame) -> bool:
+    """Whether the item that has begun in the owner ends between two frames."""
+    if not _is_level(place, owner) or not _is_level(after, owner) or after.entered is None:
+        return False
+    return not after.entered.has_begun
 
 
 def _is_level(place: Frame, owner: Frame) -> bool:

@@ -24,6 +24,7 @@ from .network import Network
 from .network_masks import NetworkMasks, is_doubtful
 from .network_suspects import NONE
 from .registers import Entered, ItemRule, NameRule
+from .shortest_paths import UNREACHABLE
 from .token_nodes import Ints, Nodes
 from .way_out import WaysOut
 
@@ -99,14 +100,15 @@ class BudgetedNetworkMasks(NetworkMasks):
         self._root = tables.nodes.of(np.zeros(1, np.int32))
         self._walks: ByteCache[_Walk] = ByteCache(_BYTES)
 
-    def needed(self, frames: Frames, text: bytes | bytearray) -> int:
-        """Tokens that are enough to finish, the stop token counted.
+    def needed(self, frames: Frames, text: bytes | bytearray) -> int | None:
+        """Tokens that are enough to finish, the stop token counted; None if a search for an item found no way.
 
         Args:
             frames: after the text.
             text: all of it.
         """
-        return 1 + self.ways.needed(frames, Text(text, len(text)))
+        needed = self.ways.needed(frames, Text(text, len(text)))
+        return 1 + needed if needed < UNREACHABLE else None
 
     def within(self, frames: Frames, text: bytes | bytearray, tokens_left: int) -> Words:
         """(words,) int32: the tokens after which the rest of a budget is enough; as ``of`` where it is not already.

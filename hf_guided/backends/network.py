@@ -272,7 +272,7 @@ class NetworkEngine:
         words = self.mask(tokens_left)
         bitmask[row].numpy()[: len(words)] = words
 
-    def min_tokens_to_finish(self) -> int:
+    def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
         return self._masks.needed(self._states[-1], self._text)
 
