@@ -30,6 +30,7 @@ from .registers import Entered, ItemRule, NameRule
 from .rtn import Mark
 from .shortest_paths import UNREACHABLE, ComponentPaths
 from .token_trie import TokenTrie
+from .written_values import SPACE as SPACES
 
 SPACE, CUT = 0xFF, 0xFE
 """In texts, for no text in UTF-8 has these bytes: one space or none; and a place that no token crosses."""
@@ -40,7 +41,8 @@ _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 READABLE = bytes([*_LETTERS, *(byte for byte in b'"0123456789 _-.,:;!?' if byte not in _LETTERS)])
 _MAX_TEXT = 1 << 18  # bytes of a text
 _MOST_NAMES = 20_000  # of the names looked at from one state
-_MAX_SEARCH = 5_000  # frames looked at for one way to end an item
+_MAX_SEARCH = 2_000  # frames looked at for one way to end an item
+_SMALL_ITEM = 8  # bytes of an item for which all ways are tried
 _JOINT_FILL = 64  # characters of a long string that are counted together with what follows
 NO_TEXT = Text(b"", 0)
 
@@ -107,6 +109,7 @@ class ExitTexts:
         self._longer: set[int] = set()
         self._most: dict[int, int] = {}
         self._texts: dict[int, bytes] = {}
+        self._failed: set[int] = set()  # components whose text was not found, or is too long
         self._first_words: dict[tuple[int, int], bytes] = {}
         self._legs: dict[tuple[int, int, Mark | None], _Leg | None] = {}
         self._names: dict[tuple[int, int], dict[bytes, int]] = {}
@@ -418,6 +421,8 @@ class ExitTexts:
         """The text of a component; raises _NeedsText where that of a callee is not known."""
         known = self._texts.get(component)
         if known is None:
+            if component in self._failed:
+                raise CompileLimitExceeded("no shortest text was found")
             raise _NeedsText(component)
         return known
 
@@ -482,10 +487,12 @@ class ExitTexts:
             parts.append(self.spelled(frame.component, own))
             size += len(parts[-1])
             if size > _MAX_TEXT:
+                self._failed.add(component)
                 raise CompileLimitExceeded(f"the shortest text has more than {_MAX_TEXT} bytes")
             if own.onwards is None:
                 return b"".join(parts)
             if not own.onwards:
+                self._failed.add(component)
                 raise CompileLimitExceeded("no shortest text was found")
             frame, text = own.onwards[0], own.at
 
@@ -749,12 +756,16 @@ class ExitTexts:
         return not self._network.rules[owner.component].leaves_room(after.entered, self._network.search)
 
     def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
-        network, rule = self._network, self._network.rules[owner.component]
+        """A step of the way to another item, where that which the frame would have is entered already."""
         width = 1  # what is below the owner must not decide: texts of components are the same everywhere
         for place in frame.stack():
             width += 0 if place.entered is None else len(place.entered.keys)
             if _is_level(place, owner):
                 break
+        own = self._with_another_byte(frame, owner, text, width)
+        if own is not None:
+            return own
+        network, rule = self._network, self._network.rules[owner.component]
         for frames, there in network.search.ways(frame, text, owner, width, _MAX_SEARCH):
             for place in frames:
                 if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
@@ -762,9 +773,77 @@ class ExitTexts:
                         path = there.path[len(text.path) :]
                         if not path:
                             return Own(b"", (place,), there)
-                        step = network.read((frame,), path[:1], text)
-                        return Own(path[:1], step, text.plus(path[:1]))
+                        step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
+                        first = next(after for after in step if network.read((after,), path[1:], at))
+                        return Own(path[:1], _first(first, step), at)
         return Own(b"", (), text)
+
+    def _with_another_byte(self, frame: Frame, owner: Frame, text: Text, width: int) -> Own | None:
+        """The text of a large item with one other byte, and what follows from that; None if that is not enough.
+
+        All ways to such an item are too many. Of the bytes the last one is taken that makes it hardly longer.
+        """
+        network = self._network
+        rest, _ = self._rest(frame, owner, text)
+        if len(rest) <= _SMALL_ITEM:
+            return None
+        reached: list[Frames] = [(frame,)]
+        for i in range(len(rest) - 1):
+            reached.append(network.moved(network.everywhere(reached[-1], text.plus(rest[:i])), rest[i]))
+        best: tuple[int, bytes, Frames] | None = None
+        for i in range(len(rest) - 1, -1, -1):
+            at = text.plus(rest[:i])
+            for byte in self._others(reached[i], owner, at, width, rest[i]):
+                path = rest[:i] + bytes((byte,))
+                there = text.plus(path)
+                for place in network.moved(network.everywhere(reached[i], at), byte):
+                    further, is_other = self._rest(place, owner, there)
+                    size = len(path) + len(further)
+                    if is_other and (best is None or size < best[0]):
+                        after = network.read((frame,), path, text)
+                        if place in after:
+                            best = size, path, _first(place, after)
+            if best is not None and best[0] <= len(rest) + 1:
+                break
+        return None if best is None else Own(best[1], best[2], text.plus(best[1]))
+
+    def _others(self, frames: Frames, owner: Frame, text: Text, width: int, but: int) -> list[int]:
+        """Bytes that may come in an item, instead of one."""
+        found: dict[int, None] = {}
+        for place in self._network.everywhere(frames, text):
+            if not any(_is_level(under, owner) and under.entered == owner.entered for under in place.stack()):
+                continue
+            by_target: dict[int, list[int]] = {}
+            for byte, target in self._network.graph.moves(place.component, place.state, 256):
+                if byte != but and byte not in SPACES:
+                    by_target.setdefault(target, []).append(byte)
+            for letters in by_target.values():
+                found.update(dict.fromkeys(sorted(letters, key=_RANK.__getitem__)[:width]))
+        return [*found]
+
+    def _rest(self, place: Frame, owner: Frame, text: Text) -> tuple[bytes, bool]:
+        """What follows of an item, and whether it is another one than those that are entered."""
+        parts: list[bytes] = []
+        rule, at = self._network.rules[owner.component], text
+        while True:
+            own = self._own(place, at, None)
+            parts.append(written_out(self.spelled(place.component, own)))
+            at = at.plus(parts[-1])
+            if own.onwards is None:
+                place = place.below[0]
+            elif not own.onwards:
+                return b"".join(parts), False
+            elif _ends(place, own.onwards[0], owner):
+                entered = own.onwards[0].entered
+                assert entered is not None
+                return b"".join(parts), rule.leaves_room(entered, self._network.search)
+            else:
+                place = own.onwards[0]
+
+
+def _first(place: Frame, frames: Frames) -> Frames:
+    """Frames with one of them first: it goes on as was found."""
+    return place, *(frame for frame in frames if frame is not place)
 
 
 def _ends(place: Frame, after: Frame, owner: Frame) -> bool:

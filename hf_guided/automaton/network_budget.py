@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import CompileLimitExceeded
 from .component_tables import ComponentTables, Reached
 from .component_walk import Leaving, Words
 from .exit_texts import NO_TEXT, written_out
@@ -101,13 +102,18 @@ class BudgetedNetworkMasks(NetworkMasks):
         self._walks: ByteCache[_Walk] = ByteCache(_BYTES)
 
     def needed(self, frames: Frames, text: bytes | bytearray) -> int | None:
-        """Tokens that are enough to finish, the stop token counted; None if a search for an item found no way.
+        """Tokens that are enough to finish, the stop token counted.
+
+        None if the text would be too long, or a search for an item found no way.
 
         Args:
             frames: after the text.
             text: all of it.
         """
-        needed = self.ways.needed(frames, Text(text, len(text)))
+        try:
+            needed = self.ways.needed(frames, Text(text, len(text)))
+        except CompileLimitExceeded:
+            return None
         return 1 + needed if needed < UNREACHABLE else None
 
     def within(self, frames: Frames, text: bytes | bytearray, tokens_left: int) -> Words:
@@ -119,7 +125,12 @@ class BudgetedNetworkMasks(NetworkMasks):
             tokens_left: of the budget, the stop token counted.
         """
         words = self.of(frames, text)
-        at, room = Text(text, len(text)), tokens_left - 2
+        try:
+            return self._within(words, frames, Text(text, len(text)), tokens_left - 2)
+        except CompileLimitExceeded:  # of a text that would be too long; without a budget all is well
+            return words
+
+    def _within(self, words: Words, frames: Frames, at: Text, room: int) -> Words:
         key = self._key(frames, at)
         walk = self._walks.get(key)
         if walk is None:
