@@ -17,6 +17,7 @@ import heapq
 import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, TypeVar
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -115,6 +116,7 @@ class ExitTexts:
         self._names: dict[tuple[int, int], dict[bytes, int]] = {}
         self._after_name: dict[tuple[int, bytes], bytes] = {}
         self._layouts: dict[int, bool] = {}
+        network.search.shortcut = _weakly(self.can_end)
         self.after_fork()
         renew_in_child(self)
 
@@ -436,6 +438,25 @@ class ExitTexts:
         """
         self.size(frame.component)
         return self._with_texts(lambda: self._begin(frame, text, left))
+
+    def can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
+        """Whether it is plain that an item that has begun can become one that is not entered.
+
+        Args:
+            frame: after ``text``.
+            owner: where the item has begun.
+            text: all of it.
+        """
+        assert owner.entered is not None
+        if not isinstance(self._network.rules[owner.component], ItemRule) or text.since(owner.entered.begin) is None:
+            return False
+        try:
+            return self._with_texts(lambda: self._can_end(frame, owner, text))
+        except CompileLimitExceeded:
+            return False
+
+    def _can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
+        return self._rest(frame, owner, text)[1] or self._with_another_byte(frame, owner, text, 2) is not None
 
     def later(self, owner: Frame) -> frozenset[bytes]:
         """The keys of all items or names in a register when the array or object ends, but for what has begun.
@@ -800,9 +821,7 @@ class ExitTexts:
                     further, is_other = self._rest(place, owner, there)
                     size = len(path) + len(further)
                     if is_other and (best is None or size < best[0]):
-                        after = network.read((frame,), path, text)
-                        if place in after:
-                            best = size, path, _first(place, after)
+                        best = size, path, (place,)
             if best is not None and best[0] <= len(rest) + 1:
                 break
         return None if best is None else Own(best[1], best[2], text.plus(best[1]))
@@ -839,6 +858,17 @@ class ExitTexts:
                 return b"".join(parts), rule.leaves_room(entered, self._network.search)
             else:
                 place = own.onwards[0]
+
+
+def _weakly(method: Callable[[Frame, Frame, Text], bool]) -> Callable[[Frame, Frame, Text], bool]:
+    """A method of an object that may be gone: a network must not hold what holds it."""
+    held = WeakMethod(method)
+
+    def call(frame: Frame, owner: Frame, text: Text) -> bool:
+        alive = held()
+        return alive is not None and alive(frame, owner, text)
+
+    return call
 
 
 def _first(place: Frame, frames: Frames) -> Frames:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import reduce
 from itertools import count
 from typing import Protocol
@@ -79,6 +79,7 @@ class NetworkSearch:
         self._graph = reader.graph
         self._values: dict[int, _Values] = {}
         self._endings: dict[Hashable, bool] = {}
+        self.shortcut: Callable[[Frame, Frame, Text], bool] | None = None  # see ``ExitTexts.can_end``
         self.after_fork()
         renew_in_child(self)
 
@@ -106,7 +107,8 @@ class NetworkSearch:
         key = self._reader.place(frame, text, _EXACTLY, owner)
         known = self._endings.get(key)
         if known is None:
-            known = self._has_ending(frame, owner, text)
+            shortcut = self.shortcut
+            known = (shortcut is not None and shortcut(frame, owner, text)) or self._has_ending(frame, owner, text)
             if len(self._endings) >= _MAX_ENDINGS:
                 self._endings.clear()
             self._endings[key] = known
