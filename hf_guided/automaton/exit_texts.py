@@ -13,23 +13,19 @@ Between two members tokens are counted apart (``CUT``): then the count of many m
 
 from __future__ import annotations
 
-import heapq
-import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 from weakref import WeakMethod
 
 import numpy as np
 
 from ..errors import CompileLimitExceeded
-from .after_fork import renew_in_child
+from .exit_paths import LETTERS, RANKS, READABLE, ExitPaths, Leg
 from .frame import Frame, Frames, Text
 from .length_rule import LengthRule
-from .limits import WorkMeter
 from .network import Network
 from .registers import Entered, ItemRule, NameRule
 from .rtn import Mark
-from .shortest_paths import UNREACHABLE, ComponentPaths
 from .token_trie import TokenTrie
 from .written_values import SPACE as SPACES
 
@@ -38,10 +34,7 @@ SPACE, CUT = 0xFF, 0xFE
 Value = TypeVar("Value")
 _CHOICES = bytes((SPACE, CUT))
 _LAYOUT = frozenset(b" \t\n\r,:{}[]")
-_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-READABLE = bytes([*_LETTERS, *(byte for byte in b'"0123456789 _-.,:;!?' if byte not in _LETTERS)])
 _MAX_TEXT = 1 << 18  # bytes of a text
-_MOST_NAMES = 20_000  # of the names looked at from one state
 _MAX_SEARCH = 2_000  # frames looked at for one way to end an item
 _SMALL_ITEM = 8  # bytes of an item for which all ways are tried
 _JOINT_FILL = 64  # characters of a long string that are counted together with what follows
@@ -81,20 +74,12 @@ class _NeedsText(Exception):
         self.component = component
 
 
-class _Leg(NamedTuple):
-    """A way between two states of a component: its bytes and calls."""
-
-    size: int
-    parts: tuple[bytes | int, ...]
-    end: int
-
-
 def written_out(text: bytes) -> bytes:
     """A text without its choices."""
     return text.translate(None, _CHOICES)
 
 
-class ExitTexts:
+class ExitTexts(ExitPaths):
     """The texts of a network; thread safe.
 
     Args:
@@ -103,293 +88,18 @@ class ExitTexts:
     """
 
     def __init__(self, network: Network, tokens: TokenTrie):
-        self._network, self._components = network, network.components
+        super().__init__(network)
         self._run_byte = _run_byte(tokens)
-        self._sizes: dict[int, int] = {}
-        self._paths: dict[int, ComponentPaths] = {}
-        self._longer: set[int] = set()
-        self._most: dict[int, int] = {}
         self._texts: dict[int, bytes] = {}
         self._failed: set[int] = set()  # components whose text was not found, or is too long
-        self._first_words: dict[tuple[int, int], bytes] = {}
-        self._legs: dict[tuple[int, int, Mark | None], _Leg | None] = {}
-        self._names: dict[tuple[int, int], dict[bytes, int]] = {}
         self._after_name: dict[tuple[int, bytes], bytes] = {}
         self._layouts: dict[int, bool] = {}
         network.search.shortcut = _weakly(self.can_end)
-        self.after_fork()
-        renew_in_child(self)
 
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.RLock()
+    # -- texts
 
-    # -- sizes: bytes of the shortest texts
-
-    def size(self, component: int) -> int:
-        """Bytes of the shortest text of a component, about; UNREACHABLE if there is none."""
-        if component not in self._sizes:
-            with self._lock:
-                self._settle(component)
-        return self._sizes[component]
-
-    def _settle(self, component: int) -> None:
-        new: dict[int, int] = {}
-        called_by: dict[int, list[int]] = {}
-        todo = [component]
-        while todo:
-            number = todo.pop()
-            if number in new or number in self._sizes:
-                continue
-            new[number] = UNREACHABLE
-            for callee in self._deciding(number):
-                called_by.setdefault(callee, []).append(number)
-                todo.append(callee)
-
-        def size_of(callee: int) -> int:
-            known = self._sizes.get(callee)
-            return new.get(callee, UNREACHABLE) if known is None else known
-
-        work = dict.fromkeys(new)
-        while work:
-            number, _ = work.popitem()
-            size = self._sized(number, size_of)
-            if size < new[number]:
-                new[number] = size
-                work.update(dict.fromkeys(called_by.get(number, ())))
-        todo = [number for number in new if self._is_longer(number)]
-        todo += [number for callee in called_by if callee in self._longer for number in called_by[callee]]
-        while todo:
-            number = todo.pop()
-            if number not in self._longer:
-                self._longer.add(number)
-                todo += called_by.get(number, ())
-        self._sizes.update(new)
-
-    def _is_longer(self, component: int) -> bool:
-        """Whether texts of a component may be longer than their sizes: names or items have to be different ones."""
-        rule = self._network.rule(component)
-        if isinstance(rule, NameRule):
-            return not rule.any_order or rule.low > len(rule.required)
-        return isinstance(rule, ItemRule) and rule.low > 1
-
-    def most(self, component: int) -> int | None:
-        """Bytes to the end of a component without a register, or of a string, at most; None for others.
-
-        None too where that is not known at once.
-        """
-        self.size(component)
-        rule = self._network.rule(component)
-        if component in self._longer or not (rule is None or isinstance(rule, LengthRule)):
-            return None
-        known = self._most.get(component)
-        if known is None:
-            known = max([size for size in self._paths[component].size if size < UNREACHABLE])
-            if rule is not None:
-                known += rule.low
-            self._most[component] = known
-        return known
-
-    def _deciding(self, component: int) -> Collection[int]:
-        """The callees on which the shortest text of a component depends: not those of members that need not come."""
-        rule = self._network.rule(component)
-        callees = {callee for callee in self._components[component].callees if callee >= 0}
-        if not isinstance(rule, NameRule) or not rule.any_order or rule.low > len(rule.required):
-            return callees
-        needed: set[int] = set()
-        for name in rule.required:
-            needed |= self._callees_after(component, name)
-        return needed
-
-    def _callees_after(self, component: int, name: bytes) -> set[int]:
-        end = self._end_of(component, name)
-        reached, todo, callees = {end}, [end], set[int]()
-        while todo:
-            state = todo.pop()
-            onwards = [target for _, target in self._network.graph.moves(component, state, 1)]
-            for callee, after in self._network.calls(component, state):
-                if callee >= 0:
-                    callees.add(callee)
-                    onwards.append(after)
-            todo += [target for target in dict.fromkeys(onwards) if target not in reached]
-            reached.update(onwards)
-        return callees
-
-    def _sized(self, component: int, size_of: Callable[[int], int]) -> int:
-        rule = self._network.rule(component)
-        if isinstance(rule, NameRule) and rule.any_order:
-            total = 1  # the bracket
-            for name in rule.required:
-                leg = self._shortest_leg(component, self._end_of(component, name), Mark.CLOSE, size_of)
-                total += len(name) + 1 + (UNREACHABLE if leg is None else leg.size)
-            return min(UNREACHABLE, total + max(0, rule.low - len(rule.required)))
-        component_ = self._components[component]
-        paths = self._paths.get(component)
-        if paths is None:
-            paths = self._paths[component] = ComponentPaths(component_, np.ones(256, np.bool_), READABLE)
-        before, moves = paths.size, paths.move.copy()
-        paths.shorten([0 if callee < 0 else size_of(callee) for callee in component_.callees], WorkMeter())
-        for state, size in enumerate(before):
-            if size == paths.size[state]:
-                paths.move[state] = moves[state]  # or calls that weigh nothing could lead round in a circle
-        size = paths.size[component_.dfa.start]
-        return min(UNREACHABLE, size + rule.low) if isinstance(rule, LengthRule) else size
-
-    # -- legs: the ways between marks of an object whose members come in any order
-
-    def _leg(self, component: int, state: int, goal: Mark | None) -> _Leg | None:
-        """The shortest way to a state where a mark comes, or where the component may end; None if there is none."""
-        key = component, state, goal
-        if key not in self._legs:
-            self._legs[key] = self._shortest_leg(component, state, goal, self.size)
-        return self._legs[key]
-
-    def _shortest_leg(
-        self, component: int, state: int, goal: Mark | None, size_of: Callable[[int], int]
-    ) -> _Leg | None:
-        queue: list[tuple[int, int, int, tuple[bytes | int, ...]]] = [(0, 0, state, ())]
-        seen: set[int] = set()
-        made = 0
-        while queue:
-            size, _, here, parts = heapq.heappop(queue)
-            if here in seen:
-                continue
-            seen.add(here)
-            calls = self._network.calls(component, here)
-            marks = [callee for callee, _ in calls]
-            if self._network.accepts(component, here) if goal is None else goal in marks:
-                return _Leg(size, parts, here)
-            if goal == Mark.BEGIN and Mark.BEGIN_REQUIRED in marks:
-                return _Leg(size, parts, here)
-            onwards: list[tuple[int, int, bytes | int]]
-            onwards = [(size + 1, target, bytes((byte,))) for byte, target in self._moves(component, here)]
-            for callee, after in calls:
-                if callee >= 0:
-                    weight = size_of(callee)
-                    if weight < UNREACHABLE:
-                        onwards.append((size + weight, after, callee))
-                elif callee == Mark.MORE and goal == Mark.BEGIN:
-                    onwards.append((size, after, b""))
-            for weight, target, part in onwards:
-                if target not in seen:
-                    made += 1
-                    heapq.heappush(queue, (weight, made, target, (*parts, part)))
-        return None
-
-    def _moves(self, component: int, state: int) -> list[tuple[int, int]]:
-        """A byte to each state that bytes lead to, letters first."""
-        targets: dict[int, int] = {}
-        for byte, target in self._network.graph.moves(component, state, 256):
-            known = targets.get(target)
-            if known is None or _RANK[byte] < _RANK[known]:
-                targets[target] = byte
-        return [(byte, target) for target, byte in targets.items()]
-
-    def _spelled(self, leg: _Leg) -> bytes:
+    def _spelled(self, leg: Leg) -> bytes:
         return b"".join([part if isinstance(part, bytes) else self.text(part) for part in leg.parts])
-
-    # -- names
-
-    def _names_from(self, component: int, state: int) -> dict[bytes, int]:
-        """The endings of a name that has begun in the component itself, and the state after each, in order."""
-        key = component, state
-        known = self._names.get(key)
-        if known is None:
-            endings: dict[bytes, int] = {}
-            todo = [(b"", state)]
-            while todo and len(endings) < _MOST_NAMES:
-                path, here = todo.pop()
-                for callee, after in self._network.calls(component, here):
-                    if callee == Mark.END:
-                        endings[path] = after
-                todo += [(path + bytes((byte,)), to) for byte, to in self._network.graph.moves(component, here, 256)]
-            known = self._names[key] = dict(sorted(endings.items()))
-        return known
-
-    def _begun_states(self, component: int) -> list[int]:
-        """The states after a name begins."""
-        after = {
-            int(target)
-            for callee, targets in self._components[component].calls
-            if callee in (Mark.BEGIN, Mark.BEGIN_REQUIRED)
-            for target in np.unique(targets).tolist()
-            if target
-        }
-        return sorted(after)
-
-    def _end_of(self, component: int, name: bytes) -> int:
-        """The state after a listed name."""
-        for state in self._begun_states(component):
-            end = self._names_from(component, state).get(name)
-            if end is not None:
-                return end
-        raise AssertionError("a required name has no member")
-
-    def _languages(self, component: int, state: int) -> Iterator[tuple[int, int]]:
-        """The languages of names that may begin in a state, and the state after each name."""
-        for callee, after in self._network.calls(component, state):
-            if callee >= 0:
-                for mark, end in self._network.calls(component, after):
-                    if mark == Mark.END:
-                        yield callee, end
-
-    def _word(self, component: int, state: int, written: bytes, taken: Collection[bytes]) -> bytes | None:
-        """The shortest way to the end of a name of a language that is not taken."""
-        first = self._first_words.get((component, state))
-        if first is None:
-            first = self._first_words[component, state] = next(self._words(component, state, 1))
-        if written + first not in taken:
-            return first
-        words = self._words(component, state, 1 + len(taken))
-        return next((word for word in words if written + word not in taken), None)
-
-    def _words(self, component: int, state: int, width: int) -> Iterator[bytes]:
-        """The texts of a component without calls, the shortest first, then by the order of letters."""
-        self.size(component)
-        size = self._paths[component].size
-        queue: list[tuple[int, bytes, bytes, int]] = [(size[state], b"", b"", state)]
-        while queue:
-            _, ranks, path, here = heapq.heappop(queue)
-            if self._network.accepts(component, here):
-                yield path
-            by_target: dict[int, list[int]] = {}
-            for byte, target in self._network.graph.moves(component, here, 256):
-                by_target.setdefault(target, []).append(byte)
-            for target, letters in by_target.items():
-                if size[target] < UNREACHABLE:
-                    for byte in sorted(letters, key=_RANK.__getitem__)[:width]:
-                        longer = path + bytes((byte,))
-                        item = len(longer) + size[target], ranks + bytes((_RANK[byte],)), longer, target
-                        heapq.heappush(queue, item)
-
-    def _free(self, component: int, state: int, taken: Collection[bytes]) -> tuple[bytes, int] | None:
-        """The cheapest name that is not taken, with its value, and the state after it; None if there is none.
-
-        Args:
-            component: of an object.
-            state: after the mark ``BEGIN``.
-            taken: names.
-        """
-        best: tuple[int, bytes, int] | None = None
-        words = [(word, end) for callee, end in self._languages(component, state)
-                 if (word := self._word(callee, self._network.start_of(callee), b"", taken)) is not None]  # fmt: skip
-        listed = [(name, end) for name, end in self._names_from(component, state).items() if name not in taken]
-        for name, end in sorted([*words, *listed], key=lambda one: len(one[0])):
-            if best is not None and len(name) > best[0]:
-                break
-            found = len(name) + self._value_size(component, end), name, end
-            if found[0] < UNREACHABLE and (best is None or found < best):
-                best = found
-        return None if best is None else best[1:]
-
-    def _value_size(self, component: int, end: int) -> int:
-        """Bytes from the end of a name to that of its member, or, in an order, to that of the object."""
-        rule = self._network.rule(component)
-        if isinstance(rule, NameRule) and not rule.any_order:
-            self.size(component)
-            return self._paths[component].size[end]
-        leg = self._leg(component, end, Mark.CLOSE)
-        return UNREACHABLE if leg is None else leg.size
 
     def member(self, component: int, name: bytes) -> bytes:
         """What comes after the quote of a name, up to after the quote of the next."""
@@ -404,20 +114,6 @@ class ExitTexts:
             assert leg is not None
             known = self._after_name[key] = name[1:] + self._spelled(leg) + name[:1]
         return known
-
-    def _end_after(self, component: int, name: bytes) -> int:
-        """The state after a name, listed or not."""
-        for state in self._begun_states(component):
-            end = self._names_from(component, state).get(name)
-            if end is not None:
-                return end
-            for callee, after in self._languages(component, state):
-                dfa = self._components[callee].dfa
-                if dfa.accepting[dfa.advance(dfa.start, name)]:
-                    return after
-        raise AssertionError("no such name")
-
-    # -- texts
 
     def text(self, component: int) -> bytes:
         """The text of a component; raises _NeedsText where that of a callee is not known."""
@@ -837,7 +533,7 @@ class ExitTexts:
                 if byte != but and byte not in SPACES:
                     by_target.setdefault(target, []).append(byte)
             for letters in by_target.values():
-                found.update(dict.fromkeys(sorted(letters, key=_RANK.__getitem__)[:width]))
+                found.update(dict.fromkeys(sorted(letters, key=RANKS.__getitem__)[:width]))
         return [*found]
 
     def _rest(self, place: Frame, owner: Frame, text: Text) -> tuple[bytes, bool]:
@@ -891,7 +587,7 @@ def _is_level(place: Frame, owner: Frame) -> bool:
 def _run_byte(tokens: TokenTrie) -> int:
     """The letter of which the most are one token."""
     best = (0, 0, 0)
-    for order, byte in enumerate(_LETTERS):
+    for order, byte in enumerate(LETTERS):
         node, length, longest = 0, 0, 0
         while True:
             low, high = tokens.children[node], tokens.children[node + 1]
@@ -903,8 +599,3 @@ def _run_byte(tokens: TokenTrie) -> int:
                 longest = length
         best = max(best, (longest, -order, byte))
     return best[2]
-
-
-_RANK = [0] * 256
-for _order, _byte in enumerate([*READABLE, *(byte for byte in range(256) if byte not in READABLE)]):
-    _RANK[_byte] = _order
