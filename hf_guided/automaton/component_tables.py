@@ -24,6 +24,7 @@ from .table_difference import differing
 from .token_nodes import Ints, Nodes, NodeSets
 from .token_trie import TokenTrie
 
+_MANY = 500  # nodes that numpy tells apart faster than a loop
 _BYTES = 16 * 2**20  # of the tables; as many of each of the other caches
 
 
@@ -41,7 +42,7 @@ class ComponentTables:
         self._walks: ByteCache[ComponentWalk] = ByteCache(_BYTES)
         self._by_content: WeakValueDictionary[bytes, ComponentWalk] = WeakValueDictionary()
         self._stays: ByteCache[Stay] = ByteCache(_BYTES)
-        self._ends: ByteCache[Ends] = ByteCache(_BYTES)
+        self._by_state: ByteCache[_ByState] = ByteCache(_BYTES)
         self._at_most: ByteCache[_AtMost] = ByteCache(_BYTES)
         self._all_at_most: dict[int, _AtMost] = {}  # by the id of an array that the trie keeps
         self._tables: ByteCache[Table] = ByteCache(_BYTES)
@@ -58,15 +59,6 @@ class ComponentTables:
             stay = self.below(component, state, self._root)
             self._stays.put(key, stay)
         return stay
-
-    def ends(self, component: Component, state: int) -> Ends:
-        """Where tokens end that stay, from the root of the trie."""
-        key = self._walk(component), state
-        ends = self._ends.get(key)
-        if ends is None:
-            ends = Ends.of(self.tokens, self.stay(component, state))
-            self._ends.put(key, ends)
-        return ends
 
     def table(self, component: Component, state: int, begun: Nodes | None = None) -> Table:
         """What tokens do.
@@ -140,6 +132,25 @@ class ComponentTables:
         """The nodes that are reached from some nodes, which come first; not kept."""
         return Stay(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
 
+    def by_state(self, component: Component, state: int, begun: Nodes | None = None) -> tuple[Reached, ...]:
+        """The nodes that are reached inside the component, apart for each state there.
+
+        Args:
+            component: where they are.
+            state: of the component.
+            begun: see ``table``.
+        """
+        key = self._walk(component), state, begun
+        known = self._by_state.get(key)
+        if known is None:
+            if begun is None:
+                nodes, states = self.stay(component, state)
+            else:
+                nodes, states = (part[len(begun.nodes) :] for part in self.below(component, state, begun))
+            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in _apart(nodes, states)]))
+            self._by_state.put(key, known)
+        return known.reached
+
     def _walk(self, component: Component) -> ComponentWalk:
         shape = component.shape if component.calls else component.dfa  # shared by more components than they are
         walk = self._walks.get(shape)
@@ -150,38 +161,52 @@ class ComponentTables:
         return walk
 
 
-class Ends(NamedTuple):
-    """The nodes where tokens end that stay in a component, those with the same state together.
+class Reached(NamedTuple):
+    """Nodes at which tokens are in one state of a component.
 
     Args:
+        state: the state; of no account where it is not one.
         nodes: (n,) int32.
-        states: (groups,) int32.
-        ends: (groups,) int64, of each among the nodes.
-        masks: (groups,) of their tokens, where they are many.
+        words: (words,) int32, the mask of their tokens; None where they are few.
     """
 
+    state: int
     nodes: NDArray[np.int32]
-    states: NDArray[np.int32]
-    ends: NDArray[np.int64]
-    masks: tuple[Words | None, ...]
+    words: Words | None
 
     @classmethod
-    def of(cls, tokens: TokenTrie, stay: Stay) -> Ends:
-        """Those of the nodes that are reached."""
-        has_token = tokens.has_token[stay.nodes]
-        of_nodes = stay.states[has_token]
-        nodes = stay.nodes[has_token][np.argsort(of_nodes, kind="stable")].astype(np.int32)
-        states, counts = np.unique(of_nodes, return_counts=True)
-        ends = np.cumsum(counts, dtype=np.int64)
-        groups = np.split(nodes, ends[:-1]) if len(ends) else []
-        masks = tuple(tokens.mask_of(group) if len(group) > FEW else None for group in groups)
-        return cls(nodes, states.astype(np.int32), ends, masks)
+    def of(cls, tokens: TokenTrie, state: int, nodes: NDArray[np.int32]) -> Reached:
+        """These nodes."""
+        return cls(state, nodes, tokens.mask_of(nodes) if len(nodes) > FEW else None)
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        masks = sum(mask.nbytes for mask in self.masks if mask is not None)
-        return self.nodes.nbytes + self.states.nbytes + self.ends.nbytes + masks
+        return 256 + self.nodes.nbytes + (0 if self.words is None else self.words.nbytes)
+
+
+def _apart(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
+    """Nodes by their states."""
+    if len(nodes) > _MANY:
+        order = np.argsort(states, kind="stable")
+        nodes, states = nodes[order], states[order]
+        begins = np.flatnonzero(np.diff(states, prepend=-1))
+        return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins[1:]), strict=True)]
+    by_state: dict[int, list[int]] = {}
+    for node, state in zip(nodes.tolist(), states.tolist(), strict=True):
+        by_state.setdefault(state, []).append(node)
+    return [(state, np.array(some, np.int32)) for state, some in by_state.items()]
+
+
+class _ByState(NamedTuple):
+    """See ``ComponentTables.by_state``."""
+
+    reached: tuple[Reached, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum([some.nbytes for some in self.reached])
 
 
 class _AtMost(NamedTuple):

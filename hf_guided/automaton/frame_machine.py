@@ -311,13 +311,17 @@ class FrameMachine:
             self._give(now, missing, given)
         elif status == _NEEDS_STAY:
             component, state = missing >> 32, missing & 0xFFFFFFFF
-            ends = self._tables.ends(self._network.components[component], state)
-            masks = [None if mask is None else mask.ctypes.data for mask in ends.masks]
+            reached = self._tables.by_state(self._network.components[component], state)
+            nodes = np.concatenate([some.nodes for some in reached] or [_NO_NODES])
+            states = np.array([some.state for some in reached], np.int32)
+            ends = np.cumsum([len(some.nodes) for some in reached], dtype=np.int64)
+            masks = [None if some.words is None else some.words.ctypes.data for some in reached]
             of_masks, masks_address = record(*masks)
-            arrays = (array.ctypes.data for array in (ends.nodes, ends.states, ends.ends))
+            arrays = (array.ctypes.data for array in (nodes, states, ends))
             struct, place = record(*arrays, masks_address, len(masks))  # ``Stay`` of frames.h
-            now.in_use.append((ends, of_masks, struct))
-            now.table_bytes += ends.nbytes
+            held = nodes, states, ends, reached, of_masks, struct
+            now.in_use.append(held)
+            now.table_bytes += nodes.nbytes + sum(some.words.nbytes for some in reached if some.words is not None)
             CORE.machine_stay(now.handle, component, state, place)
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
@@ -395,6 +399,7 @@ class FrameMachine:
             raise _no_memory()
 
 
+_NO_NODES = np.empty(0, np.int32)
 _half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known
 
 

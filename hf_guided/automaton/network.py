@@ -133,6 +133,14 @@ class Network:
         """The first state of a component."""
         return self._moves[component].start
 
+    def calls(self, component: int, state: int) -> list[tuple[int, int]]:
+        """What is called in a state: the callee, or the mark, and the state after it."""
+        return self._moves[component].calls.get(state, [])
+
+    def accepts(self, component: int, state: int) -> bool:
+        """Whether the component may end in a state."""
+        return self._moves[component].accepting[state]
+
     def leaves(self, component: int, state: int) -> bool:
         """Whether anything but bytes may come in a state."""
         moves = self._moves[component]

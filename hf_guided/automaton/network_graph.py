@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .rtn import Component, Components, Mark, callers
+from .shortest_paths import UNREACHABLE
 
-UNREACHABLE = 1 << 29  # the sum of two still fits in an int32
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
 _MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # of the ways to the end of a name; and steps to find them
 _READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'

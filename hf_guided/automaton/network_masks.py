@@ -11,7 +11,7 @@ Where an item or a name may be one that is entered already, the tokens that coul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +71,7 @@ class NetworkMasks:
             text: all of it.
         """
         at = Text(text, len(text))
-        key = tuple(self._network.place(frame, at, self._reach) if frame.has_begun else frame for frame in frames)
+        key = self._key(frames, at)
         known = self._masks.get(key)
         if known is None:
             mask = MaskBuilder(self._tokens)
@@ -83,6 +83,10 @@ class NetworkMasks:
             known = _Mask(mask.words())
             self._masks.put(key, known)
         return known.words
+
+    def _key(self, frames: Frames, text: Text) -> Hashable:
+        """What the next tokens depend on."""
+        return tuple(self._network.place(frame, text, self._reach) if frame.has_begun else frame for frame in frames)
 
     def _from(self, frame: Frame, text: Text, mask: MaskBuilder) -> None:
         """Add the tokens that begin with a byte in this frame's component."""
@@ -147,7 +151,7 @@ class NetworkMasks:
         todo = [(begun, frames, text)]
         while todo:
             begun, frames, text = todo.pop()
-            if doubtful is not None and any(place.has_begun and _is_doubtful(place) for place in frames):
+            if doubtful is not None and any(place.has_begun and is_doubtful(place) for place in frames):
                 doubtful.append(begun.longer_token_ids)
                 continue
             busy = []
@@ -213,7 +217,7 @@ class NetworkMasks:
                     self._follow(self._tables.nodes.of(nodes), onwards, longer, mask, None)
 
 
-def _is_doubtful(frame: Frame) -> bool:
+def is_doubtful(frame: Frame) -> bool:
     """Whether something has begun that could be equal to what is entered, but is not at hand."""
     return any(
         place.entered is not None and place.entered.has_begun and UNKNOWN in place.entered.keys

@@ -9,15 +9,16 @@ from __future__ import annotations
 import heapq
 import threading
 import weakref
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import reduce
 from itertools import count
 from typing import Protocol
 
 from .after_fork import renew_in_child
 from .frame import Frame, Frames, Text
-from .network_graph import UNREACHABLE, NetworkGraph
+from .network_graph import NetworkGraph
 from .registers import Different, Entered, Rule
+from .shortest_paths import UNREACHABLE
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
 _MAX_SEARCH = 5_000  # frames looked at for one way to end
@@ -39,6 +40,10 @@ class Reader(Protocol):
 
     def start_of(self, component: int) -> int:
         """Its first state."""
+        ...
+
+    def accepts(self, component: int, state: int) -> bool:
+        """See ``Network.accepts``."""
         ...
 
     def frame(self, component: int, state: int, entered: Entered | None, below: tuple[Frame, ...]) -> Frame:
@@ -74,6 +79,7 @@ class NetworkSearch:
         self._graph = reader.graph
         self._values: dict[int, _Values] = {}
         self._endings: dict[Hashable, bool] = {}
+        self.shortcut: Callable[[Frame, Frame, Text], bool] | None = None  # see ``ExitTexts.can_end``
         self.after_fork()
         renew_in_child(self)
 
@@ -101,7 +107,8 @@ class NetworkSearch:
         key = self._reader.place(frame, text, _EXACTLY, owner)
         known = self._endings.get(key)
         if known is None:
-            known = self._has_ending(frame, owner, text)
+            shortcut = self.shortcut
+            known = (shortcut is not None and shortcut(frame, owner, text)) or self._has_ending(frame, owner, text)
             if len(self._endings) >= _MAX_ENDINGS:
                 self._endings.clear()
             self._endings[key] = known
@@ -146,8 +153,8 @@ class NetworkSearch:
                 below = min((self._distance(under, owner, text) for under in place.below), default=0) if is_above else 0
                 for byte, state in self._graph.moves(place.component, place.state, width):
                     after = self._reader.frame(place.component, state, place.entered, place.below)
-                    if byte in SPACE and inside == OUTSIDE and not self._is_nearer(after, place):
-                        continue  # it means nothing
+                    if byte in SPACE and inside == OUTSIDE and self._means_nothing(place, after):
+                        continue
                     longer = text.plus(bytes((byte,)))
                     # The distance is not looked at where it is not needed: it takes all components that may come.
                     length = len(longer.path) + (below + self._own_distance(after, longer) if is_above else 0)
@@ -155,10 +162,15 @@ class NetworkSearch:
                         rank = length, -len(longer.path), -next(order)
                         heapq.heappush(queue, (*rank, lexed(inside, byte), after, longer))
 
-    def _is_nearer(self, frame: Frame, before: Frame) -> bool:
-        """Whether a frame is nearer to the end of the component than another one."""
-        distance = self._graph.distance
-        return distance(frame.component, frame.state) < distance(before.component, before.state)
+    def _means_nothing(self, place: Frame, after: Frame) -> bool:
+        """Whether white space need not come: the same may come without it, or the component end."""
+        component, distance = place.component, self._graph.distance
+        if distance(component, after.state) < distance(component, place.state):
+            return False
+        if self._reader.accepts(component, place.state):
+            return True
+        without = dict(self._graph.moves(component, place.state, 256))
+        return any(without.get(byte) == to for byte, to in self._graph.moves(component, after.state, 256))
 
     def _distance(self, frame: Frame, owner: Frame | None, text: Text) -> int:
         """Bytes to the end of the components above the owner, or of all, at least."""

@@ -99,7 +99,7 @@ class Adapter(ABC):
             growth=made.growth,
             compile_seconds=time.perf_counter() - began,
             losses=losses,
-            keeps_budget=made.keeps_budget or self.keeps_budget,
+            keeps_budget=self.keeps_budget or made.keeps_budget,
             keeps_masks=self.keeps_masks,
             spelling=held_spelling(self, constraint),
         )

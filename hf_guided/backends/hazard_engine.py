@@ -80,11 +80,11 @@ class HazardEngine:
         words = self.mask(tokens_left)
         bitmask[row].numpy()[: len(words)] = words
 
-    def min_tokens_to_finish(self) -> int:
+    def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``: no way to the end stops inside a character."""
         return self._engine.min_tokens_to_finish()
 
-    def can_finish_in(self, tokens_left: int) -> bool:
+    def can_finish_in(self, tokens_left: int) -> bool | None:
         """See ``BudgetedEngine.can_finish_in``."""
         return self._engine.can_finish_in(tokens_left)
 

@@ -23,7 +23,7 @@ from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
-from ..automaton.network_masks import NetworkMasks
+from ..automaton.network_budget import BudgetedNetworkMasks
 from ..automaton.regex_network import RegexNetwork, regex_network
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
@@ -153,10 +153,11 @@ class NetworkBackend(PortableAdapter):
                 masks.machine.growth,
                 keeps_budget=True,
             )
-        registered, start = NetworkMasks(network, self._tables, token_bytes), network.start
+        registered, start = BudgetedNetworkMasks(network, self._tables, token_bytes), network.start
         return Made(
             self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
             registered.nbytes + built.nbytes + beside,
+            keeps_budget=True,
         )
 
     def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:
@@ -235,7 +236,7 @@ class NetworkEngine:
 
     def __init__(
         self,
-        masks: NetworkMasks,
+        masks: BudgetedNetworkMasks,
         network: Network,
         token_bytes: Sequence[bytes | None],
         states: list[Frames],
@@ -285,13 +286,29 @@ class NetworkEngine:
         )
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        """See ``MaskedEngine.mask``; keeps no budgets."""
-        return self._masks.of(self._states[-1], self._text)
+        """See ``MaskedEngine.mask``."""
+        if tokens_left is None:
+            return self._masks.of(self._states[-1], self._text)
+        return self._masks.within(self._states[-1], self._text, tokens_left)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
         words = self.mask()
         bitmask[row].numpy()[: len(words)] = words
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+        words = self.mask(tokens_left)
+        bitmask[row].numpy()[: len(words)] = words
+
+    def min_tokens_to_finish(self) -> int | None:
+        """See ``BudgetedEngine.min_tokens_to_finish``."""
+        return self._masks.needed(self._states[-1], self._text)
+
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        """See ``BudgetedEngine.can_finish_in``."""
+        needed = self.min_tokens_to_finish()
+        return None if needed is None else needed <= tokens_left
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""

@@ -27,6 +27,16 @@ SCHEMA = {
     "required": ["name", "n"],
     "additionalProperties": False,
 }
+DIFFERENT = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 2},
+        "n": {"type": "integer"},
+    },
+    "required": ["name", "tags"],
+    "minProperties": 4,
+}
 HOT = {"do_sample": True, "temperature": 2.0, "top_k": 0}
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False},
@@ -80,13 +90,14 @@ def test_every_output_closes_in_time(mode: str, share: float, wish: str) -> None
     kwargs = dict(MODES[mode])
     if eager:
         kwargs["logits_processor"] = [NeverEnds(guide.vocabulary)]
-    asked = [hg.JsonSchema(SCHEMA), hg.Regex(r"([a-z]+ ){2}[0-9]{2,}"), ["yes", "not in this life"]]
+    any_order = hg.JsonSchema(DIFFERENT, key_order="any", extra="allow")
+    asked = [hg.JsonSchema(SCHEMA), hg.Regex(r"([a-z]+ ){2}[0-9]{2,}"), ["yes", "not in this life"], any_order]
     budget = int(share * max(map(minimum, asked)))
     results = hg.generate(
-        model, tokenizer, ["a", "bb bb", "c"], asked, guide=guide, max_new_tokens=budget, progress=False, **kwargs
+        model, tokenizer, ["a", "bb bb", "c", "d"], asked, guide=guide, max_new_tokens=budget, progress=False, **kwargs
     )
     per_prompt = kwargs.get("num_return_sequences", 1)
-    assert len(results) == 3 * per_prompt
+    assert len(results) == 4 * per_prompt
     for i, result in enumerate(results):
         assert result.finish_reason == "stop", result
         assert len(result.token_ids) <= budget
@@ -94,8 +105,10 @@ def test_every_output_closes_in_time(mode: str, share: float, wish: str) -> None
             jsonschema.validate(json.loads(result.text), SCHEMA)
         elif i < 2 * per_prompt:
             assert re.fullmatch(r"([a-z]+ ){2}[0-9]{2,}", result.text)
-        else:
+        elif i < 3 * per_prompt:
             assert result.text in asked[2]
+        else:
+            jsonschema.validate(json.loads(result.text), DIFFERENT)
 
 
 def test_a_budget_on_the_processor_and_a_prefix() -> None:
