@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     pass
 
 UNREACHABLE = 1 << 29  # the sum of two still fits in an int32
-_LOOK_AHEAD = 32  # bytes of the longest token tried
-MAX_TEXT = 1 << 16  # bytes of a path that are written out
-_COUNT_STEPS = 10  # of work for each state whose tokens are counted
 
 
 class ComponentPaths:
@@ -35,7 +32,6 @@ class ComponentPaths:
         dfa = component.dfa
         self.size = [UNREACHABLE] * dfa.states  # in bytes, to the end of the component
         self.move = [0] * dfa.states  # the next byte on the path, or -1 - the index of a call
-        self.tokens = [UNREACHABLE] * dfa.states
         self._before = self._reversed(writable, preferred)
         self._order: list[int] = []
 
