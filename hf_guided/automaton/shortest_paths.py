@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .limits import WorkMeter
 from .rtn import Component
-
-if TYPE_CHECKING:
-    pass
 
 UNREACHABLE = 1 << 29  # the sum of two still fits in an int32
 
