@@ -34,7 +34,7 @@ from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
 from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
-from ..schema.to_network import RegisteredPositions
+from ..schema.to_network import Positions
 from ..schema.to_nfa import NotRegular
 from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint, Engine
@@ -81,7 +81,7 @@ class NetworkBackend(PortableAdapter):
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
         try:
-            positions = RegisteredPositions(
+            positions = Positions(
                 n,
                 constraint.style,
                 closed=constraint.extra == "forbid",

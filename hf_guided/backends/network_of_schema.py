@@ -29,11 +29,11 @@ from ..schema.component_size import is_endless, size_of_content
 from ..schema.content_automata import ContentAutomaton
 from ..schema.grammar import Content
 from ..schema.long_string import LongString
+from ..schema.network_writer import Inside
 from ..schema.registers import DifferentItems
 from ..schema.scalars import Values, constant_text
 from ..schema.shapes import StringClause
-from ..schema.to_network import RegisteredPositions, Track, names_of
-from ..schema.to_rtn import Inside
+from ..schema.to_network import Positions, Track, names_of
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
 _BYTES = 50  # of memory for each
@@ -77,7 +77,7 @@ class SchemaPart(NamedTuple):
         pointer: where it stands in the constraint.
     """
 
-    positions: RegisteredPositions
+    positions: Positions
     starts: tuple[Inside, ...]
     pointer: str
 
@@ -96,7 +96,7 @@ class NetworkPlan(NamedTuple):
     parts: Mapping[str, SchemaPart]
 
     @classmethod
-    def of_schema(cls, positions: RegisteredPositions) -> NetworkPlan:
+    def of_schema(cls, positions: Positions) -> NetworkPlan:
         """That of one schema."""
         part = SchemaPart(positions, (positions.whole,), "")
         return cls(positions.root, positions.build, {positions.name: part})
@@ -295,14 +295,14 @@ def _with_rules(
     return Built(network, size_of(components), rules.keys(), all(map(reads, rules.values()))), impossible
 
 
-def _alike(positions: RegisteredPositions, inside: Inside, content: Content) -> Hashable:
+def _alike(positions: Positions, inside: Inside, content: Content) -> Hashable:
     """Equal for positions that have the same component: those of equal values without children."""
     if content.arrays or content.objects or content.any_array or content.any_object:
         return inside
     return positions.marks, *content.scalars
 
 
-def _takes_long(positions: RegisteredPositions, content: Content) -> bool:
+def _takes_long(positions: Positions, content: Content) -> bool:
     """Whether a component is small, and takes tens of milliseconds nevertheless: few formats do, in any spelling."""
     if positions.is_spelled_like_keys:
         return False

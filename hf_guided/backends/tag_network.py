@@ -15,9 +15,9 @@ from ..constraints.tool_xml import STYLES
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import Node
 from ..schema.normalize import Normalizer
-from ..schema.to_network import RegisteredPositions
+from ..schema.to_network import Positions
 from ..schema.to_nfa import NotRegular
-from ..schema.xml_to_rtn import ElementPositions
+from ..schema.xml_to_network import ElementPositions
 from .network_of_schema import NetworkPlan, SchemaPart
 from .tag_marks import overlap
 from .tag_pieces import Choice, Format, Piece, TagPieces, TagSchema, Times, impossible, unsupported
@@ -48,7 +48,7 @@ class TagNetwork(TagPieces):
         super().__init__(tag)
         self.losses: list[Loss] = []
         self._parts: dict[str, SchemaPart] = {}
-        self._schemas: dict[str, RegisteredPositions | ElementPositions] = {}  # by name, which is also their key
+        self._schemas: dict[str, Positions | ElementPositions] = {}  # by name, which is also their key
         self._whole = self.read()
         self.plan = NetworkPlan(self.root, self.build, self._parts)
 
@@ -63,12 +63,10 @@ class TagNetwork(TagPieces):
                 self._schemas[schema.key] = self._read_schema(schema)
         return schema.key
 
-    def _read_schema(self, schema: TagSchema) -> RegisteredPositions | ElementPositions:
+    def _read_schema(self, schema: TagSchema) -> Positions | ElementPositions:
         n = Normalizer.of(schema.constraint)
         style = schema.layout._replace(spelling="canonical")
-        positions = RegisteredPositions(
-            n, style, closed=True, key_order="declared", schema=schema.key, marks=schema.marks
-        )
+        positions = Positions(n, style, closed=True, key_order="declared", schema=schema.key, marks=schema.marks)
         self.losses += _moved(n.losses, schema.pointer)
         if schema.style == "json":
             self._parts[schema.key] = SchemaPart(positions, (positions.whole,), schema.pointer)

@@ -100,3 +100,14 @@ def test_where_an_escape_looks_like_a_character_the_states_count() -> None:
     compiled, validator = BYTES.compile(hg.JsonSchema(schema)), jsonschema.Draft202012Validator(schema)
     for letters in product("\u00011f", repeat=5):
         assert accepts(compiled, written("".join(letters))) == validator.is_valid("".join(letters))
+
+
+def test_elements_of_a_call_have_patterns_with_long_bounds() -> None:
+    path = {"type": "string", "pattern": "^/[a-z/]*$", "maxLength": 300}
+    function = {"name": "f", "parameters": {"type": "object", "properties": {"path": path}}}
+    tools = hg.ToolCalls([{"type": "function", "function": function}], "qwen_3_coder")
+    start = BYTES.compile(tools.structural_tag()).matcher()
+    before, after = "<tool_call>\n<function=f>\n<parameter=path>\n/", "\n</parameter>\n</function>\n</tool_call>"
+    for length, fits in ((299, True), (300, False)):
+        matcher = start.fork()
+        assert all(map(matcher.accept_token, f"{before}{'a' * length}{after}".encode())) == fits

@@ -26,7 +26,7 @@ from hf_guided.regex import characters
 from hf_guided.schema.component_size import size_of_content
 from hf_guided.schema.formats import FORMATS
 from hf_guided.schema.normalize import Normalizer
-from hf_guided.schema.to_network import RegisteredPositions, Track
+from hf_guided.schema.to_network import Positions, Track
 from hf_guided.schema.to_nfa import NotRegular
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
@@ -43,12 +43,12 @@ STEPS_OF_A_STATE = 500  # many times what real schemas take
 OF_ANY_SCHEMA = 500  # states of a number in its one spelling, which all schemas share
 
 
-def positions(schema: Any, marks: tuple[str, ...] = (), **options: Any) -> RegisteredPositions | None:
+def positions(schema: Any, marks: tuple[str, ...] = (), **options: Any) -> Positions | None:
     """Of a schema, or None if it has no value, or something is lost."""
     constraint = JsonSchema(schema, extra="allow", **options)
     n = Normalizer.of(constraint)
     try:
-        read = RegisteredPositions(n, constraint.style, closed=False, key_order=constraint.key_order, marks=marks)
+        read = Positions(n, constraint.style, closed=False, key_order=constraint.key_order, marks=marks)
     except (ConstraintError, CompileLimitExceeded, NotRegular):
         return None
     return None if n.losses else read
@@ -181,13 +181,13 @@ def test_no_mask_waits_for_a_format_that_takes_long(name: str, spelling: Any) ->
 @pytest.mark.parametrize("options", STYLES)
 def test_a_text_builds_what_it_reaches(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
-    build = RegisteredPositions.build
+    build = Positions.build
 
-    def noted(self: RegisteredPositions, callee: Any, builder: Any) -> tuple[int, int]:
+    def noted(self: Positions, callee: Any, builder: Any) -> tuple[int, int]:
         built.append(callee)
         return build(self, callee, builder)
 
-    monkeypatch.setattr(RegisteredPositions, "build", noted)
+    monkeypatch.setattr(Positions, "build", noted)
     record = {"type": "object", "properties": {f"field {i}": {"type": "integer"} for i in range(5)}}
     schema = {
         "type": "object",

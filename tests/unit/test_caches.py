@@ -9,7 +9,7 @@ import pkgutil
 
 import hf_guided
 from hf_guided.constraints.json_style import JsonStyle
-from hf_guided.schema.layout import layout_around, layout_of
+from hf_guided.schema.layout import layout_of
 
 # Caches without a bound whose arguments come from tables of the package: types of torch, notations of calls, classes.
 FINITE = {"session.apply._neg_inf_bits", "constraints.tool_parser._opening", "serve.bodies.parts._fields_of"}
@@ -35,7 +35,5 @@ def test_white_space_of_many_requests_is_forgotten() -> None:
     """``max_whitespace_cnt`` of a structural tag is any number that a client writes."""
     for most in range(600):
         layout_of(JsonStyle(max_space=most))
-        layout_around(JsonStyle(max_space=most))
-    for cached in (layout_of, layout_around):
-        info = cached.cache_info()
-        assert info.maxsize is not None and info.currsize <= info.maxsize < 600
+    info = layout_of.cache_info()
+    assert info.maxsize is not None and info.currsize <= info.maxsize < 600

@@ -1,4 +1,4 @@
-"""A call's arguments as elements, as an RTN: see constraints/tool_xml.py for the format, and to_rtn.py for JSON."""
+"""A call's arguments as elements: see constraints/tool_xml.py for the format, and to_network.py for JSON."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..regex import (
 )
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content
+from .network_writer import Caller, Inside
 from .scalars import without
 from .shapes import (
     ANY,
@@ -33,7 +34,7 @@ from .shapes import (
     StringClause,
     canonical_strings,
 )
-from .to_rtn import Caller, Inside, Positions
+from .to_network import Positions
 
 _ANY_NAME = parse_fullmatch(NAME)
 _KINDS: tuple[tuple[type[Clause], Kind], ...] = (
@@ -206,7 +207,7 @@ class _Elements:
         return text(self._style.before(name, kind)), text(self._style.after(name))
 
     def _raw(self, clause: StringClause) -> Node | None:
-        if self._positions.long_string(clause) is not None:
+        if self._positions.long_string(clause, closing="") is not None:
             return None
         language = without(canonical_strings(clause), self._style.marks)
         empty = self._emptiness.verdict(language)
