@@ -454,6 +454,7 @@ GIVES_UP: dict[str, Callable[[], dict[str, Any]]] = {
 PREFIXES = {"no prefix": None, "prefix": "aaaa", "prefix beyond the limit": "a" * 60}
 
 
+@pytest.mark.filterwarnings("ignore:llguidance keeps no token limit")
 @pytest.mark.parametrize(
     ("mode", "begun"),
     once_each(

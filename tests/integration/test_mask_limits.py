@@ -55,6 +55,7 @@ def test_ambiguous_grammar_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, j
     assert beside.finish_reason == "stop" and beside.token_ids == alone.token_ids
 
 
+@pytest.mark.filterwarnings("ignore:llguidance keeps no token limit")
 @pytest.mark.parametrize(("method", "call"), [("fill", "one mask"), ("accept", "one token")])
 def test_slow_call_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, method: str, call: str) -> None:
     """An engine without a limit of its own."""

@@ -140,12 +140,6 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/drafts/forced_text.py",
-        "least = None if tokens_left is None else row.min_tokens_to_finish()",
-        "least = None if (tokens_left is None) and False else row.min_tokens_to_finish()",
-        "without a budget the minimum is computed but not used",
-    ),
-    Explained(
-        "hf/drafts/forced_text.py",
         "if lead >= 0xC0:",
         "if lead >= 193:",
         "UTF-8 has no byte 0xC0",
