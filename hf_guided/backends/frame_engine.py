@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MASK_BYTES = 3 * 2**20  # of the masks kept
+_UNKNOWN = sys.maxsize  # tokens: more than any limit
 _MOST_KNOWN = 10_000  # sets of which it is known when a limit is far away
 
 
@@ -54,11 +56,11 @@ class FrameMasks:
         The mask of ``of`` where that is all of them, or where the text needs more than are left already.
         """
         self._forget()
-        enough = self._enough.get(number)
-        if enough is None and self.machine.has_counts:
+        if tokens_left >= self._enough.get(number, _UNKNOWN) and (known := self._masks.get(number)) is not None:
+            return known
+        if self.machine.has_counts:
             number = self.machine.same_mask(number)
-            enough = self._enough.get(number)
-        if enough is None or tokens_left < enough:
+        if tokens_left < self._enough.get(number, _UNKNOWN):
             words, enough = self.machine.mask_within(number, tokens_left)
             self._enough[number] = enough
             if tokens_left >= enough:
