@@ -35,10 +35,8 @@ from benchmarks.decode_cases import Task, is_right, is_valid
 from benchmarks.forced_share import ForcedBytes
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
 from hf_guided import JsonSchema
-from hf_guided.automaton.dawg import dawg_dfa
-from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.token_trie import token_trie
-from hf_guided.automaton.token_walk import TokenWalk
+from hf_guided.backends.network import NetworkBackend
+from hf_guided.constraints.values import Choice
 from hf_guided.session.session import SessionStats
 from tests import toy
 
@@ -189,8 +187,7 @@ class TestBudgets:
     )
     def test_shortest_is_the_least_number_of_tokens(self, words: list[str], least: int) -> None:
         """The vocabulary has letters and pairs of them."""
-        walk = TokenWalk(dawg_dfa((word.encode() for word in words), WorkMeter()), token_trie(toy.letters()))
-        assert shortest(walk) == least
+        assert shortest(NetworkBackend(toy.letters()).compile(Choice(words)), 99) == least
 
 
 class TestForcedShare:
