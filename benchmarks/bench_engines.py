@@ -1,9 +1,9 @@
-"""What does each engine cost on what is regular? Automaton, llguidance, xgrammar and outlines-core side by side.
+"""What does each engine cost on what is regular? The native one, llguidance, xgrammar, outlines-core side by side.
 
     python -m benchmarks.bench_engines [--only GROUP ...] [--engine NAME ...] [--limit N]
 
 The same constraints over Tekken (131,072 tokens): regular expressions, choices of 2 to 10,000 strings, the 12-field
-record, a string of at most 1,000 characters, and those schemas of the sample that the automaton takes with
+record, a string of at most 1,000 characters, and those schemas of the sample that the native engine takes with
 ``extra="forbid"``. Every constraint is compiled and its documents are walked token by token (engine_worker.py):
 
 - ready: from the constraint to the first mask. Nothing comes out of a cache of whole constraints.
@@ -35,9 +35,9 @@ from benchmarks import engine_constraints
 from benchmarks.common import RESULTS, hardware, installed, load_average, markdown_table, origin, write_csv
 from benchmarks.engine_constraints import SAMPLE, EngineCase, Sampled
 from benchmarks.engine_worker import Verdict, Worker
-from benchmarks.engines import ENGINES, SECONDS, Automaton, LLGuidance, OutlinesCore, XGrammar
+from benchmarks.engines import ENGINES, SECONDS, LLGuidance, Native, OutlinesCore, XGrammar
 from benchmarks.schema_worker import tokenizing
-from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.network import NetworkBackend
 
 QUANTILES = (50, 90, 99)
 
@@ -119,7 +119,7 @@ def summary(name: str, group: Mapping[str, Sequence[Judged]]) -> dict[str, Any]:
     made = [time for one in verdicts for time in one.made_us]
     accepts = [time for one in verdicts for time in one.accept_us]
     compared = XGrammar.name in group and name != XGrammar.name
-    same_language = name == LLGuidance.name and Automaton.name in group
+    same_language = name == LLGuidance.name and Native.name in group
     return {
         "group": judged[0].case.group,
         "engine": name,
@@ -132,7 +132,7 @@ def summary(name: str, group: Mapping[str, Sequence[Judged]]) -> dict[str, Any]:
         "documents_refused": sum(one.accepted.count(False) for one in verdicts),
         "others": sum(len(one.others_accepted) for one in verdicts),
         "others_accepted": sum(one.others_accepted.count(True) for one in verdicts),
-        "masks_unlike_automaton": different_masks(judged, group[Automaton.name]) if same_language else "",
+        "masks_unlike_native": different_masks(judged, group[Native.name]) if same_language else "",
         "masks": len(cold),
         **_columns("compile", "ms", [one.compile_ms for one in verdicts]),
         **_columns("ready", "ms", [one.ready_ms for one in verdicts]),
@@ -212,11 +212,11 @@ class Target:
 
 
 def targets(rows: Sequence[Mapping[str, Any]]) -> list[Target]:
-    """What the automaton was built for, as far as the rows tell."""
+    """What the native engine was built for, as far as the rows tell."""
     found = []
     by_place = {(row["group"], row["engine"]): row for row in rows}
     for (group, engine), row in by_place.items():
-        if engine != Automaton.name:
+        if engine != Native.name:
             continue
         if (group, XGrammar.name) in by_place:
             for q, most in zip(QUANTILES, (1.5, 0.5, 0.05), strict=True):
@@ -253,7 +253,7 @@ def failures(judged: Iterable[Judged], engine: str) -> list[str]:
 def groups(limit: int | None) -> dict[str, Callable[[], Sequence[EngineCase] | Sampled]]:
     """By name; made when they are wanted, since choosing from the sample takes a minute."""
     vocabulary, _ = tokenizing("tekken")
-    backend = AutomatonBackend(vocabulary)
+    backend = NetworkBackend(vocabulary)
     return {
         "regexes": lambda: list(engine_constraints.regexes()),
         "choices": lambda: list(engine_constraints.choices()),
@@ -286,7 +286,7 @@ def main() -> None:
         if isinstance(cases, Sampled):
             sampled = cases
             shares.append(
-                f"{name}: the automaton takes {len(sampled.cases)} of {sampled.schemas} schemas "
+                f"{name}: the native engine takes {len(sampled.cases)} of {sampled.schemas} schemas "
                 f"({len(sampled.cases) / sampled.schemas:.1%}, 60 % wanted); "
                 f'extra="forbid" admits {sampled.admitted} of their {sampled.valid} valid instances'
             )
@@ -302,8 +302,8 @@ def main() -> None:
     print(f"{versions}, {hardware()}, load {load_average()}, {origin()['date']}.\n")
     print("\n".join([*shares, *map(str, targets(rows))]))
     for row in rows:
-        if row["masks_unlike_automaton"] != "":
-            print(f"- {row['group']}: {row['masks_unlike_automaton']} masks of llguidance are not the automaton's")
+        if row["masks_unlike_native"] != "":
+            print(f"- {row['group']}: {row['masks_unlike_native']} masks of llguidance are not the native engine's")
     print("\nWrong, or not compiled:\n")
     print("\n".join(f"- {line}" for line in wrong))
 

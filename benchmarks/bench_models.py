@@ -47,7 +47,7 @@ PRELOADED = (
     "transformers.generation.continuous_batching",
     "transformers.models.llama.modeling_llama",
     "hf_guided.generation.api",
-    "hf_guided.backends.automaton",
+    "hf_guided.backends.network",
     "hf_guided.backends.llguidance",
 )
 COMMON = (

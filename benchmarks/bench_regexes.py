@@ -1,6 +1,6 @@
 """How soon are regular expressions ready, and how fast are their masks? Side by side on those of regexes.json.
 
-    python -m benchmarks.bench_regexes [--only NAME ...] [--backend auto|network|automaton|llguidance ...]
+    python -m benchmarks.bench_regexes [--only NAME ...] [--backend native|llguidance ...]
 
 Forty patterns of real kinds, each with texts that match and texts that do not. A text is tokenized with Tekken and
 walked through the masks: one that matches must pass, another must be refused somewhere. hf-guided compiles by
@@ -84,7 +84,7 @@ def table(rows: Sequence[Mapping[str, Any]], libraries: Sequence[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of patterns")
-    parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=["auto"], help="of hf-guided")
+    parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=["native"], help="of hf-guided")
     parser.add_argument("--seconds", type=float, default=20.0, help="a pattern may take")
     parser.add_argument("--gigabytes", type=float, default=4.0, help="a library's process may hold")
     parser.add_argument("--csv", type=Path, default=RESULTS / "regexes.csv")

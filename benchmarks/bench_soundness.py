@@ -1,12 +1,12 @@
 """Is what comes out valid, whatever the model wants? Hot random walks over the masks of real schemas.
 
     python -m benchmarks.bench_soundness [--rounds 8] [--limit N] [--only NAME ...] [--vocabulary NAME ...]
-                                         [--key-order declared|any ...] [--engine auto|network ...]
+                                         [--key-order declared|any ...]
 
 A walk takes random tokens among those that the mask allows, until it takes a stop token or is cut. It is hotter than
 any model: every token is as likely as any other, or every first byte. After a random number of steps it begins to
 prefer what closes strings, arrays and objects, so that texts end. ``jsonschema`` judges every text that ended, with
-formats and with decimals (oracle.py). The engine is the one that hf-guided chooses, or the network for every schema.
+formats and with decimals (oracle.py). The engine is the one that hf-guided chooses.
 With the keys in any order it is the network in any case.
 """
 
@@ -131,11 +131,10 @@ class Report:
     failures: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
 
-    def row(self, vocabulary: str, key_order: str, engine: str) -> dict[str, Any]:
+    def row(self, vocabulary: str, key_order: str) -> dict[str, Any]:
         return {
             "vocabulary": vocabulary,
             "key_order": key_order,
-            "engine": engine,
             "schemas": self.schemas,
             "generations": self.endings.total(),
             "finished": self.endings["finished"],
@@ -150,13 +149,13 @@ class Report:
 
 
 def compiled_samples(
-    vocabulary: Vocabulary, samples: Sequence[Sample], key_order: KeyOrder = "declared", engine: str = "auto"
+    vocabulary: Vocabulary, samples: Sequence[Sample], key_order: KeyOrder = "declared"
 ) -> Iterator[tuple[Sample, CompiledConstraint]]:
     """The samples that are not refused."""
     compiler = Compiler(vocabulary)
     for sample in samples:
         try:
-            yield sample, compiler.compile(hg.JsonSchema(sample.schema, extra="allow", key_order=key_order), engine)
+            yield sample, compiler.compile(hg.JsonSchema(sample.schema, extra="allow", key_order=key_order))
         except (hg.ConstraintError, hg.CompileLimitExceeded):
             continue
 
@@ -167,11 +166,10 @@ def soundness(
     rounds: int,
     seed: int = 0,
     key_order: KeyOrder = "declared",
-    engine: str = "auto",
 ) -> Report:
     """Walk every sample ``rounds`` times, and judge what ended."""
     walker, report = HotWalker(vocabulary, seed), Report()
-    for sample, compiled in compiled_samples(vocabulary, samples, key_order, engine):
+    for sample, compiled in compiled_samples(vocabulary, samples, key_order):
         report.schemas += 1
         oracle = Oracle(sample.schema)
         for _ in range(rounds):
@@ -209,7 +207,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
     parser.add_argument("--vocabulary", nargs="+", choices=VOCABULARIES, default=["tekken", "demo"])
     parser.add_argument("--key-order", nargs="+", choices=get_args(KeyOrder), default=list(get_args(KeyOrder)))
-    parser.add_argument("--engine", nargs="+", choices=["auto", "network"], default=["auto", "network"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
@@ -219,14 +216,12 @@ def main() -> None:
     if not samples:
         raise SystemExit(f"no such schemas: {arguments.only}")
     rows = []
-    for name, key_order, engine in product(arguments.vocabulary, arguments.key_order, arguments.engine):
-        if key_order == "any" and engine == "network" and len(arguments.engine) > 1:
-            continue  # the same as the one that is chosen
+    for name, key_order in product(arguments.vocabulary, arguments.key_order):
         vocabulary = Vocabulary.from_tokenizer(VOCABULARIES[name]())
-        report = soundness(vocabulary, samples, arguments.rounds, arguments.seed, key_order, engine)
-        rows.append({**report.row(name, key_order, engine), "load": load_average()})
+        report = soundness(vocabulary, samples, arguments.rounds, arguments.seed, key_order)
+        rows.append({**report.row(name, key_order), "load": load_average()})
         for line in (*report.failures, *(f"undecided: {one}" for one in report.undecided)):
-            print(f"{name}, {key_order}, {engine}: {line}")
+            print(f"{name}, {key_order}: {line}")
     if path:
         write_csv(path, rows)
     print(f"\n{table(rows)}")

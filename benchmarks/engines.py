@@ -1,6 +1,6 @@
 """Four engines with one small interface, for regular expressions, choices and JSON Schemas.
 
-The automaton is used as a row of hf-guided uses it, through its ``Matcher``. The others are used through their own
+The native engine is used as a row of hf-guided uses it, through its ``Matcher``. The others are used through their own
 packages, without anything of ours around them:
 
 - llguidance gets the Lark grammar that hf-guided writes for it, so that both engines allow the same texts, with masks
@@ -27,7 +27,8 @@ from benchmarks.schema_libraries import (
     llguidance_tokenizer,
     xgrammar_compilers,
 )
-from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.regex import parse_fullmatch, to_lark
@@ -77,12 +78,12 @@ class Engine(ABC):
         return 0
 
 
-class Automaton(Engine):
-    name, package = "automaton", "hf-guided"
+class Native(Engine):
+    name, package = "native", "hf-guided"
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        self._backend = AutomatonBackend(vocabulary)
+        self._backend = NetworkBackend(vocabulary)
 
     def compile(self, case: EngineCase) -> None:
         try:
@@ -90,8 +91,8 @@ class Automaton(Engine):
         except (ConstraintError, CompileLimitExceeded) as error:
             raise Refused([("", "", str(error))]) from error
         engine = self._compiled.new_engine()
-        assert isinstance(engine, AutomatonEngine)
-        self._masks = engine.language.masks
+        assert isinstance(engine, (FrameEngine, NetworkEngine))
+        self._masks = engine._masks
 
     def walk(self) -> Walk:
         return MatcherWalk(self._compiled.matcher(), self.bitmask)
@@ -102,7 +103,7 @@ class Automaton(Engine):
 
     @property
     def mask_walks(self) -> int:
-        return self._masks.made
+        return len(self._masks._masks)
 
 
 def _constraint(case: EngineCase) -> Constraint:
@@ -220,4 +221,4 @@ class OutlinesCore(Engine):
         return OutlinesWalk(self._lib.Guide(self._index), self.bitmask)
 
 
-ENGINES: dict[str, type[Engine]] = {one.name: one for one in (Automaton, LLGuidance, XGrammar, OutlinesCore)}
+ENGINES: dict[str, type[Engine]] = {one.name: one for one in (Native, LLGuidance, XGrammar, OutlinesCore)}

@@ -11,7 +11,7 @@ from typing import Any
 import hf_guided as hg
 from benchmarks.schema_libraries import HFGuided, LLGuidance, SchemaLibrary
 
-BACKENDS = ("auto", "network", "automaton", "llguidance")
+BACKENDS = ("native", "llguidance")
 LIMIT = 512  # tokens, as ``hg.generate`` has by default
 
 

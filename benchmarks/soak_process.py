@@ -16,7 +16,7 @@ from typing import Any
 from hf_guided.automaton import piece_cache
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.piece_cache import PieceCache
-from hf_guided.automaton.token_masks import TokenMasks
+from hf_guided.backends.frame_engine import FrameMasks
 
 COMPILED = 48 * 2**20  # bytes of each compile cache of the test: a few dozen cases
 COMPILED_NAME = "bytes of compiled constraints"
@@ -82,7 +82,7 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
 def caches() -> list[CacheState]:
     """All caches of hf_guided that live now, found through the garbage collector."""
     objects: dict[type, list[Any]] = {
-        kind: [] for kind in (ByteCache, TokenMasks, PieceCache, functools._lru_cache_wrapper)
+        kind: [] for kind in (ByteCache, FrameMasks, PieceCache, functools._lru_cache_wrapper)
     }
     for thing in gc.get_objects():
         if type(thing) in objects:
@@ -97,8 +97,9 @@ def caches() -> list[CacheState]:
         stats = cache.stats()
         name = COMPILED_NAME if cache.max_bytes == COMPILED else "bytes"
         found.append((name, stats.nbytes, cache.max_bytes, stats.evictions > 0))
-    for masks in objects[TokenMasks]:
-        found.append(("bytes of masks", masks._nbytes, masks._max_bytes, masks.made > len(masks._kept)))
+    for masks in objects[FrameMasks]:
+        held, bound = (count * masks.machine.mask_bytes for count in (len(masks._masks), masks._most))
+        found.append(("bytes of masks", held, bound, held == bound))
     for pieces in objects[PieceCache]:
         most = piece_cache._MAX_STATES
         found.append(("states of pieces", pieces._states, most, pieces._states > most - piece_cache._LARGEST))

@@ -487,8 +487,6 @@ class Guide:
         row: int = 0,
         *,
         constraint: Any = None,
-        prefix: str | None = None,
-        reasoning: Reasoning | None = None,
         length: int | None = None,
     ) -> Trace:
         """The recording of one row of a ``model.generate`` call.
@@ -499,9 +497,7 @@ class Guide:
                 own loops, so their tokens appear as chosen.
             sequences: (rows, length) int, the tensor that generate() returned, with prompts and padding.
             row: index of the row.
-            constraint: of the row, to name and draw it; None for a free row.
-            prefix: the beginning of the answer, if the prompt ended with it.
-            reasoning: as for the decoder or the processor.
+            constraint: of the row, to name it; None for a free row.
             length: the number of the row's output tokens; None: up to its first stop token.
 
         Raises:
@@ -514,14 +510,10 @@ class Guide:
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
-        required = None if constraint is None else self._required(constraint)
         return trace_of(
             seam.recorder.record(sequences, row, seam.stop_token_ids, length),
             self.vocabulary,
-            required,
-            automaton=lambda: self.compile(required, "automaton"),
-            prefix=prefix_bytes(prefix),
-            thinks=reasoning is not None,
+            None if constraint is None else self._required(constraint),
         )
 
     @reading("Guide.attach")

@@ -228,8 +228,7 @@ AGAIN_BYTES = 128 * 2**20
 nothing can stop it."""
 
 NETWORK = CompileLimits(max_states=400_000, max_work=10_000_000)
-"""Of the network engine: it takes what no other engine enforces, and keeps budgets that no other engine keeps. What
-needs the most work is a format with a long ``maxLength``: a second or two."""
+"""Of the native engine. What needs the most work is a format with a long ``maxLength``: a second or two."""
 
 OUTLINES = CompileLimits(max_states=400_000)
 """Of outlines-core: its states take less memory than the native engine's, and the work is the same."""

@@ -17,8 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 from hf_guided.backends import registry
-from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
 from hf_guided.backends.base import CompiledConstraint, Engine
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Constraint
 from hf_guided.errors import HFGuidedError, Loss, UnsupportedTokenizer
 
@@ -113,11 +114,13 @@ def _run(key: str, method: str, work: Callable[[], Any]) -> Any:
     return work()
 
 
-class FaultyEngine(AutomatonEngine):
+class FaultyEngine(FrameEngine):
     """The native engine of one constraint."""
 
-    def __init__(self, key: str, engine: AutomatonEngine):
-        super().__init__(engine.language, engine._states)
+    def __init__(self, key: str, engine: FrameEngine):
+        super().__init__(
+            engine._masks, engine.network, engine._token_bytes, engine._numbers, engine._taken, engine._generation
+        )
         self._key = key
 
     def accept(self, token_id: int) -> bool:
@@ -131,7 +134,7 @@ class FaultyEngine(AutomatonEngine):
 
     def fork(self) -> FaultyEngine:
         fork = super().fork
-        twin: AutomatonEngine = _run(self._key, "fork", fork)
+        twin: FrameEngine = _run(self._key, "fork", fork)
         return FaultyEngine(self._key, twin)
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
@@ -147,8 +150,11 @@ class FaultyEngine(AutomatonEngine):
     def min_tokens_to_finish(self) -> int:
         return int(_run(self._key, "min_tokens_to_finish", super().min_tokens_to_finish))
 
+    def can_finish_in(self, tokens_left: int) -> bool:
+        return self.min_tokens_to_finish() <= tokens_left
 
-class FaultyBackend(AutomatonBackend):
+
+class FaultyBackend(NetworkBackend):
     """See the module."""
 
     name = NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import blake2b
@@ -15,12 +16,22 @@ from .mask_builder import MaskBuilder
 from .rtn import Component
 from .token_nodes import Ints, Nodes, NodeSets
 from .token_trie import TokenTrie
-from .token_walk import TokenWalk, scratch_of_thread
 
 Words = NDArray[np.int32]
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
 _MANY_BYTES = 24  # of states that lead fewer bytes to one state the walk is short
 _NO_NODES = np.empty(0, np.int32)
+
+_of_thread = threading.local()
+
+
+def scratch_of_thread(numbers: int) -> tuple[NDArray[np.int32], int]:
+    """(numbers or more,) int32 for one call, and its address: to allocate it each time would take longer than walks."""
+    kept: tuple[NDArray[np.int32], int] | None = getattr(_of_thread, "scratch", None)
+    if kept is None or len(kept[0]) < numbers:
+        scratch = np.empty(numbers, np.int32)
+        kept = _of_thread.scratch = scratch, scratch.ctypes.data
+    return kept
 
 
 class Stay(NamedTuple):
@@ -83,7 +94,7 @@ def joined(sets: NodeSets, first: Mapping[int, Nodes], second: Leaving) -> Leavi
     return tuple(sorted(together.items()))
 
 
-class ComponentWalk(TokenWalk):
+class ComponentWalk:
     """A component and a vocabulary; immutable, shared by threads.
 
     Args:
@@ -92,14 +103,18 @@ class ComponentWalk(TokenWalk):
     """
 
     def __init__(self, component: Component, sets: NodeSets):
-        super().__init__(component.dfa, sets.tokens)
-        self.sets = sets
+        self.dfa, self.sets, self.tokens = component.dfa, sets, sets.tokens
         self.leaves = component.shape.leaves  # (states,) whether anything but bytes may come
+        self._classes: int = self.dfa.table.shape[1]
+        self._table: NDArray[np.int32] = np.ascontiguousarray(self.dfa.table, np.int32).ravel()
+        self._next: memoryview[int] = self._table.data  # for one look at a time
+        self._byte_class = self.dfa.byte_class.astype(np.uint8)
+        self._letters = self._byte_class.tobytes()  # for bytes.translate
 
     @property
     def nbytes(self) -> int:
-        """See ``TokenWalk.nbytes``."""
-        return super().nbytes + self.leaves.nbytes
+        """Bytes of memory held in addition to the component and the trie."""
+        return self._table.nbytes + self.leaves.nbytes
 
     @property
     def content(self) -> bytes:
@@ -110,8 +125,41 @@ class ComponentWalk(TokenWalk):
         return content.digest()
 
     @cached_property
+    def _addresses(self) -> tuple[int, ...]:
+        trie = self.tokens.trie
+        return tuple(array.ctypes.data for array in (trie.child, trie.byte, self._byte_class, self._table))
+
+    @cached_property
     def _leaves_address(self) -> int:
         return self.leaves.ctypes.data
+
+    def advance(self, state: int, data: bytes) -> int:
+        """The state after these bytes; 0 if they do not fit."""
+        following, classes = self._next, self._classes
+        for letter in data.translate(self._letters):
+            state = following[state * classes + letter]
+        return state
+
+    def below(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
+        """Some nodes of the trie and all living nodes below them, breadth first, and the states there.
+
+        Args:
+            nodes: (n,) where to begin.
+            states: (n,) of the component.
+
+        Returns:
+            (m,) int32 both; the given ones first.
+        """
+        count = len(nodes)
+        room = len(self.tokens.trie.byte)
+        while True:
+            room += count
+            scratch, address = scratch_of_thread(2 * room)
+            scratch[:count], scratch[room : room + count] = nodes, states
+            found = CORE.descend(*self._addresses, self._classes, count, room, address, address + 4 * room)
+            if found >= 0:
+                return scratch[:found].copy(), scratch[room : room + found].copy()
+            room *= 2  # below some of the nodes are others, and what they have in common is found twice
 
     def body_of(self, state: int) -> int:
         """The state that most bytes lead to, if they lead from there to itself, as in a string; else 0."""

@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import BackendError, CompileLimitExceeded
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
-from .component_walk import Words
+from .component_walk import Words, scratch_of_thread
 from .core import CORE, address, record
 from .frame_exits import Described, Exits
 from .growth import Growth
@@ -29,7 +29,6 @@ from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
 from .registers import Rule
 from .rtn import Shape
-from .token_walk import scratch_of_thread
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
 _FEW_TOKENS = 64  # between two times that all is forgotten
@@ -324,7 +323,7 @@ class FrameMachine:
             now.table_bytes += nodes.nbytes + sum(some.words.nbytes for some in reached if some.words is not None)
             CORE.machine_stay(now.handle, component, state, place)
         elif status == _TOO_MANY:
-            raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
+            raise CompileLimitExceeded(f"the native engine reads the text in more than {MAX_FRAMES} ways at once")
         else:
             raise _no_memory()
 
@@ -404,4 +403,4 @@ _half_done: list[_Generation] = []  # in a forked child: whether their arrays ca
 
 
 def _no_memory() -> BackendError:
-    return BackendError("the network engine needs more memory than there is")
+    return BackendError("the native engine needs more memory than there is")

@@ -167,7 +167,7 @@ class Network:
                     reached[frame] = None
                     todo.append(frame)
         if len(reached) > MAX_FRAMES:
-            raise CompileLimitExceeded(f"the network reads the text in more than {MAX_FRAMES} ways at once")
+            raise CompileLimitExceeded(f"the native engine reads the text in more than {MAX_FRAMES} ways at once")
         return list(reached)
 
     def _asked(self, mark: Mark, frame: Frame, text: Text) -> Entered | None:

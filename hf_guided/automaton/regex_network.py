@@ -127,9 +127,9 @@ def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:
             made = _network(node, meter, is_deep=True)
         except CompileLimitExceeded:
             meter.look()  # time has its own message
-            raise CompileLimitExceeded(f"the network engine would need too large an automaton; {_ADVICE}") from None
+            raise CompileLimitExceeded(f"the native engine would need too large an automaton; {_ADVICE}") from None
     if made is None:
-        raise CompileLimitExceeded(f"there may be more ways to read a text than the network engine follows; {_ADVICE}")
+        raise CompileLimitExceeded(f"there may be more ways to read a text than the native engine follows; {_ADVICE}")
     return made
 
 

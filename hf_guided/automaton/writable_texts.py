@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from .byte_dfa import NOTHING, ByteDfa, backwards, minimized
 from .limits import SORTED, WorkMeter
-from .reach import single_byte_tokens
 from .rtn import Component, Mark, Shape
 from .token_trie import TokenTrie
 
@@ -44,6 +43,13 @@ class NothingWritable(Exception):
         self.missing = missing
 
 
+def _single_byte_tokens(tokens: TokenTrie) -> bytes:
+    """The bytes that are tokens."""
+    trie = tokens.trie
+    first = slice(trie.child[0], trie.child[1])
+    return trie.byte[first][tokens.has_token[first]].tobytes()
+
+
 @dataclass(frozen=True, eq=False)
 class WritableTexts:
     """The rows of the units of a vocabulary.
@@ -61,7 +67,7 @@ class WritableTexts:
     @classmethod
     def of(cls, tokens: TokenTrie) -> WritableTexts | None:
         """Those of a vocabulary; None if it has a token for every byte, so that it can write any text."""
-        single = frozenset(np.flatnonzero(single_byte_tokens(tokens)).tolist())
+        single = frozenset(_single_byte_tokens(tokens))
         if single >= _IN_UTF8:
             return None
         nodes = np.flatnonzero(tokens.has_token)

@@ -48,8 +48,6 @@ def compile_with_first(
     backend: str,
     backends: Mapping[str, Backend],
     compile: Callable[[BackendChoice, Backend], CompiledConstraint],
-    *,
-    budget: bool = False,
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
 ) -> Compilation:
     """Compile with the first engine that enforces all of a constraint and does not give up.
@@ -59,7 +57,6 @@ def compile_with_first(
         backend: "auto", or the name of a backend.
         backends: by name.
         compile: called with each choice and its backend.
-        budget: whether texts have to close within a number of tokens.
         refused: engines that have given up already, with the reason.
 
     Raises:
@@ -70,7 +67,7 @@ def compile_with_first(
     limit: CompileLimitExceeded | None = None
     while True:
         try:
-            chosen = choose_backend(constraint, backend, backends, refused, budget)
+            chosen = choose_backend(constraint, backend, backends, refused)
         except UnsupportedConstraint as error:
             if limit is None:
                 raise

@@ -53,7 +53,7 @@ def compile_in_worker(constraint: Constraint, backend: str, engines: Engines, *,
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
         CompileLimitExceeded: the compile took more CPU time or memory than it may.
     """
-    packed = _packed(constraint, backend, engines.vocabulary, budget)
+    packed = _packed(constraint, backend, engines.vocabulary)
     engine = engines[packed.choice.backend]
     if isinstance(engine, PortableAdapter):
         compiled = engine.unpacked(constraint, packed.packed, packed.losses)
@@ -76,7 +76,7 @@ def check_in_worker(constraint: Constraint) -> None:
         raise CompileLimitExceeded(str(killed)) from None
 
 
-def _packed(constraint: Constraint, backend: str, vocabulary: Vocabulary, budget: bool) -> Packed:
+def _packed(constraint: Constraint, backend: str, vocabulary: Vocabulary) -> Packed:
     refused: dict[str, tuple[Loss, ...]] = {}
     limit: JobKilled | None = None
     name, portable, allowed = vocabulary.fingerprint, _portable(constraint), allowance()
@@ -86,7 +86,7 @@ def _packed(constraint: Constraint, backend: str, vocabulary: Vocabulary, budget
         try:
             for last in (*[False] * _MOST_SENDS, True):
                 try:
-                    packed = job(name, portable, backend, budget, refused, limits.cpu_s)
+                    packed = job(name, portable, backend, refused, limits.cpu_s)
                     break
                 except UnknownVocabulary:  # a new worker, or one that has been sent others meanwhile
                     if last:

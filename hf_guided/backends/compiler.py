@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _USUAL_LIMIT = 256  # of the tokens of an answer
 _FEW_FRAMES = 50  # of the thousand that Python allows
-_IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "automaton", "lm_format_enforcer"})  # outlines is there anyway
+_IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "native", "lm_format_enforcer"})  # outlines is there anyway
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ class Compiler:
             self._warnings.losses(constraint, choice)
             return self._finished(engine.compile(constraint), choice, budget=budget)
 
-        return compile_with_first(constraint, backend, backends, compile, budget=budget)
+        return compile_with_first(constraint, backend, backends, compile)
 
     def _finished(
         self, compiled: CompiledConstraint, choice: BackendChoice, worker_s: float = 0.0, *, budget: bool

@@ -1,4 +1,4 @@
-"""The engine of the networks that compiled loops read: see automaton/frame_machine.py."""
+"""The native engine of the networks that compiled loops read: see automaton/frame_machine.py."""
 
 from __future__ import annotations
 

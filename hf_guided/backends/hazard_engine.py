@@ -6,7 +6,7 @@ Needed only with vocabularies that have such tokens (``WritableTexts.hazards``):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ class HazardEngine:
     After any other token it can: the network below has only texts that are rows of tokens.
 
     Args:
-        engine: of the network.
+        engine: of the network; a ``NetworkEngine`` keeps no budgets, so the methods of budgets are not called then.
         tokens: the vocabulary.
         hazards: (n,) tokens.
     """
@@ -82,11 +82,11 @@ class HazardEngine:
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``: no way to the end stops inside a character."""
-        return self._engine.min_tokens_to_finish()
+        return cast("FrameEngine", self._engine).min_tokens_to_finish()
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """See ``BudgetedEngine.can_finish_in``."""
-        return self._engine.can_finish_in(tokens_left)
+        return cast("FrameEngine", self._engine).can_finish_in(tokens_left)
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""

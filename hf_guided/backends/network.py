@@ -1,8 +1,7 @@
-"""The network engine: every JSON Schema, recursive or not, with registers for what no finite automaton knows.
+"""The native engine: a network of automata, with registers for what no finite automaton knows.
 
-Members in any order, different items, bounds on members of any name: what other engines lose, also in the schemas of
-structural tags. "auto" takes it first for JSON and for structural tags. By name it also takes regular expressions and
-choices.
+It takes all constraints but grammars: every JSON Schema, recursive or not, alone or in structural tags, regular
+expressions and choices. Members in any order, different items, bounds on members of any name: other engines lose these.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class NetworkBackend(PortableAdapter):
         vocabulary: the vocabulary to compile for.
     """
 
-    name = title = "network"
+    name = title = "native"
     bounds_depth = canonical_spelling = True
     any_key_order = True
     keeps_masks = True
@@ -90,7 +89,7 @@ class NetworkBackend(PortableAdapter):
             )
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
-            raise UnsupportedConstraint("the network does not take this JSON Schema", losses) from None
+            raise UnsupportedConstraint("the native engine does not take this JSON Schema", losses) from None
         return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
@@ -108,10 +107,10 @@ class NetworkBackend(PortableAdapter):
                 raise self._unsupported("regex", _NO_TEXT)
             return lambda: self._regular(constraint, lambda meter: regex_network(node, meter))
         if not isinstance(constraint, StructuralTag):
-            raise self._unsupported(constraint.kind, "the network takes no grammars")
+            raise self._unsupported(constraint.kind, "the native engine takes no grammars")
         tag = TagNetwork(constraint.tag)
         if tag.losses:
-            raise UnsupportedConstraint("the network does not enforce all of the schemas in this tag", tag.losses)
+            raise UnsupportedConstraint("the native engine does not enforce all of the schemas in this tag", tag.losses)
         return _NetworkBuild(self, tag.plan, constraint, len(constraint.tag_json))
 
     def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:

@@ -290,7 +290,7 @@ def _with_rules(
                 advice = "" if known.any_order else '; key_order="any" finds out'
                 reason = f"it is not known whether enough names are left{advice}"
             loss = Loss(pointer + origin, keyword, reason)
-            raise UnsupportedConstraint("the network does not take this JSON Schema", [loss])
+            raise UnsupportedConstraint("the native engine does not take this JSON Schema", [loss])
         impossible.setdefault(track.schema, []).append(track)
     return Built(network, size_of(components), rules.keys(), all(map(reads, rules.values()))), impossible
 

@@ -62,7 +62,7 @@ class OutlinesBackend(Adapter):
         raise self._unsupported(
             constraint.kind,
             "outlines-core turns a JSON Schema into a regular expression that means something else; use llguidance, or "
-            "the automaton",
+            "the native engine",
         )
 
     def _text(self, constraint: Constraint) -> Build:

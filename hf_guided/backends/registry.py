@@ -23,8 +23,7 @@ BUILT_IN = {
     "llguidance": "hf_guided.backends.llguidance:LLGuidanceBackend",
     "xgrammar": "hf_guided.backends.xgrammar:XGrammarBackend",
     "lm_format_enforcer": "hf_guided.backends.lm_format_enforcer:LMFormatEnforcerBackend",
-    "automaton": "hf_guided.backends.automaton:AutomatonBackend",
-    "network": "hf_guided.backends.network:NetworkBackend",
+    "native": "hf_guided.backends.network:NetworkBackend",
     "outlines": "hf_guided.backends.outlines:OutlinesBackend",
 }
 _INSTALL = {

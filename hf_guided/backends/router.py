@@ -1,9 +1,8 @@
 """Chooses the backend of a constraint, with the reason.
 
-"auto" takes the first backend of ``candidates`` that loses nothing. The network comes first: it is ready in about a
-millisecond, has the quickest masks, and knows the shortest path to the end. What it does not take (a bound on the depth
-of nesting, regular expressions, choices) has the automaton, which knows that path too, and llguidance, which is ready
-at once; xgrammar is last. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
+"auto" takes the first backend of ``candidates`` that loses nothing. All but grammars have the native engine, which is
+ready in about a millisecond and knows the shortest path to the end; xgrammar takes the structural tags that contain a
+grammar. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..constraints.json_style import Spelling
-from ..constraints.values import Constraint, Grammar, JsonObject, JsonSchema, StructuralTag
+from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
 from ..errors import BackendUnavailable, Loss, UnsupportedConstraint
 from .base import Backend, held_spelling
 
 AUTO = "auto"
-NATIVE = "automaton"
+NATIVE = "native"
 
-_EXPLAINS = {name: rank for rank, name in enumerate(("network", NATIVE, "llguidance", "xgrammar"))}
 _NAMED = 5  # keywords in the first line of a message; all of them are listed below it
 
 
@@ -42,26 +40,21 @@ class BackendChoice:
     spelling: Spelling | None = None
 
 
-def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
+def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
     """The names to examine, in order.
 
     Args:
         constraint: the request.
         backend: "auto", or the name of a backend.
-        budget: whether its texts have to close within a number of tokens.
     """
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
-        return ("network", "xgrammar")
+        return (NATIVE, "xgrammar")
     if isinstance(constraint, Grammar):
         # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
         return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)
-    if isinstance(constraint, JsonSchema) and constraint.max_depth is not None:
-        return (NATIVE, "llguidance", "xgrammar", "network")
-    if isinstance(constraint, (JsonObject, JsonSchema)):
-        return ("network", NATIVE, "llguidance", "xgrammar")
-    return (NATIVE, "llguidance", "xgrammar") if budget else ("llguidance", "xgrammar", NATIVE)
+    return (NATIVE,)
 
 
 def choose_backend(
@@ -69,7 +62,6 @@ def choose_backend(
     backend: str,
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
-    budget: bool = False,
 ) -> BackendChoice:
     """Choose a backend.
 
@@ -79,7 +71,6 @@ def choose_backend(
         backends: by name; only the examined ones are created, where they are created on demand. "auto" passes over
             those that are not there.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
-        budget: whether its texts have to close within a number of tokens.
 
     Raises:
         UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
@@ -89,7 +80,7 @@ def choose_backend(
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
     missing: BackendUnavailable | None = None
-    for name in candidates(constraint, backend, budget):
+    for name in candidates(constraint, backend):
         if refused and name in refused:
             considered.append((name, refused[name]))
             continue
@@ -102,10 +93,6 @@ def choose_backend(
         except BackendUnavailable as error:
             missing = error
             considered.append((name, (Loss("", constraint.kind, str(error)),)))
-            continue
-        if backend == AUTO and _misspells(backends[name], constraint):
-            # Where nothing else is lost, a user who names this engine gets it.
-            considered.append((name, (*losses, Loss("", "spelling", f"{name} also writes other spellings of values"))))
             continue
         considered.append((name, losses))
         usable.append((name, losses))
@@ -123,12 +110,6 @@ def choose_backend(
     return BackendChoice(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
 
 
-def _misspells(backend: Backend, constraint: Constraint) -> bool:
-    """Whether a backend writes values in other spellings than the constraint requests."""
-    has_option = isinstance(constraint, (JsonSchema, JsonObject))
-    return has_option and held_spelling(backend, constraint) != constraint.spelling
-
-
 def _reason(name: str, losses: tuple[Loss, ...], backend: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:
     enforced = f"would not enforce {_counted(losses)}" if losses else "enforces all of it"
     if backend != AUTO:
@@ -144,9 +125,7 @@ def _unsupported(
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
     """The error that lists the losses of the closest backend; those of the others would not help."""
-    # Of equals the one that explains best: our own engines say what is too hard about this constraint, and xgrammar
-    # only says what it never enforces.
-    closest, losses = min(usable, key=lambda choice: (len(choice[1]), _EXPLAINS.get(choice[0], 0)))
+    closest, losses = min(usable, key=lambda choice: len(choice[1]))
     subject = f"no backend enforces all of this {constraint.kind}"
     has_parts = {(loss.pointer, loss.keyword) for loss in losses} != {("", constraint.kind)}
     if backend != AUTO:
@@ -156,7 +135,7 @@ def _unsupported(
     others = ", ".join(f"{name}: {len(lost)}" for name, lost in considered if name != closest)
     steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}" if has_parts else "change it"]
     if _lacks_depth(constraint, backend, losses):
-        steps.insert(0, "pass hg.JsonSchema(..., max_depth=...)")  # without a depth no engine writes any layout
+        steps.insert(0, "pass hg.JsonSchema(..., max_depth=...)")  # no layout is known without a depth
     elif isinstance(constraint, JsonSchema) and constraint.on_unsupported == "error":
         steps.append(
             'wrap it: hg.JsonSchema(..., on_unsupported="validate") checks the finished text, on_unsupported="warn" '

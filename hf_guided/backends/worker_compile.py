@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MAX_VOCABULARIES = 2
 _LARGE = {"xgrammar": "xgrammar", "lm_format_enforcer": "lmformatenforcer"}  # libraries that import torch
 _AGAIN = "more is not spent on what has to be made once more outside of the worker process; make the constraint smaller"
-TRAVEL = frozenset({"automaton", "network", "xgrammar"})  # engines whose results do
+TRAVEL = frozenset({"native", "xgrammar"})  # engines whose results do
 
 
 class UnknownVocabulary(Exception):
@@ -87,7 +87,6 @@ def compile_packed(
     fingerprint: str,
     constraint: Constraint,
     backend: str,
-    budget: bool,
     refused: Mapping[str, tuple[Loss, ...]],
     cpu_s: float | None,
 ) -> Packed:
@@ -97,7 +96,6 @@ def compile_packed(
         fingerprint: of a vocabulary that is held.
         constraint: what to compile.
         backend: "auto", or the name of a backend.
-        budget: whether texts have to close within a number of tokens; the caller finds the path to the end.
         refused: engines that have given up already.
         cpu_s: of the job. Every engine but the last may take half of the rest.
 
@@ -108,7 +106,7 @@ def compile_packed(
         raise UnknownVocabulary
     _held.move_to_end(fingerprint)
     engines = _held[fingerprint]
-    last = candidates(constraint, backend, budget)[-1]
+    last = candidates(constraint, backend)[-1]
 
     def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
         share = 1.0 if choice.backend == last else 0.5
@@ -120,7 +118,7 @@ def compile_packed(
         with part(choice.backend, Limits(again, AGAIN_BYTES), _AGAIN):
             return engine.compile(constraint)
 
-    compiled, choice, _ = compile_with_first(constraint, backend, engines, compile, budget=budget, refused=refused)
+    compiled, choice, _ = compile_with_first(constraint, backend, engines, compile, refused)
     engine = engines[choice.backend]
     packed = engine.packed(compiled) if isinstance(engine, PortableAdapter) else None
     return Packed(choice, tuple(compiled.losses), packed, used_s())

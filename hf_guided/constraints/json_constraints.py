@@ -32,10 +32,8 @@ class JsonSchema(Constraint):
             white space).
         extra: whether objects whose schema says nothing about additional properties may have some:
             "forbid" or "allow" (as JSON Schema itself says).
-        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound. The automaton and
-            the network enforce it: with a bound the automaton takes schemas that are recursive, or that allow any
-            value somewhere. There each level takes about twice the states of the one before; in the network each
-            takes as many.
+        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound. The native
+            engine enforces it; each level takes as many states as the one before.
         registry: documents that remote ``$ref`` may name, by URI. Nothing is ever fetched: a reference to any other
             document counts as not enforced.
         on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or

@@ -200,8 +200,6 @@ class Batch:
             self._sequences,
             row,
             constraint=self._plan.constraints[index],
-            prefix=self._plan.prefixes[index],
-            reasoning=self._plan.options.reasoning,
             length=len(result.token_ids),
         )
         return replace(result, trace=trace)

@@ -39,7 +39,7 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
     if style.indent is not None and not has_known_levels(n.root, contents_of):
         reason = (
             "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well, "
-            'which backend="auto", "automaton" and "network" enforce'
+            'which backend="native" enforces'
         )
         raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
     return "\n".join(_SchemaWriter(n, contents_of, style).write())

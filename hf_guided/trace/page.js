@@ -291,92 +291,12 @@
     };
   }
 
-  // -- the automaton ---------------------------------------------------------------------------------------------
-
-  function path(points, radius, ring, wide) {
-    if (ring) {
-      // A leaf from the node to its label's left end, and back.
-      const [[x, y], [ax, ay]] = points;
-      const end = ax - wide / 2 - x;
-      const way = Math.atan2(ay - y, end);
-      const at = (angle, far) => [x + far * Math.cos(way + angle), y + far * Math.sin(way + angle)];
-      const half = Math.hypot(end, ay - y) * 0.55 + radius;
-      const turns = [at(-0.5, radius), at(-0.55, half), at(0.55, half), at(0.5, radius + 7)];
-      const [a, b, c, d] = turns.map((point) => point.map((n) => n.toFixed(1)).join(" "));
-      const tip = at(0.5, radius);
-      const stop = `${(x + end).toFixed(1)} ${ay}`;
-      return { d: `M ${a} Q ${b}, ${stop} Q ${c}, ${d}`, tip, angle: ((way + 0.5) * 180) / Math.PI + 180 };
-    }
-    const forward = points.at(-1)[0] >= points[0][0] ? 1 : -1;
-    const [fx, fy] = points[0], [tx, ty] = points.at(-1);
-    const stops = [[fx + forward * radius, fy], ...points.slice(1, -1), [tx - forward * (radius + 6), ty]];
-    let d = `M ${stops[0][0]} ${stops[0][1]}`;
-    for (let n = 1; n < stops.length; n++) {
-      const [px, py] = stops[n - 1], [x, y] = stops[n];
-      const middle = (px + x) / 2;
-      d += ` C ${middle} ${py}, ${middle} ${y}, ${x} ${y}`;
-    }
-    return { d, tip: [tx - forward * radius, ty], angle: forward > 0 ? 0 : 180 };
-  }
-
-  function graph() {
-    const g = data.graph;
-    if (!g) {
-      $("graph-note").textContent = `Not drawn: ${data.whyNoGraph}.`;
-      $("graph").remove();
-      return () => {};
-    }
-    $("graph-note").textContent = "Circles are states; arrows are the texts that lead from one state to the next. The answer may end at a state with two rings. The state after the selected token is marked.";
-    const svg = frame(g.width, g.height, "The automaton of the constraint");
-    // A little too wide is drawn a little smaller; what is much wider scrolls.
-    if (g.width <= 1.25 * $("graph").clientWidth) svg.setAttribute("style", "max-width: 100%; height: auto");
-    const edges = g.edges.map((edge) => {
-      const [x, y] = edge.at;
-      const wide = edge.label.length * 7.2 + 4;
-      const { d, tip, angle } = path(edge.points, g.radius, edge.ring, wide);
-      const group = drawn(
-        "g",
-        {},
-        drawn("title", {}, edge.full),
-        drawn("path", { class: "edge", d }),
-        drawn("path", { class: "head", d: "M 0 0 L -8 -4 L -8 4 Z", transform: `translate(${tip[0]} ${tip[1]}) rotate(${angle})` }),
-        drawn("rect", { class: "plate", x: x - wide / 2, y: y - 9, width: wide, height: 18, rx: 3 }),
-        drawn("text", { x, y: y + 4, "text-anchor": "middle" }, edge.label),
-      );
-      svg.append(group);
-      return group;
-    });
-    const [x, y] = g.nodes[0];
-    svg.append(
-      drawn("path", { class: "edge", d: `M 0 ${y} H ${x - g.radius - 6}` }),
-      drawn("path", { class: "head", d: "M 0 0 L -8 -4 L -8 4 Z", transform: `translate(${x - g.radius} ${y})` }),
-    );
-    const nodes = g.nodes.map(([x, y], i) => {
-      const group = drawn("g", {}, drawn("circle", { class: "node", cx: x, cy: y, r: g.radius }));
-      if (g.accepting.includes(i)) group.append(drawn("circle", { class: "end", cx: x, cy: y, r: g.radius - 4 }));
-      svg.append(group);
-      return group;
-    });
-    $("graph").append(svg);
-    let here = null;
-    return (i) => {
-      here?.classList.remove("here");
-      const place = g.places[i + 1];
-      here = place === undefined ? null : place.node === null ? edges[place.edge] : nodes[place.node];
-      if (!here) return;
-      here.classList.add("here");
-      const x = place.node === null ? g.edges[place.edge].at[0] : g.nodes[place.node][0];
-      const box = $("graph");
-      if (x < box.scrollLeft + 40 || x > box.scrollLeft + box.clientWidth - 40) box.scrollLeft = x - box.clientWidth / 2;
-    };
-  }
-
   // -- all of it -------------------------------------------------------------------------------------------------
 
   numbers();
   tokens();
   const draw = { removed: removed(), timeline: timeline() };
-  selections.push((i) => draw.removed(i), (i) => draw.timeline(i), graph());
+  selections.push((i) => draw.removed(i), (i) => draw.timeline(i));
   const again = (...names) => {
     for (const name of names) draw[name] = name === "removed" ? removed() : timeline();
     if (current >= 0) for (const name of names) draw[name](current);

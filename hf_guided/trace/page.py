@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from .events import Look, RowRecord, TokenRecord
-from .graph import Graph
-from .layout import RADIUS, layout
 from .token_labels import shown
 
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}  # HTML could read the script's end there
@@ -34,8 +32,6 @@ def page(
     *,
     constraint: str,
     vocab_size: int,
-    graph: Graph | None,
-    why_no_graph: str,
 ) -> str:
     """One HTML file without references to others; see ``Trace`` for the arguments."""
     data = {
@@ -44,8 +40,6 @@ def page(
         "tokens": [_token(token, texts) for token in record.tokens],
         "numbers": _numbers(record),
         "spans": _spans(record),
-        "graph": None if graph is None else _graph(graph),
-        "whyNoGraph": why_no_graph,
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
     whole = _asset("page.html")
@@ -116,32 +110,6 @@ def _spans(record: RowRecord) -> list[dict[str, Any]]:
         }
         for span in record.spans
     ]
-
-
-def _graph(graph: Graph) -> dict[str, Any]:
-    placed = layout(graph)
-    return {
-        "width": _point([placed.width])[0],
-        "height": _point([placed.height])[0],
-        "radius": RADIUS,
-        "nodes": [_point(node) for node in placed.nodes],
-        "accepting": graph.accepting,
-        "edges": [
-            {
-                "label": edge.label,
-                "full": edge.full,
-                "ring": edge.source == edge.target,
-                "points": [_point(point) for point in points],
-                "at": _point(at),
-            }
-            for edge, points, at in zip(graph.edges, placed.edges, placed.labels, strict=True)
-        ],
-        "places": [position._asdict() for position in graph.positions],
-    }
-
-
-def _point(values: Iterable[float]) -> Sequence[float]:
-    return [round(value, 1) for value in values]
 
 
 def _rounded(value: float) -> float:

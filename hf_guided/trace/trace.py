@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 
 from .events import RowRecord, Span, TokenRecord
-from .graph import Graph
 from .page import TokenText, page
 
 _HEIGHT = 980  # pixels of the frame in a notebook
@@ -26,16 +25,12 @@ class Trace:
         texts: the text of each token in the recording, chosen or not.
         constraint: the constraint, as a description.
         vocab_size: the width of the logits.
-        graph: the constraint's automaton, if it is small.
-        why_no_graph: why there is none; empty if there is one.
     """
 
     record: RowRecord
     texts: Mapping[int, TokenText] = field(repr=False)
     constraint: str
     vocab_size: int
-    graph: Graph | None = field(default=None, repr=False)
-    why_no_graph: str = ""
 
     @property
     def tokens(self) -> tuple[TokenRecord, ...]:
@@ -49,14 +44,7 @@ class Trace:
 
     def html(self) -> str:
         """The page: self-contained HTML."""
-        return page(
-            self.record,
-            self.texts,
-            constraint=self.constraint,
-            vocab_size=self.vocab_size,
-            graph=self.graph,
-            why_no_graph=self.why_no_graph,
-        )
+        return page(self.record, self.texts, constraint=self.constraint, vocab_size=self.vocab_size)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the page to a file."""

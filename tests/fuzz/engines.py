@@ -124,7 +124,7 @@ def check_schema(random: Random, report: Report) -> None:
     ):
         written = [value for value in values if works_on(name, json.dumps(value, ensure_ascii=False))]
         report.checks[f"schemas, {name}"] += len(written)
-        for wrong in mistakes(compiled, oracle, draft, written, random, every=name in ("llguidance", "automaton")):
+        for wrong in mistakes(compiled, oracle, draft, written, random, every=name in ("llguidance", "native")):
             if wrong.what == "valid refused" and is_never_written(name, schema, wrong.text):
                 continue
             report.mistakes.append(f"{name}: {wrong.what}: {wrong.text} of {json.dumps(schema)}")

@@ -33,7 +33,7 @@ def guide() -> hg.Guide:
     """Made before any fork, with its engines: what they take once is no compile's."""
     tokenizer = vocabularies.demo()
     made = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(cpu_s=float(sys.argv[1])))
-    for constraint, backend in (hg.Regex("a"), "llguidance"), (hg.Regex("a"), "xgrammar"), (hg.Regex("a"), "automaton"):
+    for constraint, backend in (hg.Regex("a"), "llguidance"), (hg.Regex("a"), "xgrammar"), (hg.Regex("a"), "native"):
         made.compile(constraint, backend)
     made.compile({"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}}})
     return made

@@ -15,8 +15,8 @@ from benchmarks.bench_soundness import HotWalker
 from benchmarks.common import data_folder
 from benchmarks.engine_constraints import EngineCase, sample
 from benchmarks.oracle import Oracle, Undecided
-from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import VOCABULARIES
@@ -34,7 +34,7 @@ def accepts(compiled: CompiledConstraint, text: str) -> bool:
     return compiled.matcher().validate_tokens(tokens) == len(tokens)
 
 
-def check(backend: AutomatonBackend, cases: Sequence[EngineCase]) -> tuple[int, int, int]:
+def check(backend: NetworkBackend, cases: Sequence[EngineCase]) -> tuple[int, int, int]:
     """How many texts were accepted, refused and written."""
     walker = HotWalker(backend.vocabulary)
     wrong, accepted, refused, written = [], 0, 0, 0
@@ -58,7 +58,7 @@ def check(backend: AutomatonBackend, cases: Sequence[EngineCase]) -> tuple[int, 
 
 
 def test_a_part_of_the_sample() -> None:
-    backend = AutomatonBackend(Vocabulary.from_tokenizer(VOCABULARIES["demo"]()))
+    backend = NetworkBackend(Vocabulary.from_tokenizer(VOCABULARIES["demo"]()))
     found = sample(backend, "compact", step=8)
     assert len(found.cases) >= 0.6 * found.schemas
     accepted, refused, written = check(backend, found.cases)
@@ -69,7 +69,7 @@ def test_a_part_of_the_sample() -> None:
 @pytest.mark.parametrize("whitespace", ["compact", "flexible"])
 @pytest.mark.parametrize("vocabulary", ["tekken", "demo"])
 def test_the_whole_sample(vocabulary: str, whitespace: str) -> None:
-    backend = AutomatonBackend(Vocabulary.from_tokenizer(VOCABULARIES[vocabulary]()))
+    backend = NetworkBackend(Vocabulary.from_tokenizer(VOCABULARIES[vocabulary]()))
     found = sample(backend, whitespace)
     assert len(found.cases) >= 0.6 * found.schemas
     assert found.admitted > 0.9 * found.valid

@@ -401,7 +401,7 @@ def test_masks_stay_where_they_are(rows: int, filled_late: bool, monkeypatch: py
             for ids, case in zip(prompts, CASES, strict=True)
         ]
         outputs = results(manager, set(ids))
-        kept = manager.add_request(prompts[0], response_format=hg.Regex("[a-c]{9}"), backend="automaton")
+        kept = manager.add_request(prompts[0], response_format=hg.Regex("[a-c]{9}"), backend="native")
         results(manager, {kept})
         results(manager, {manager.add_request(prompts[1], max_new_tokens=4)})
         table = masks._table

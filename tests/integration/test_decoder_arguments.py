@@ -261,10 +261,10 @@ def test_what_was_generated_is_taken_from_the_budget_of_forced_text(spare: int) 
     model = models.llama(tokenizer)
     guide = hg.Guide(tokenizer, model)
     pattern = "[ab]{9}(?:email){3}[0-9]"
-    minimum = guide.compile(hg.Regex(pattern), "automaton").matcher().min_tokens_to_finish()
+    minimum = guide.compile(hg.Regex(pattern), "native").matcher().min_tokens_to_finish()
     assert minimum is not None
     budget = minimum + spare
-    decoder = guide.decoder(hg.Regex(pattern), backend="automaton", max_new_tokens=budget)
+    decoder = guide.decoder(hg.Regex(pattern), backend="native", max_new_tokens=budget)
     prompt = torch.tensor([guide.vocabulary.encode_bytes(b"one two")] * 4)
     asked = {"attention_mask": torch.ones_like(prompt), "do_sample": True, "max_new_tokens": budget}
     torch.manual_seed(1)

@@ -98,7 +98,7 @@ def test_max_depth_is_not_dropped_in_silence(pair: tuple[Any, Any]) -> None:
         audit = guide.audit(constraint, backend=backend)
         assert not audit.ok
         assert "max_depth" in str(audit)
-    assert guide.audit(constraint).backend == "automaton"
+    assert guide.audit(constraint).backend == "native"
 
 
 class Fickle(pydantic.BaseModel):

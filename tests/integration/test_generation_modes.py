@@ -166,7 +166,7 @@ def check_in(text: str, *options: str) -> None:
     ("mode", "backend"),
     once_each(
         ["beam_sampling", "assisted_sampling", "prompt_lookup_greedy"],
-        ["xgrammar", "lm_format_enforcer", "automaton", "outlines"],
+        ["xgrammar", "lm_format_enforcer", "native", "outlines"],
         # Beams fork every engine, and prompt lookup rewinds it.
         only_slow=lambda cell: cell[0] == "assisted_sampling" and cell[1] in ("xgrammar", "lm_format_enforcer"),
     ),

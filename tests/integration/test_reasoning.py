@@ -98,7 +98,7 @@ def test_hot_models_think_and_answer(name: str, mode: str) -> None:
         think(name, seed, **MODES[mode])
 
 
-@pytest.mark.parametrize(("backend", "most"), once_each(["automaton", "network"], [0, 3, None]))
+@pytest.mark.parametrize(("backend", "most"), once_each(["native", "native"], [0, 3, None]))
 def test_engines_budgets_and_wishes(backend: str, most: int | None) -> None:
     """Models that want to stop at once, or want marks all the time, and so write markers and what sticks to them."""
     _, tokenizer, guide = loaded("demo")
@@ -196,7 +196,7 @@ def test_the_fast_loop_thinks_as_the_plain_loop(
     prompts = ["Say. ", f"Say. {thinking.start}\n", "Say it now. ", f"Say. {thinking.end}\n", "Say it. "]
     constraints = [hg.Choice(["yes", "no"]), hg.Regex("[0-9]{2}"), None, ASKED, hg.Regex(r">?(yes)*!")]
     inputs = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
-    asked: dict[str, Any] = {"backend": "automaton", "reasoning": thinking, "max_new_tokens": budget}
+    asked: dict[str, Any] = {"backend": "native", "reasoning": thinking, "max_new_tokens": budget}
     given: dict[str, Any] = {"max_new_tokens": budget, "do_sample": do_sample, "pad_token_id": tokenizer.pad_token_id}
     decoder = guide.decoder(constraints, jump_forward=False, seeds=range(5), **asked)
     output = model.generate(**inputs, **given, custom_generate=decoder)

@@ -36,7 +36,7 @@ def test_encoder_decoder(constraint: Any) -> None:
     model = models.t5(vocabularies.demo()).double()
     guide = hg.Guide(vocabularies.demo(), model)
     prompt = guide.tokenizer("Anna booked two")["input_ids"]
-    settings: dict[str, Any] = {"max_new_tokens": 30, "do_sample": False, "backend": "automaton"}
+    settings: dict[str, Any] = {"max_new_tokens": 30, "do_sample": False, "backend": "native"}
     [result] = hg.generate(model, guide.tokenizer, ["Anna booked two"], constraint, guide=guide, **settings)
     with running(OneByOne, model, guide) as engine:
         made = job(guide, prompt, constraint, max_new_tokens=30, num_answers=2)

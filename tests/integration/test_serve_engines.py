@@ -108,7 +108,7 @@ def test_greedy_answers_are_those_of_generate(pair: Any, kind: str) -> None:
             [prompt],
             CONSTRAINTS[kind],
             guide=guide,
-            backend="automaton",
+            backend="native",
             max_new_tokens=60,
             do_sample=False,
         )
@@ -127,7 +127,7 @@ def test_thinking(pair: Any, opening: str) -> None:
         [prompt],
         SCHEMA,
         guide=guide,
-        backend="automaton",
+        backend="native",
         reasoning=reasoning,
         max_new_tokens=80,
         do_sample=False,

@@ -63,7 +63,7 @@ def test_what_the_tokenizer_makes_of_a_chat_template_is_accepted_and_read_back(f
     its_own = special(tokenizer)
     assert {its_own[mark] for mark in MARKS[name]} <= set(ids)
     asked = hg.ToolCalls(TOOLS, name, "required")
-    for backend in ("network", "auto"):
+    for backend in ("native", "auto"):
         matcher = guide.compile(asked, backend=backend).matcher()
         assert matcher.validate_tokens([*ids, tokenizer.eos_token_id]) == len(ids) + 1
     result = guide.read(asked, [*ids, tokenizer.eos_token_id])
@@ -113,7 +113,7 @@ def test_hot_models_write_them_where_the_network_keeps_registers(family: Any) ->
     schema = {"type": "object", "properties": {"codes": {**codes, "minItems": 2}}, "required": ["codes"]}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     asked = hg.ToolCalls([tool], name, "f", parallel=False)
-    assert guide.compile(asked).backend == "network"
+    assert guide.compile(asked).backend == "native"
     torch.manual_seed(1)
     [result] = hg.generate(
         model,

@@ -59,11 +59,11 @@ def jobs_of(owner: int) -> list[Job]:
         return bool(jsonschema.Draft202012Validator(schema).is_valid(json.loads(text)))
 
     return [
-        Job(hg.JsonSchema(schema), "automaton", is_instance),
+        Job(hg.JsonSchema(schema), "native", is_instance),
         Job(hg.JsonSchema(schema, whitespace="compact"), "llguidance", is_instance),
-        Job(hg.Regex(pattern), "automaton", lambda text: re.fullmatch(pattern, text) is not None),
+        Job(hg.Regex(pattern), "native", lambda text: re.fullmatch(pattern, text) is not None),
         Job(hg.Regex(pattern), "xgrammar", lambda text: re.fullmatch(pattern, text) is not None),
-        Job(hg.Choice(options), "automaton", options.__contains__),
+        Job(hg.Choice(options), "native", options.__contains__),
     ]
 
 

@@ -73,8 +73,6 @@ def test_it_shows_all_and_fetches_nothing(dark: bool, tmp_path: Path) -> None:
         tokens: texts("#tokens .token"),
         classes: [...document.querySelectorAll("#tokens .token")].map((one) => one.className),
         titles: texts("svg .title"),
-        edges: texts("#graph text"),
-        rings: document.querySelectorAll("#graph .end").length,
         bars: document.querySelectorAll("#removed .removed").length,
         spans: ["forward", "fill", "wait"].map((one) => document.querySelectorAll(`#timeline svg > .${one}`).length),
         numbers: texts("#numbers dt"),
@@ -96,9 +94,6 @@ def test_it_shows_all_and_fetches_nothing(dark: bool, tmp_path: Path) -> None:
         "Probability removed (%)",
         "Time (ms)",
     ]
-    assert trace.graph is not None
-    assert said["edges"] == [edge.label for edge in trace.graph.edges]
-    assert said["rings"] == len(trace.graph.accepting)
     assert said["bars"] == sum(token.look is not None and token.look.removed > 0 for token in trace.tokens)
     assert said["spans"] == [sum(span.what == what for span in trace.spans) for what in ("forward", "fill", "wait")]
     assert said["numbers"] == [
@@ -134,10 +129,6 @@ ROUND = """
     one.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
     return details.innerText;
   });
-  const marks = tokens.map((one) => {
-    one.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
-    return document.querySelectorAll("#graph .here").length;
-  });
   const key = (name) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: name, bubbles: true}));
   tokens[0].focus();
   key("Home");
@@ -146,7 +137,7 @@ ROUND = """
   const end = document.activeElement === tokens.at(-1);
   key("ArrowRight"); key("Home");
   return {
-    pointed, walked, marks, end,
+    pointed, walked, end,
     home: document.activeElement === tokens[0],
     stops: tokens.filter((one) => one.tabIndex === 0).length,
     selected: tokens.filter((one) => one.ariaSelected === "true").length,
@@ -163,7 +154,6 @@ def test_pointing_and_the_keyboard_say_why_others_were_forbidden(tmp_path: Path)
     assert said["pointed"] == said["walked"]
     assert said["end"] and said["home"] and said["stops"] == said["selected"] == 1
     assert said["live"] == "polite" and said["list"] == "listbox"
-    assert set(said["marks"]) == {1}  # the place in the automaton
     for token, text in zip(trace.tokens, said["pointed"], strict=True):
         assert f"id {token.token_id}" in text
         if token.look is None:
@@ -218,18 +208,16 @@ def test_five_hundred_tokens(tmp_path: Path) -> None:
     assert len(trace.tokens) == 500
     script = """return {tokens: document.querySelectorAll("#tokens .token").length,
       forwards: document.querySelectorAll("#timeline rect.forward").length,
-      note: document.getElementById("graph-note").textContent,
       drawn: Number(document.documentElement.dataset.drawnMs)};"""
     seen = visit(trace.html(), script, tmp_path)
     check_quiet(seen)
     assert (seen.said["tokens"], seen.said["forwards"]) == (500, 500)
-    assert "Not drawn: it has more than 600 states" in seen.said["note"]
     assert seen.said["drawn"] > 0
 
 
 @pytest.mark.parametrize("spans", [(), (Span("fill", 5, 5), Span("wait", 5, 5))], ids=["no times", "none passed"])
 def test_nothing_to_show(spans: tuple[Span, ...], tmp_path: Path) -> None:
-    seen = visit(Trace(RowRecord((), spans, 1), {}, "anything", 10, None, "why not").html(), "return {};", tmp_path)
+    seen = visit(Trace(RowRecord((), spans, 1), {}, "anything", 10).html(), "return {};", tmp_path)
     check_quiet(seen)
 
 
@@ -265,7 +253,7 @@ def test_it_fits_a_narrow_screen(tokens: int, tmp_path: Path) -> None:
     if tokens > len(trace.tokens):
         record = RowRecord(trace.tokens * (tokens // len(trace.tokens)), trace.spans, trace.record.forwards)
         long = "(?:" + "x" * 300 + ")"
-        trace = Trace(record, trace.texts, long, trace.vocab_size, trace.graph)
+        trace = Trace(record, trace.texts, long, trace.vocab_size)
     frame = f"""
       const frame = document.createElement("iframe");
       frame.style = "width: 420px; height: 900px; border: 0";

@@ -105,9 +105,9 @@ def cases(vocabulary: Vocabulary, names: tuple[str, ...] = BACKENDS) -> tuple[Ca
 
 
 @cache
-def cases_of_the_automaton() -> tuple[Case, ...]:
-    """The cases of the automaton with three vocabularies, one of them without byte tokens."""
-    return tuple(case for make in (tiny, sentencepiece, without_bytes) for case in cases(make(), ("automaton",)))
+def native_cases() -> tuple[Case, ...]:
+    """The cases of the native engine with three vocabularies, one of them without byte tokens."""
+    return tuple(case for make in (tiny, sentencepiece, without_bytes) for case in cases(make(), ("native",)))
 
 
 def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:

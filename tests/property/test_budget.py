@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from tests import toy
 from tests.property.strategies import allowed, single_bytes, tiny
@@ -37,7 +37,7 @@ VOCABULARIES = {"tiny": tiny, "single_bytes": single_bytes}
 
 @lru_cache
 def compiled(which: int, vocabulary: str) -> CompiledConstraint:
-    return AutomatonBackend(VOCABULARIES[vocabulary]()).compile(CONSTRAINTS[which])
+    return NetworkBackend(VOCABULARIES[vocabulary]()).compile(CONSTRAINTS[which])
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -69,7 +69,7 @@ def test_any_sampling_closes_the_text_within_the_budget(which, vocabulary, data)
 def test_budget_forbids_only_tokens_that_cannot_close(options, left, data):
     """The oracle counts the letters and pairs of letters to the end of each option."""
     vocabulary = toy.letters()
-    compiled_choice = AutomatonBackend(vocabulary).compile(Choice(sorted(options)))
+    compiled_choice = NetworkBackend(vocabulary).compile(Choice(sorted(options)))
     matcher, taken = compiled_choice.matcher(), ""
 
     def needed(start: str) -> int:  # tokens have up to two letters

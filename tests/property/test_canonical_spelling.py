@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import hf_guided as hg
-from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.network import NetworkBackend
@@ -32,7 +31,7 @@ from tests.property.test_canonical_numbers import assert_canonical
 from tests.toy import all_bytes
 
 VOCABULARY = all_bytes()
-ENGINES = {"network": NetworkBackend(VOCABULARY), "automaton": AutomatonBackend(VOCABULARY)}
+NATIVE = NetworkBackend(VOCABULARY)
 CASES = st.deferred(lambda: _scalars | _arrays | _objects)
 
 
@@ -109,21 +108,19 @@ _objects = st.lists(st.tuples(_text, CASES), max_size=3, unique_by=lambda pair: 
 def test_texts_of_json_dumps_are_accepted(case: tuple[Any, Any]) -> None:
     schema, value = case
     text = json.dumps(value, ensure_ascii=False)
-    for engine in ENGINES.values():
-        for constraint in (hg.JsonSchema(schema), hg.JsonSchema(schema, "compact")):
-            if not engine.losses(constraint):  # an object without properties is not regular
-                assert accepts(engine.compile(constraint), text), (schema, text)
+    for constraint in (hg.JsonSchema(schema), hg.JsonSchema(schema, "compact")):
+        assert accepts(NATIVE.compile(constraint), text), (schema, text)
 
 
 @cache
 def compiled_for_any() -> list[CompiledConstraint]:
     constraints: list[Constraint] = [hg.JsonSchema({"type": "object"}, extra="allow"), hg.JsonObject()]
-    return [ENGINES["network"].compile(constraint) for constraint in constraints]
+    return [NATIVE.compile(constraint) for constraint in constraints]
 
 
 @cache
 def compiled_to_depth_two() -> CompiledConstraint:
-    return ENGINES["automaton"].compile(hg.JsonSchema({"properties": {"x": {}}}, max_depth=2))
+    return NATIVE.compile(hg.JsonSchema({"properties": {"x": {}}}, max_depth=2))
 
 
 @given(value=_any)
@@ -194,11 +191,9 @@ def respelled(text: str) -> str:
 
 def compiled_cases(whitespace: Any = "compact", **options: Any) -> Iterator[tuple[str, CompiledConstraint]]:
     for name, schema in SCHEMAS.items():
-        for engine in ENGINES:
-            depth = 2 if name == "anything" and engine == "automaton" else None
+        for depth in (None, 2) if name == "anything" else (None,):
             constraint = hg.JsonSchema(schema, whitespace, extra="allow", max_depth=depth, **options)
-            if not ENGINES[engine].losses(constraint):
-                yield f"{name} {engine}", ENGINES[engine].compile(constraint)
+            yield f"{name} {depth}", NATIVE.compile(constraint)
 
 
 def test_random_texts_are_canonical() -> None:
@@ -215,36 +210,33 @@ def test_random_texts_are_canonical() -> None:
 
 def test_random_times_have_the_canonical_spelling() -> None:
     shape = re.compile(r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)"')
-    for engine in ENGINES.values():
-        compiled = engine.compile(hg.JsonSchema(SCHEMAS["time"]))
-        for seed in range(20):
-            assert shape.fullmatch(random_text(compiled, seed))
+    compiled = NATIVE.compile(hg.JsonSchema(SCHEMAS["time"]))
+    for seed in range(20):
+        assert shape.fullmatch(random_text(compiled, seed))
 
 
 def test_times_as_property_names_have_the_canonical_spelling() -> None:
     schema = {"type": "object", "propertyNames": {"format": "date-time"}, "additionalProperties": {"type": "null"}}
-    for engine in ENGINES.values():
-        compiled = engine.compile(hg.JsonSchema(schema))
-        assert accepts(compiled, '{"2020-01-01T00:00:00.5Z": null}')
-        assert not accepts(compiled, '{"2020-01-01t00:00:00Z": null}')
-        assert accepts(engine.compile(hg.JsonSchema(schema, spelling="any")), '{"2020-01-01t00:00:00Z": null}')
+    compiled = NATIVE.compile(hg.JsonSchema(schema))
+    assert accepts(compiled, '{"2020-01-01T00:00:00.5Z": null}')
+    assert not accepts(compiled, '{"2020-01-01t00:00:00Z": null}')
+    assert accepts(NATIVE.compile(hg.JsonSchema(schema, spelling="any")), '{"2020-01-01t00:00:00Z": null}')
 
 
 def test_any_spelling_accepts_all_json_spellings() -> None:
-    for engine in ENGINES.values():
-        for schema, texts in (
-            ({"type": "integer"}, ["50.0", "-0", "1" * 29]),
-            ({"type": "number"}, ["1E5", "1.50", "-0.00", "0.1234567890123456789"]),
-            ({"type": "string"}, [r'"\u0030\/\u00e9"']),
-            ({"type": "string", "format": "date-time"}, ['"2020-01-01t00:00:00.1234567890123z"']),
-            ({"const": 1}, ["1.0", "1"]),
-        ):
-            canonical, any_spelling = (
-                engine.compile(hg.JsonSchema(schema, spelling=spelling)) for spelling in ("canonical", "any")
-            )
-            for text in texts:
-                assert accepts(any_spelling, text), text
-                assert accepts(canonical, text) == (text == "1"), text
+    for schema, texts in (
+        ({"type": "integer"}, ["50.0", "-0", "1" * 29]),
+        ({"type": "number"}, ["1E5", "1.50", "-0.00", "0.1234567890123456789"]),
+        ({"type": "string"}, [r'"\u0030\/\u00e9"']),
+        ({"type": "string", "format": "date-time"}, ['"2020-01-01t00:00:00.1234567890123z"']),
+        ({"const": 1}, ["1.0", "1"]),
+    ):
+        canonical, any_spelling = (
+            NATIVE.compile(hg.JsonSchema(schema, spelling=spelling)) for spelling in ("canonical", "any")
+        )
+        for text in texts:
+            assert accepts(any_spelling, text), text
+            assert accepts(canonical, text) == (text == "1"), text
 
 
 INTEGERS: list[Any] = [
@@ -262,16 +254,15 @@ INTEGERS: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", INTEGERS, ids=str)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_integers_have_no_decimal_point(schema: Any, engine: str) -> None:
-    compiled = ENGINES[engine].compile(hg.JsonSchema(schema))
+def test_integers_have_no_decimal_point(schema: Any) -> None:
+    compiled = NATIVE.compile(hg.JsonSchema(schema))
     assert accepts(compiled, "50")
     assert not accepts(compiled, "50.0")
     inside = hg.JsonSchema(
         {"type": "object", "properties": {"a": {"type": "array", "items": schema}}}
         | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
     )
-    compiled = ENGINES[engine].compile(inside)
+    compiled = NATIVE.compile(inside)
     assert accepts(compiled, '{"a": [50, 50]}')
     assert not accepts(compiled, '{"a": [50, 50.0]}')
 
@@ -337,11 +328,9 @@ def test_only_the_end_marker_is_escaped_in_strings() -> None:
     assert accepts(compiled, r'<p>{"s": "", "c": "\u003c/p>"}</p>')
 
 
-@pytest.mark.parametrize("engine", ["automaton", "network"])
 @pytest.mark.parametrize("name", ["number", "bounds", "time", "record", "cents", "anything", "thirds"])
-def test_text_within_a_budget_is_canonical(engine: str, name: str) -> None:
-    depth = 2 if name == "anything" and engine == "automaton" else None
-    compiled = ENGINES[engine].compile(hg.JsonSchema(SCHEMAS[name], max_depth=depth))
+def test_text_within_a_budget_is_canonical(name: str) -> None:
+    compiled = NATIVE.compile(hg.JsonSchema(SCHEMAS[name]))
     bitmask = allocate_bitmask(1, 257)
     needed = compiled.matcher().min_tokens_to_finish()
     assert needed is not None
@@ -390,8 +379,7 @@ def test_format_keeps_other_spellings_that_the_schema_requires() -> None:
         {**lower, "enum": ["2020-01-01t00:00:00z"]},
         {**lower, "pattern": "z$"},
     ):
-        for engine in ENGINES.values():
-            assert accepts(engine.compile(hg.JsonSchema(schema)), '"2020-01-01t00:00:00z"'), schema
+        assert accepts(NATIVE.compile(hg.JsonSchema(schema)), '"2020-01-01t00:00:00z"'), schema
 
 
 def test_styles_have_different_keys() -> None:
@@ -442,15 +430,14 @@ UNWRITTEN: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", UNWRITTEN, ids=str)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_schemas_without_a_canonical_text_are_unsatisfiable(engine: str, schema: Any) -> None:
+def test_schemas_without_a_canonical_text_are_unsatisfiable(schema: Any) -> None:
     for alone in (
         schema,
         {"type": "array", "items": schema, "minItems": 1},
         {"type": "object", "properties": {"x": schema}, "required": ["x"]},
     ):
         with pytest.raises(hg.InvalidConstraint, match="contradicts itself"):
-            ENGINES[engine].compile(hg.JsonSchema(alone))
+            NATIVE.compile(hg.JsonSchema(alone))
     member = {"type": "object", "properties": {"x": schema, "y": {"type": "integer"}}}
     for whole, inside, outside in (
         (member, ["{}", '{"y": 1}'], ["", '{"x": }', '{"x": , "y": 1}', '{"x": 1}']),
@@ -458,7 +445,7 @@ def test_schemas_without_a_canonical_text_are_unsatisfiable(engine: str, schema:
         ({"type": "array", "items": {"anyOf": [{"const": "a"}, schema]}}, ["[]", '["a"]'], ["[, ]", '["a", ]']),
         ({"type": "array", "items": schema}, ["[]"], ["[, ]", "[1]"]),
     ):
-        compiled = ENGINES[engine].compile(hg.JsonSchema(whole))
+        compiled = NATIVE.compile(hg.JsonSchema(whole))
         assert all(accepts(compiled, text) for text in inside)
         assert not any(accepts(compiled, text) for text in outside)
         if compiled.keeps_budget:
@@ -484,7 +471,7 @@ def test_multiples_allow_no_additional_whitespace(layout: Any, schema: Any, spel
         ({"type": "array", "items": schema, "minItems": 1}, [84, -7, 0]),
         ({"type": "object", "properties": {"x": schema}, "required": ["x"]}, {"x": 84}),
     ):
-        compiled = ENGINES["network"].compile(hg.JsonSchema(inside, **layout, spelling=spelling))
+        compiled = NATIVE.compile(hg.JsonSchema(inside, **layout, spelling=spelling))
         written = json.dumps(value, indent=layout.get("indent"), separators=separators)
         assert accepts(compiled, written)
         for space in ("  ", " " * 3000, "\n", "\t "):
@@ -505,7 +492,6 @@ def test_multiples_in_a_tool_call_allow_no_additional_whitespace() -> None:
     assert not accepts(compiled, call.format("  84"))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("bounds", "inside", "outside"),
     [
@@ -516,13 +502,12 @@ def test_multiples_in_a_tool_call_allow_no_additional_whitespace() -> None:
         ({"maximum": 1e23}, ["1e+23", "99999999999999991611392"], ["99999999999999991611393"]),
     ],
 )
-def test_large_bounds_are_enforced(engine: str, bounds: Any, inside: list[str], outside: list[str]) -> None:
-    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", **bounds}))
+def test_large_bounds_are_enforced(bounds: Any, inside: list[str], outside: list[str]) -> None:
+    compiled = NATIVE.compile(hg.JsonSchema({"type": "number", **bounds}))
     assert all(accepts(compiled, text) for text in inside)
     assert not any(accepts(compiled, text) for text in outside)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "bounds",
     [
@@ -536,20 +521,19 @@ def test_large_bounds_are_enforced(engine: str, bounds: Any, inside: list[str], 
     ],
     ids=str,
 )
-def test_digits_of_a_large_float_satisfy_the_other_keywords(engine: str, bounds: Any) -> None:
+def test_digits_of_a_large_float_satisfy_the_other_keywords(bounds: Any) -> None:
     """The digits of 1e23 are 99999999999999991611392. The oracle is jsonschema on the parsed value."""
     schema = {"enum": [{"type": "x"}, 1e23], "anyOf": [{"type": "object"}, {"type": "integer", **bounds}]}
-    compiled = ENGINES[engine].compile(hg.JsonSchema(schema))
+    compiled = NATIVE.compile(hg.JsonSchema(schema))
     valid = Draft202012Validator(schema).is_valid
     for text in (str(int(1e23)), str(10**23), "1e+23"):
         assert not accepts(compiled, text) or valid(json.loads(text)), text
     assert accepts(compiled, str(int(1e23))) == valid(int(1e23))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_values_are_compared_as_parsed(engine: str) -> None:
-    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", "not": {"enum": [9007199254740993]}}))
+def test_values_are_compared_as_parsed() -> None:
+    compiled = NATIVE.compile(hg.JsonSchema({"type": "number", "not": {"enum": [9007199254740993]}}))
     assert accepts(compiled, "9007199254740992.0") and accepts(compiled, "9007199254740992")
     assert not accepts(compiled, "9007199254740993") and not accepts(compiled, "9007199254740993.0")
-    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "integer", "enum": [1e23]}))
+    compiled = NATIVE.compile(hg.JsonSchema({"type": "integer", "enum": [1e23]}))
     assert accepts(compiled, str(int(1e23))) and not accepts(compiled, str(10**23))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Regex
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask
@@ -138,7 +138,7 @@ def test_rewritten_gives_the_tokens_of_the_tokenizer(name: str, text: str, data:
 def test_leading_bytes_equal_those_of_the_allowed_tokens(make: Callable[[], Vocabulary], pattern: str) -> None:
     ours = make()
     try:
-        matcher = AutomatonBackend(ours).compile(Regex(pattern)).matcher()
+        matcher = NetworkBackend(ours).compile(Regex(pattern)).matcher()
     except UnwritableConstraint:
         assert make is without_bytes
         return

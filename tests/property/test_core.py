@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.automaton import core
+from hf_guided.automaton.component_walk import ComponentWalk
 from hf_guided.automaton.core import Core
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.rtn import Component
+from hf_guided.automaton.token_nodes import NodeSets
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
-from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.errors import BackendUnavailable
 from hf_guided.regex import parse_fullmatch
 from scripts.build_core import NoCompiler, compile_core
@@ -28,9 +30,10 @@ PATTERNS = ["[ab]*", "(ab|ba)*c?", "a{3,70}b", "[^c]{2,}|c", "(a|é|日)+", "x"]
 TEXTS = st.lists(st.text("abcé日", min_size=1, max_size=12).map(str.encode), max_size=40)
 
 
-def walks(pattern: str, texts: list[bytes]) -> tuple[TokenWalk, TokenTrie]:
+def walks(pattern: str, texts: list[bytes]) -> tuple[ComponentWalk, TokenTrie]:
     tokens = trie_of(texts, range(len(texts)), 64)  # several tokens may have the same text
-    return TokenWalk(regex_dfa(parse_fullmatch(pattern), WorkMeter()), tokens), tokens
+    dfa = regex_dfa(parse_fullmatch(pattern), WorkMeter())
+    return ComponentWalk(Component.without_calls(dfa), NodeSets(tokens)), tokens
 
 
 @given(st.sampled_from(PATTERNS), TEXTS, st.data())
@@ -44,9 +47,6 @@ def test_the_core_finds_what_a_walk_node_by_node_finds(pattern, texts, data):
     assert found.dtype == found_states.dtype == np.int32
     assert (found.tolist(), found_states.tolist()) == reference.below(walk, begun, begun_states)
     assert tokens.mask_of(found).tolist() == reference.mask_of(tokens, found.tolist())
-    for state in range(walk.dfa.states):
-        few = walk.few(state)
-        assert few is None or few.tolist() == walk.nodes(state)[0].tolist()
 
 
 def test_what_is_found_twice_needs_more_room_than_there_are_nodes():

@@ -22,7 +22,7 @@ from tests.property import strategies as draw
 from tests.property.strategies import Case
 
 TRIES = 4  # matches that prompt lookup tries
-ENGINES = ("llguidance", "automaton")
+ENGINES = ("llguidance", "native")
 cases = st.deferred(lambda: st.sampled_from(draw.cases(draw.tiny())))
 law = settings(max_examples=repeats(50, 150), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import Backend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.hf.drafts.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.retokenize import Continuation
@@ -41,7 +41,7 @@ VOCABULARIES = ["byte_level", "demo", "tekken"]
 
 @cache
 def automaton(name: str) -> Backend:
-    return AutomatonBackend(vocabulary(name))
+    return NetworkBackend(vocabulary(name))
 
 
 def forced_text(name: str, *, retokenize: bool = False, may_stop: bool = True) -> ForcedText:

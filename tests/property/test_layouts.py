@@ -17,7 +17,7 @@ from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import laid_out
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
-from tests.property.test_canonical_spelling import CASES, ENGINES, VOCABULARY, accepts, random_text
+from tests.property.test_canonical_spelling import CASES, NATIVE, VOCABULARY, accepts, random_text
 
 LAYOUTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"whitespace": "compact"}, {}),
@@ -54,16 +54,15 @@ def test_each_layout_accepts_the_texts_of_json_dumps(case: tuple[Any, Any]) -> N
     schema, value = case
     for options, written in LAYOUTS:
         constraint = hg.JsonSchema(schema, **options)
-        for engine in ENGINES.values():
-            if not engine.losses(constraint):
-                text = json.dumps(value, ensure_ascii=False, **written)
-                assert accepts(engine.compile(constraint), text), (options, text)
+        if not NATIVE.losses(constraint):
+            text = json.dumps(value, ensure_ascii=False, **written)
+            assert accepts(NATIVE.compile(constraint), text), (options, text)
 
 
-@pytest.mark.parametrize("engine", [*ENGINES, "xgrammar"])
+@pytest.mark.parametrize("engine", ["native", "xgrammar"])
 @pytest.mark.parametrize(("options", "written"), LAYOUTS, ids=str)
 def test_fixed_layout_refuses_other_layouts(engine: str, options: Any, written: Any) -> None:
-    backend = XGrammarBackend(VOCABULARY) if engine == "xgrammar" else ENGINES[engine]
+    backend = XGrammarBackend(VOCABULARY) if engine == "xgrammar" else NATIVE
     if engine == "xgrammar" and "indent" in options:
         assert [loss.keyword for loss in backend.losses(hg.JsonSchema(RECORD, **options))] == ["indent"]
         return
@@ -75,10 +74,9 @@ def test_fixed_layout_refuses_other_layouts(engine: str, options: Any, written: 
             assert accepts(compiled, json.dumps(value, **other)) == (json.dumps(value, **other) == expected)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_random_texts_have_the_layout(engine: str) -> None:
+def test_random_texts_have_the_layout() -> None:
     for options, written in LAYOUTS:
-        compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD, **options))
+        compiled = NATIVE.compile(hg.JsonSchema(RECORD, **options))
         for seed in range(10):
             text = random_text(compiled, seed, 3000)
             assert text == json.dumps(json.loads(text), **written)
@@ -111,9 +109,8 @@ def indentations(text: str) -> list[tuple[int, int]]:
     return columns_by_depth
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_indentation_is_bounded_by_the_depth(engine: str) -> None:
-    compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD))
+def test_indentation_is_bounded_by_the_depth() -> None:
+    compiled = NATIVE.compile(hg.JsonSchema(RECORD))
     widest: dict[int, int] = {}
     for seed in range(12):
         for depth, columns in indentations(most_indented_text(compiled, seed)):
@@ -124,17 +121,16 @@ def test_indentation_is_bounded_by_the_depth(engine: str) -> None:
 
 def test_indentation_without_a_known_depth_has_at_most_forty_blanks() -> None:
     for constraint in (hg.JsonSchema(TREE), hg.JsonObject()):
-        compiled = ENGINES["network"].compile(constraint)
+        compiled = NATIVE.compile(constraint)
         pairs = [pair for seed in range(40) for pair in indentations(most_indented_text(compiled, seed))]
         assert max(columns for _, columns in pairs) in (40, 80)  # 40 blanks, or ten tabs
         text = re.sub(r"\t", "", most_indented_text(compiled, 1))
         assert all(columns <= 40 for _, columns in indentations(text))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("indent", [1, 2, 8, "\t"])
-def test_flexible_accepts_common_indentations(engine: str, indent: Any) -> None:
-    compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD))
+def test_flexible_accepts_common_indentations(indent: Any) -> None:
+    compiled = NATIVE.compile(hg.JsonSchema(RECORD))
     for value in VALUES:
         assert accepts(compiled, json.dumps(value, indent=indent))
 
@@ -142,7 +138,7 @@ def test_flexible_accepts_common_indentations(engine: str, indent: Any) -> None:
 @pytest.mark.parametrize("schema", [TREE, {}, {"type": "object"}, {"type": "array", "items": {}}])
 def test_indent_needs_max_depth_for_unbounded_schemas(schema: Any) -> None:
     compiler = Compiler(VOCABULARY)
-    for backend in ("auto", "automaton", "network", "llguidance", "xgrammar"):
+    for backend in ("auto", "native", "llguidance", "xgrammar"):
         with pytest.raises(hg.UnsupportedConstraint, match=r"max_depth=\.\.\."):
             compiler.compile(hg.JsonSchema(schema, indent=2), backend)
     with pytest.raises(
@@ -157,38 +153,34 @@ def test_indent_needs_max_depth_for_unbounded_schemas(schema: Any) -> None:
         if schema != {"type": "array", "items": {}}
         else [[1, {}]]
     )
-    for backend in ("automaton", "network"):
-        compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3), backend)
-        for value in values:
-            assert accepts(compiled, json.dumps(value, indent=2))
-            assert not accepts(compiled, json.dumps(value, indent=3))
+    compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3))
+    for value in values:
+        assert accepts(compiled, json.dumps(value, indent=2))
+        assert not accepts(compiled, json.dumps(value, indent=3))
 
 
-@pytest.mark.parametrize("engine", [*ENGINES, "network"])
-def test_alternatives_that_no_value_has_do_not_matter_for_the_indentation(engine: str) -> None:
+def test_alternatives_that_no_value_has_do_not_matter_for_the_indentation() -> None:
     schema = {"enum": [[2], [1, [3]]], "items": {"multipleOf": 2}}
-    compiled = Compiler(VOCABULARY).compile(hg.JsonSchema(schema, indent=2), engine)
+    compiled = Compiler(VOCABULARY).compile(hg.JsonSchema(schema, indent=2))
     for value in ([2], [1, [3]]):
         expected = jsonschema.Draft202012Validator(schema).is_valid(value)
         assert accepts(compiled, json.dumps(value, indent=2)) == expected, value
 
 
-@pytest.mark.parametrize("engine", [*ENGINES, "network"])
-def test_the_same_schema_is_indented_at_any_number_of_levels(engine: str) -> None:
+def test_the_same_schema_is_indented_at_any_number_of_levels() -> None:
     matrix = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
     schema: Any = {"type": "null"}
     for _ in range(12):
         schema = {"type": "object", "properties": {"m": {"$ref": "#/$defs/m"}, "next": schema}}
-    compiled = Compiler(VOCABULARY).compile(hg.JsonSchema({"$defs": {"m": matrix}, **schema}, indent=2), engine)
+    compiled = Compiler(VOCABULARY).compile(hg.JsonSchema({"$defs": {"m": matrix}, **schema}, indent=2))
     value: Any = {"m": [[1]]}
     for _ in range(12):
         assert accepts(compiled, json.dumps(value, indent=2))
         value = {"next": value}
 
 
-@pytest.mark.parametrize("engine", ["automaton", "network"])
-def test_text_within_a_budget_is_indented(engine: str) -> None:
-    compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD | {"required": ["item", "more"]}, indent=2))
+def test_text_within_a_budget_is_indented() -> None:
+    compiled = NATIVE.compile(hg.JsonSchema(RECORD | {"required": ["item", "more"]}, indent=2))
     shortest = json.dumps({"item": {}, "more": []}, indent=2)
     assert compiled.matcher().min_tokens_to_finish() == len(shortest) + 1
     bitmask = allocate_bitmask(1, 257)

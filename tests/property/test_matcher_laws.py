@@ -23,8 +23,8 @@ from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.strategies import Case
 
-cases = st.deferred(lambda: st.sampled_from((*draw.cases(draw.tiny()), *draw.cases_of_the_automaton())))
-of_the_automaton = st.deferred(lambda: st.sampled_from(draw.cases_of_the_automaton()))
+cases = st.deferred(lambda: st.sampled_from((*draw.cases(draw.tiny()), *draw.native_cases())))
+of_the_native_engine = st.deferred(lambda: st.sampled_from(draw.native_cases()))
 whitespaces = st.sampled_from(["flexible", "compact"])
 law = settings(max_examples=repeats(60, 120), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
@@ -35,9 +35,8 @@ def test_cases_contain_every_backend_and_kind_of_constraint():
         "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar"},
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
-        "automaton": {"regex", "choice", "json_schema"},
         "outlines": {"regex", "choice"},
-        "network": {"regex", "choice", "json_schema", "json_object", "structural_tag"},
+        "native": {"regex", "choice", "json_schema", "json_object", "structural_tag"},
     }
     assert pairs == {(name, kind) for name, supported in kinds.items() for kind in supported}
 
@@ -186,7 +185,7 @@ def is_valid(text: str, constraint: Constraint) -> bool:
 
 
 @law
-@given(of_the_automaton, draw.picks, st.randoms(use_true_random=False))
+@given(of_the_native_engine, draw.picks, st.randoms(use_true_random=False))
 def test_every_reachable_state_can_be_completed(case: Case, picks: list[int], rng: random.Random):
     compiled = case.compiled
     matcher = compiled.matcher()
@@ -217,11 +216,11 @@ def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, se
 @pytest.mark.parametrize("make", [draw.tiny, draw.sentencepiece, draw.without_bytes])
 @settings(max_examples=repeats(20, 40))
 @given(schema=draw.schemas, whitespace=whitespaces, picks=draw.picks, rng=st.randoms(use_true_random=False))
-def test_outputs_of_the_automaton_are_valid_when_completed_from_any_state(
+def test_outputs_of_the_native_engine_are_valid_when_completed_from_any_state(
     make: Callable[[], Vocabulary], schema: dict, whitespace: str, picks: list[int], rng: random.Random
 ):
     constraint = JsonSchema(schema, whitespace=whitespace)
-    engine = draw.backend("automaton", make())
+    engine = draw.backend("native", make())
     if engine.losses(constraint):
         return
     try:

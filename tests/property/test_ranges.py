@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.multiples_dfa import multiples_dfa
-from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.regex import matches
 from hf_guided.schema.ranges import number_language, whole_bounds
@@ -225,7 +225,7 @@ def test_automaton_enforces_multiples_not_decided_by_last_digits(schema: dict[st
         }
     )
     validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=kinds)(exact)
-    matcher = AutomatonBackend(all_bytes()).compile(JsonSchema(schema, spelling="any")).matcher()
+    matcher = NetworkBackend(all_bytes()).compile(JsonSchema(schema, spelling="any")).matcher()
     num_accepted = 0
     for text in [*POOL, *(str(number) for number in range(-120, 1200))]:
         matcher.reset()
@@ -239,6 +239,6 @@ def test_automaton_enforces_multiples_not_decided_by_last_digits(schema: dict[st
 
 def test_too_many_remainders_are_a_loss() -> None:
     schema = {"properties": {"a": {"type": "number", "multipleOf": 12345.678901}}, "type": "object"}
-    (loss,) = AutomatonBackend(all_bytes()).losses(JsonSchema(schema))
+    (loss,) = NetworkBackend(all_bytes()).losses(JsonSchema(schema))
     assert (loss.pointer, loss.keyword) == ("/properties/a", "multipleOf")
     assert "12345.678901 has more than 5000 remainders" in loss.reason

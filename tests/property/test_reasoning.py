@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Choice
 from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
 from hf_guided.session.reasoning_gate import gate_constraint
@@ -47,8 +47,8 @@ SPECIAL = {10: b"bb"}
 
 
 @cache
-def automaton() -> AutomatonBackend:
-    return AutomatonBackend(vocabulary())
+def automaton() -> NetworkBackend:
+    return NetworkBackend(vocabulary())
 
 
 def compile_set(options: Sequence[str]) -> CompiledConstraint:

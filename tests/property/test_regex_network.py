@@ -1,4 +1,4 @@
-"""Regular expressions and choices by the network: the masks of one large automaton, and texts that Python matches."""
+"""Regular expressions and choices: the masks of one large automaton, and texts that Python matches."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component
 from hf_guided.automaton.token_nodes import NodeSets
 from hf_guided.automaton.token_trie import TokenTrie, token_trie
-from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend
-from hf_guided.constraints.values import Choice, Constraint, Regex
+from hf_guided.constraints.values import Choice, Regex
 from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from hf_guided.options import CompileLimits
-from hf_guided.regex import CharSet, chars, repeat
+from hf_guided.regex import CharSet, alt, chars, parse_fullmatch, repeat
+from hf_guided.regex import text as only
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.test_regex import ALPHABET, edge_patterns, plain_patterns
+from tests.reference.one_automaton import OneAutomaton
 
 COUNTS = ["{2,5}", "{3}", "{,4}", "{2,}", "+", "*", "{0,2}", "{7}"]
 counted_patterns = st.recursive(
@@ -59,8 +59,8 @@ def letters() -> Vocabulary:
 
 
 @cache
-def backends(vocabulary: Vocabulary) -> tuple[NetworkBackend, AutomatonBackend]:
-    return NetworkBackend(vocabulary), AutomatonBackend(vocabulary)
+def backend(vocabulary: Vocabulary) -> NetworkBackend:
+    return NetworkBackend(vocabulary)
 
 
 def split(patch: pytest.MonkeyPatch, one: int, counted: int) -> None:
@@ -80,33 +80,32 @@ def _known_sizes():
         cached.cache_clear()
 
 
-def compiled_by_both(constraint: Constraint, vocabulary: Vocabulary) -> tuple[CompiledConstraint, ...]:
-    network, automaton = backends(vocabulary)
+def check_same(constraint: Regex | Choice, vocabulary: Vocabulary, random: Random, steps: int = 12) -> None:
+    """Walk at random, back too, and compare the masks, the ends and the forced bytes; the text is judged by ``re``."""
     try:
-        return network.compile(constraint), automaton.compile(constraint)
+        ours = backend(vocabulary).compile(constraint).matcher()
+        if isinstance(constraint, Regex):
+            node = parse_fullmatch(constraint.pattern)
+        else:
+            node = alt(*map(only, constraint.options))
+        theirs = OneAutomaton(regex_dfa(node, WorkMeter()), vocabulary)
     except (UnsupportedConstraint, CompileLimitExceeded):
         assume(False)
-        raise
-
-
-def check_same(constraint: Constraint, both: tuple[CompiledConstraint, ...], random: Random, steps: int = 12) -> None:
-    """Walk at random, back too, and compare the masks, the ends and the forced bytes; the text is judged by ``re``."""
-    ours, theirs = (compiled.matcher() for compiled in both)
-    token_bytes = both[0].vocabulary.token_bytes
+    token_bytes = vocabulary.token_bytes
     taken: list[int] = []
     for _ in range(steps):
         allowed = draw.allowed(ours)
-        assert allowed == draw.allowed(theirs), (constraint, taken)
-        text = b"".join(token_bytes[token] or b"" for token in taken)
-        assert ours.is_completed() == theirs.is_completed(), (constraint, text)
-        assert ours.jump_forward_bytes() == theirs.jump_forward_bytes(), (constraint, text)
-        if isinstance(constraint, Regex) and is_utf8(text):
-            assert ours.is_completed() == bool(re.fullmatch(constraint.pattern, text.decode())), (constraint, text)
+        assert allowed == theirs.allowed(), (constraint, taken)
+        written = b"".join(token_bytes[token] or b"" for token in taken)
+        assert ours.is_completed() == theirs.is_completed(), (constraint, written)
+        assert ours.jump_forward_bytes() == theirs.jump_forward_bytes(), (constraint, written)
+        if isinstance(constraint, Regex) and is_utf8(written):
+            assert ours.is_completed() == bool(re.fullmatch(constraint.pattern, written.decode())), written
         texts = [token for token in allowed if token_bytes[token] is not None]
         if taken and random.random() < 0.2:
             back = random.randint(1, len(taken))
-            for matcher in (ours, theirs):
-                matcher.rollback(back)
+            ours.rollback(back)
+            theirs.rollback(back)
             del taken[len(taken) - back :]
             continue
         if not texts:
@@ -138,7 +137,7 @@ def test_masks_are_those_of_one_automaton(pattern: str, sizes: tuple[int, int], 
         assume(False)
     with pytest.MonkeyPatch.context() as patch:
         split(patch, *sizes)
-        check_same(Regex(pattern), compiled_by_both(Regex(pattern), letters()), random)
+        check_same(Regex(pattern), letters(), random)
 
 
 @few
@@ -153,7 +152,7 @@ def test_texts_end_within_a_limit_of_tokens(pattern: str, sizes: tuple[int, int]
     with pytest.MonkeyPatch.context() as patch:
         split(patch, *sizes)
         try:
-            matcher = backends(letters())[0].compile(Regex(pattern)).matcher()
+            matcher = backend(letters()).compile(Regex(pattern)).matcher()
         except CompileLimitExceeded:
             assume(False)
         least = matcher.min_tokens_to_finish()
@@ -187,7 +186,7 @@ def test_masks_of_a_large_vocabulary(entries: list[tuple[str, str]], is_again: b
     """Thousands of tokens begin with a blank and go on in the next component."""
     pattern = "".join(re.escape(sign) + entry for sign, entry in entries)
     constraint = Regex(f"(?:{pattern})*" if is_again else pattern)
-    check_same(constraint, compiled_by_both(constraint, draw.sentencepiece()), random)
+    check_same(constraint, draw.sentencepiece(), random)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +195,7 @@ def test_masks_of_a_large_vocabulary(entries: list[tuple[str, str]], is_again: b
 def test_masks_where_repetitions_touch(pattern: str):
     """Nearly every token may be read in many ways, each of which ends a repetition somewhere else."""
     constraint = Regex(pattern)
-    check_same(constraint, compiled_by_both(constraint, draw.sentencepiece()), Random(pattern), repeats(6, 40))
+    check_same(constraint, draw.sentencepiece(), Random(pattern), repeats(6, 40))
 
 
 @few
@@ -206,7 +205,7 @@ def test_masks_where_repetitions_touch(pattern: str):
 def test_choices_are_those_of_one_automaton(options: list[str], random: Random):
     assume(any(options))
     constraint = Choice(options)
-    check_same(constraint, compiled_by_both(constraint, letters()), random)
+    check_same(constraint, letters(), random)
 
 
 SAMPLES = {sample.name: sample for sample in load_patterns()}
@@ -217,14 +216,13 @@ TOO_LARGE = {"the 19th letter from the end", "key: value lines"}  # for one auto
 def test_patterns_of_the_benchmark(name: str):
     """Walked along their texts, and at random, over 32,768 tokens."""
     constraint, vocabulary = Regex(SAMPLES[name].schema), draw.sentencepiece()
-    network, automaton = backends(vocabulary)
-    ours = network.compile(constraint)
-    for text in SAMPLES[name].texts:
+    ours = backend(vocabulary).compile(constraint)
+    for sample in SAMPLES[name].texts:
         matcher = ours.matcher()
-        reads = all(matcher.accept_token(token) for token in vocabulary.encode_bytes(text.text.encode()))
-        assert (reads and matcher.is_completed()) == text.valid
+        reads = all(matcher.accept_token(token) for token in vocabulary.encode_bytes(sample.text.encode()))
+        assert (reads and matcher.is_completed()) == sample.valid
     if name not in TOO_LARGE:
-        check_same(constraint, (ours, automaton.compile(constraint)), Random(name), repeats(6, 25))
+        check_same(constraint, vocabulary, Random(name), repeats(6, 25))
 
 
 @pytest.mark.parametrize("name", sorted(TOO_LARGE))
@@ -232,8 +230,8 @@ def test_patterns_too_large_for_one_automaton_are_those_of_llguidance(name: str)
     """It has its own opinion of tokens where the text is forced, so only what ours allows is compared there."""
     constraint, vocabulary = Regex(SAMPLES[name].schema), draw.sentencepiece()
     with pytest.raises(CompileLimitExceeded):
-        backends(vocabulary)[1].compile(constraint)
-    both = [engine.compile(constraint).matcher() for engine in (backends(vocabulary)[0], LLGuidanceBackend(vocabulary))]
+        regex_dfa(parse_fullmatch(constraint.pattern), WorkMeter())
+    both = [engine.compile(constraint).matcher() for engine in (backend(vocabulary), LLGuidanceBackend(vocabulary))]
     text = next(text.text for text in SAMPLES[name].texts if text.valid)
     for token in vocabulary.encode_bytes(text.encode()):
         assert draw.allowed(both[0]) == draw.allowed(both[1])

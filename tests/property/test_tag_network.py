@@ -252,7 +252,7 @@ def test_calls_with_elements_are_calls_of_xgrammar(family: str) -> None:
     rng, compared = random.Random(family), 0
     for choice in ("auto", "required", "either"):
         constraint = hg.ToolCalls(as_tools(schemas), family, choice)
-        matcher = compiler().compile(constraint, "network").matcher()
+        matcher = compiler().compile(constraint, "native").matcher()
         grammar = xgrammar.Grammar.from_structural_tag(json.dumps(constraint.structural_tag().tag))
         its_own = xgrammar.GrammarCompiler(info).compile_grammar(grammar)
         for _ in range(repeats(5, 50)):
@@ -310,7 +310,7 @@ def test_calls_keep_what_only_registers_know(family: str) -> None:
     with pytest.raises(hg.UnsupportedConstraint):
         compiler().compile(constraint, "xgrammar")
     compiled = compiler().compile(constraint)
-    assert compiled.backend == "network"
+    assert compiled.backend == "native"
     targets = [*target_texts(family, [*schemas]), b"</p>", b"<", b'"<"', b"\\u003c", b'", "', b'"b"']
     for _ in range(repeats(6, 60)):
         written = walk(compiled.matcher(), targets, rng)
@@ -446,7 +446,7 @@ def test_a_call_over_a_large_schema_ends_within_its_budget(family: str) -> None:
     schema = {"type": "object", "properties": {**fields, "v": DIFFERENT["records"]}, "required": [*fields, "v"]}
     constraint = hg.ToolCalls(as_tools({"f": schema}), family, "f")
     compiled = Compiler(tiny()).compile(constraint, budget=True)
-    assert compiled.backend == "network" and compiled.keeps_budget
+    assert compiled.backend == "native" and compiled.keeps_budget
     start = compiled.matcher()
     needed = start.min_tokens_to_finish()
     assert needed is not None
@@ -528,7 +528,7 @@ def test_what_the_network_does_not_take(part: Format, pointer: str, keyword: str
     assert losses(part) == [(pointer, keyword)]
 
 
-@pytest.mark.parametrize(("backend", "lost"), [("network", ["uniqueItems"]), ("xgrammar", ["contains", "uniqueItems"])])
+@pytest.mark.parametrize(("backend", "lost"), [("native", ["uniqueItems"]), ("xgrammar", ["contains", "uniqueItems"])])
 def test_pointers_into_the_older_form_of_a_tag(backend: str, lost: list[str]) -> None:
     schema = {"properties": {"a": UNKNOWN}}
     older = {"structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}], "triggers": ["<f>"]}

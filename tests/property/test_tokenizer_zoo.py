@@ -236,7 +236,7 @@ def test_every_tokenizer_encodes_some_options(name: str) -> None:
     ("kind", "backend"),
     [
         *((kind, "auto") for kind in CONSTRAINTS),
-        ("schema", "network"),
+        ("schema", "native"),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHER_ENGINES),
     ],
 )

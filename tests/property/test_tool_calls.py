@@ -278,7 +278,7 @@ def test_two_engines_agree_on_calls(family: str) -> None:
             with pytest.raises(hg.UnsupportedConstraint, match="at least one end string must be non-empty"):
                 compiler().compile(constraint, "xgrammar")
             continue
-        ours, theirs = (compiler().compile(constraint, engine).matcher() for engine in ("network", "xgrammar"))
+        ours, theirs = (compiler().compile(constraint, engine).matcher() for engine in ("native", "xgrammar"))
         rng, num_compared = random.Random(f"{family} {choice}"), 0
         for writer, reader in ((ours, theirs), (theirs, ours)):
             for _ in range(repeats(10, 20)):

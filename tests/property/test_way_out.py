@@ -81,7 +81,7 @@ cases = pytest.mark.parametrize(("name", "vocabulary"), [(n, v) for n in CONSTRA
 
 @lru_cache
 def compiled(name: str, vocabulary: str) -> CompiledConstraint:
-    return registry.create("network", VOCABULARIES[vocabulary]()).compile(CONSTRAINTS[name])
+    return registry.create("native", VOCABULARIES[vocabulary]()).compile(CONSTRAINTS[name])
 
 
 def needed(matcher: Matcher) -> int:
@@ -173,7 +173,7 @@ def test_near_the_end_hardly_more_tokens_are_counted_than_the_least_there_is(nam
 def test_of_single_bytes_the_shortest_text_is_counted(schema, whitespace, choices):
     """Where each byte is a token, no text is shorter in bytes than the one that is counted."""
     try:
-        compiled = registry.create("network", single_bytes()).compile(JsonSchema(schema, whitespace=whitespace))
+        compiled = registry.create("native", single_bytes()).compile(JsonSchema(schema, whitespace=whitespace))
     except ConstraintError:
         assume(False)
     assume(compiled.keeps_budget)
@@ -194,7 +194,7 @@ def test_of_single_bytes_the_shortest_text_is_counted(schema, whitespace, choice
 @pytest.mark.parametrize("length", [17, 1_000, 10_000])
 def test_long_strings_are_closed_in_tokens_of_several_characters(length):
     schema = {"type": "string", "minLength": length}
-    matcher = registry.create("network", tiny()).compile(JsonSchema(schema)).matcher()
+    matcher = registry.create("native", tiny()).compile(JsonSchema(schema)).matcher()
     count, written = needed(matcher), []
     assert count <= length + 3
     for left in range(count, 1, -1):
@@ -205,7 +205,7 @@ def test_long_strings_are_closed_in_tokens_of_several_characters(length):
 
 
 def test_deep_texts_are_closed():
-    matcher = registry.create("network", tiny()).compile(JsonSchema({})).matcher()
+    matcher = registry.create("native", tiny()).compile(JsonSchema({})).matcher()
     opening = matcher.compiled.vocabulary.encode_bytes(b"[" * 5_000)
     assert all(map(matcher.accept_token, opening))
     count = needed(matcher)

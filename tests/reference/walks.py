@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,7 @@ from numpy.typing import NDArray
 
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.component_walk import ComponentWalk
-from hf_guided.automaton.string_dfas import stand
 from hf_guided.automaton.token_trie import TokenTrie
-from hf_guided.automaton.token_walk import TokenWalk
 
 MANY_BYTES = 24
 Left = list[tuple[int, list[int]]]
@@ -22,12 +21,16 @@ def children(tokens: TokenTrie, node: int) -> range:
     return range(int(tokens.trie.child[node]), int(tokens.trie.child[node + 1]))
 
 
-def below(walk: TokenWalk, nodes: NDArray[Any], states: NDArray[Any]) -> tuple[list[int], list[int]]:
-    """As ``TokenWalk.below``."""
+def _after(walk: ComponentWalk, state: int, byte: int) -> int:
+    return walk.dfa.advance(state, bytes((byte,)))
+
+
+def below(walk: ComponentWalk, nodes: NDArray[Any], states: NDArray[Any]) -> tuple[list[int], list[int]]:
+    """As ``ComponentWalk.below``."""
     reached = list(zip(nodes.tolist(), states.tolist(), strict=True))
     for node, state in reached:  # grows meanwhile
         for child in children(walk.tokens, node):
-            if moved := walk.after(state, walk.tokens.letters[child]):
+            if moved := _after(walk, state, walk.tokens.letters[child]):
                 reached.append((child, moved))
     return [node for node, _ in reached], [state for _, state in reached]
 
@@ -58,7 +61,7 @@ def changed(
     for node, ours, theirs in different:  # grows meanwhile
         for child in children(tokens, node):
             letter = tokens.letters[child]
-            there = walk.after(ours, letter), walk.after(theirs, letter)
+            there = _after(walk, ours, letter), _after(walk, theirs, letter)
             if there[0] != there[1]:
                 different.append((child, *there))
     del different[0]
@@ -92,6 +95,39 @@ def after_quote(form: ByteDfa, walk: ComponentWalk, state: int) -> int:
     states = np.array(stand(form, walk, state))
     body = states[:-1]
     expected = body[form.table[:, form.byte_class]]
-    after = expected[form.start, ord('"')] = walk.after(state, ord('"'))
+    after = expected[form.start, ord('"')] = _after(walk, state, ord('"'))
     is_copy = np.array_equal(walk.dfa.table[body][:, walk.dfa.byte_class], expected)
     return int(after) if states[-1] == state and is_copy and not walk.leaves[body].any() else 0
+
+
+@lru_cache(maxsize=2)
+def _first_moves(form: ByteDfa) -> tuple[tuple[int, int, int], ...]:
+    """A move to each state but the first, and to ``form.states`` for the end of a character.
+
+    Each is a source, a byte and a target; the moves to its source come before it.
+    """
+    targets = form.table[:, form.byte_class].astype(np.int64)  # (states, bytes)
+    targets[targets == form.start] = form.states
+    moves, todo = {}, [form.start]
+    for source in todo:
+        for target, byte in zip(*np.unique(targets[source], return_index=True), strict=True):
+            if target and target not in moves:
+                moves[target] = source, int(byte), int(target)
+                if target != form.states:
+                    todo.append(int(target))
+    return tuple(moves.values())
+
+
+def stand(form: ByteDfa, walk: ComponentWalk, state: int) -> list[int]:
+    """The states of a component that stand for those of a string and the one after a character; this is not checked.
+
+    Args:
+        form: one of ``string_dfas``.
+        walk: of the component.
+        state: of it, where characters begin.
+    """
+    states = [0] * (form.states + 1)
+    states[form.start] = state
+    for source, byte, target in _first_moves(form):
+        states[target] = _after(walk, states[source], byte)
+    return states

@@ -14,7 +14,7 @@ from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter, limited
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
-from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits, CompilerOptions
@@ -189,14 +189,14 @@ LONG = ("a pattern that must remember", "a long string of words")
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in LONG)) for case in SCHEMAS])
 def test_hostile_schema_reaches_a_limit(case):
-    backend, constraint = AutomatonBackend(all_bytes()), JsonSchema(SCHEMAS[case])
+    backend, constraint = NetworkBackend(all_bytes()), JsonSchema(SCHEMAS[case])
     assert not backend.losses(constraint), "a schema that is too large has no losses"
     with pytest.raises(CompileLimitExceeded, match=LIMIT):
         backend.compile(constraint)
 
 
 def test_schemas_that_only_look_hostile_compile():
-    backend = AutomatonBackend(all_bytes(), AMPLE)
+    backend = NetworkBackend(all_bytes(), AMPLE)
     words = [f"{'x' * 30}{i * 7919}" for i in range(50_000)]
     matcher = backend.compile(JsonSchema({"enum": [*words, *range(0, 5000, 3)]})).matcher()
     for text, inside in ((f'"{words[77]}"', True), ('"x"', False), ("333", True), ("334", False)):

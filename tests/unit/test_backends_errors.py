@@ -104,8 +104,8 @@ def test_non_regular_pattern_is_a_loss_and_an_error(name, pattern, reason):
     assert caught.value.losses == (loss,)
 
 
-def test_only_llguidance_and_our_own_engines_support_look_around():
-    constraint, names = Regex("(?!foo)[a-z]{3}(?<!bar)"), ("llguidance", "automaton", "network")
+def test_only_llguidance_and_the_native_engine_support_look_around():
+    constraint, names = Regex("(?!foo)[a-z]{3}(?<!bar)"), ("llguidance", "native")
     for name in BACKENDS:
         assert bool(backend(name, tiny()).losses(constraint)) == (name not in names)
     for text, inside in {"foo": False, "bar": False, "fob": True, "abcd": False}.items():
@@ -124,7 +124,7 @@ def test_pattern_whose_parts_exclude_each_other_is_refused(pattern):
 @pytest.mark.parametrize(
     ("name", "constraint"),
     [
-        ("automaton", StructuralTag({"type": "structural_tag", "format": {"type": "any_text"}})),
+        ("native", Grammar('start: "a"')),
         ("llguidance", Grammar('root ::= "a"')),
         ("xgrammar", Grammar('start: "a"')),
         ("lm_format_enforcer", Grammar('start: "a"')),
@@ -238,14 +238,14 @@ def test_more_losses_of_llguidance(schema, lost):
     assert all(len(loss.reason.split()) > 2 for loss in losses)
 
 
-def test_only_native_engines_enforce_max_depth():
+def test_only_the_native_engine_enforces_max_depth():
     for name in SCHEMA_BACKENDS:
         losses = backend(name, tiny()).losses(JsonSchema({"type": "null"}, max_depth=3))
-        lost = [] if name in ("automaton", "network") else [("", "max_depth")]
+        lost = [] if name == "native" else [("", "max_depth")]
         assert [(loss.pointer, loss.keyword) for loss in losses] == lost
 
 
-@pytest.mark.parametrize("name", ["automaton", "llguidance"])
+@pytest.mark.parametrize("name", ["native", "llguidance"])
 def test_losses_does_not_raise_compile_limits(name):
     """For a schema that is too large, only compile() raises, so that a router can try the next backend."""
     constraint = JsonSchema({"properties": {f"p{i}": {"type": "null", "title": f"{i}"} for i in range(10_001)}})

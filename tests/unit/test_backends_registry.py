@@ -15,10 +15,10 @@ from tests.property.strategies import single_bytes
 
 def test_built_in_backends_are_known_without_package_metadata(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
-    assert registry.available() == ("llguidance", "xgrammar", "lm_format_enforcer", "automaton", "network", "outlines")
+    assert registry.available() == ("llguidance", "xgrammar", "lm_format_enforcer", "native", "outlines")
 
 
-@pytest.mark.parametrize("name", ["llguidance", "xgrammar", "lm_format_enforcer", "automaton", "network", "outlines"])
+@pytest.mark.parametrize("name", ["llguidance", "xgrammar", "lm_format_enforcer", "native", "outlines"])
 def test_create_returns_the_named_backend(name):
     backend = registry.create(name, single_bytes())
     assert isinstance(backend, Backend)
@@ -55,8 +55,7 @@ def test_other_packages_add_backends_but_do_not_replace_ours(monkeypatch):
         "llguidance",
         "xgrammar",
         "lm_format_enforcer",
-        "automaton",
-        "network",
+        "native",
         "outlines",
         "mine",
     )

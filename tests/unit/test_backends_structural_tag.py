@@ -48,12 +48,12 @@ def test_lost_keyword_is_refused_with_its_pointer(compiler: Compiler, constraint
         compiler.compile(constraint, "xgrammar")
     assert (pointer, "uniqueItems") in {(loss.pointer, loss.keyword) for loss in caught.value.losses}
     assert not compiler.audit(constraint, "xgrammar").ok
-    assert compiler.audit(constraint).backend == compiler.compile(constraint).backend == "network"
+    assert compiler.audit(constraint).backend == compiler.compile(constraint).backend == "native"
     assert compiler.compile(constraint, budget=True).keeps_budget
 
 
 @pytest.mark.parametrize("constraint", [tool_calls({}), hg.StructuralTag(OLDER)])
-@pytest.mark.parametrize("backend", ["llguidance", "automaton", "lm_format_enforcer", "outlines"])
+@pytest.mark.parametrize("backend", ["llguidance", "lm_format_enforcer", "outlines"])
 def test_engines_without_tags_refuse_them_by_name(compiler: Compiler, constraint: Any, backend: str) -> None:
     with pytest.raises(hg.UnsupportedConstraint) as caught:
         compiler.compile(constraint, backend)
@@ -87,9 +87,9 @@ def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compil
     [
         ("xgrammar", {}, TOOL_WHITESPACE, TOOL_WHITESPACE),
         ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
-        ("network", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
-        ("network", {"max_whitespace_cnt": 3}, 3, 3),
-        ("network", {"max_whitespace_cnt": 0}, 0, 0),
+        ("native", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
+        ("native", {"max_whitespace_cnt": 3}, 3, 3),
+        ("native", {"max_whitespace_cnt": 0}, 0, 0),
     ],
 )
 def test_whitespace_in_a_tag_is_bounded(
@@ -152,7 +152,7 @@ TEXTS = [
 def test_engines_accept_the_same_texts(compiler: Compiler, name: str) -> None:
     tag = hg.StructuralTag({"type": "structural_tag", "format": TAGS[name]})
     verdicts = []
-    for backend in ("xgrammar", "network"):
+    for backend in ("xgrammar", "native"):
         matcher = compiler.compile(tag, backend).matcher()
         token_ids_of = {text: [*text.encode(), 256] for text in TEXTS}
         verdicts.append(
@@ -166,7 +166,7 @@ def test_free_text_without_an_end_marker_is_read_in_all_ways_at_once(compiler: C
     content = [{"type": "any_text"}, {"type": "json_schema", "json_schema": {"const": [1]}}]
     tag = hg.StructuralTag({"type": "structural_tag", "format": {"type": "sequence", "elements": content}})
     compiled = compiler.compile(tag)
-    assert compiled.backend == "network"
+    assert compiled.backend == "native"
     for matcher in (compiled.matcher(), compiler.compile(tag, "xgrammar").matcher()):
         for text, allowed in (("hello[1]", True), ("[1", False), ("[1][1]", True), ("[1] ", False)):
             assert (matcher.validate_tokens([*text.encode(), 256]) == len(text) + 1) is allowed, text
@@ -176,7 +176,7 @@ def test_arguments_as_elements_go_to_the_network(compiler: Compiler) -> None:
     calls = tool_calls({"type": "string", "pattern": "^a+$"})
     tag = hg.ToolCalls(calls.tools, "glm_4_7", "required").structural_tag()
     assert not compiler.audit(tag, "xgrammar").ok
-    assert compiler.compile(tag).backend == "network"
+    assert compiler.compile(tag).backend == "native"
     matcher = compiler.compile(tag).matcher()
     for value, allowed in (("aa", True), ("b", False), ("", False)):
         text = f"<tool_call>f<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>".encode()
@@ -227,7 +227,7 @@ OPEN_SCHEMAS: list[Any] = [
 def test_elements_of_open_schemas_hold_what_xgrammar_says(compiler: Compiler, style: str, schema: Any) -> None:
     """The same position is written as elements outside, and as JSON inside an element."""
     tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema, "style": style}}
-    matcher = compiler.compile(hg.StructuralTag(tag), "network").matcher()
+    matcher = compiler.compile(hg.StructuralTag(tag), "native").matcher()
     info = xgrammar.TokenizerInfo([*(bytes([byte]) for byte in range(256)), b"<s>"], stop_token_ids=[256])
     grammar = xgrammar.GrammarCompiler(info).compile_grammar(xgrammar.Grammar.from_structural_tag(json.dumps(tag)))
     for text in ELEMENTS[style]:
@@ -283,7 +283,7 @@ ENDS = [["ab"], ["aa"], ["aba"], ["a", "ba"], ["a", "ab"], ["ab", "b"], ["ab", "
 
 @pytest.mark.parametrize("excludes", [[], ["c"], ["ba"]])
 @pytest.mark.parametrize("ends", ENDS, ids=" ".join)
-@pytest.mark.parametrize("backend", ["xgrammar", "network"])
+@pytest.mark.parametrize("backend", ["xgrammar", "native"])
 def test_ends_that_overlap(compiler: Compiler, backend: str, ends: list[str], excludes: list[str]) -> None:
     """The first end of all counts, or the engine refuses the tag."""
     content = {"type": "any_text", "excludes": excludes}

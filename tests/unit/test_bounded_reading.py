@@ -38,7 +38,7 @@ def test_wrong_references_are_still_found(where: str) -> None:
 
 @pytest.mark.parametrize(
     ("keyword", "backend"),
-    once_each(["minimum", "maximum", "exclusiveMinimum", "multipleOf"], ["auto", "automaton", "llguidance"]),
+    once_each(["minimum", "maximum", "exclusiveMinimum", "multipleOf"], ["auto", "native", "llguidance"]),
 )
 def test_numbers_with_too_many_digits_are_refused_with_their_pointer(keyword: str, backend: str) -> None:
     tokenizer = vocabularies.demo()

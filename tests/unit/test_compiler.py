@@ -20,11 +20,11 @@ import pytest
 
 from hf_guided.automaton.limits import MovesToWorker
 from hf_guided.backends import compiler as compiler_module
-from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler, CompilerStats
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.tool_calls import ToolCalls
-from hf_guided.constraints.values import Choice, Constraint, JsonSchema
+from hf_guided.constraints.values import Choice, Constraint, JsonSchema, StructuralTag
 from hf_guided.errors import (
     BackendError,
     BackendUnavailable,
@@ -33,11 +33,12 @@ from hf_guided.errors import (
     Loss,
     UnsupportedConstraint,
 )
-from hf_guided.options import CompileLimits, CompilerOptions
+from hf_guided.options import CompilerOptions
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import toy
 
 BYTES = toy.all_bytes()
+TAG = StructuralTag({"type": "structural_tag", "format": {"type": "any_text"}})
 LOSS = Loss("/uniqueItems", "uniqueItems", "not known")
 TIMEOUT_S = 120.0  # seconds until a test that hangs fails instead
 
@@ -47,7 +48,7 @@ class Fake:
 
     canonical_spelling = True
 
-    def __init__(self, name: str = "llguidance", then: Callable[[Constraint], None] | None = None, lost: Any = ()):
+    def __init__(self, name: str = "native", then: Callable[[Constraint], None] | None = None, lost: Any = ()):
         self.name, self.then, self.lost = name, then, lost
         self.compiled: list[Constraint] = []
 
@@ -293,7 +294,7 @@ def test_submit_returns_before_the_compile_has_finished() -> None:
     with pytest.raises(FutureTimeoutError):
         future.result(timeout=0)
     gate.open.set()
-    assert future.result().backend == "llguidance"
+    assert future.result().backend == "native"
 
 
 def test_cancelling_one_caller_does_not_affect_others() -> None:
@@ -304,7 +305,7 @@ def test_cancelling_one_caller_does_not_affect_others() -> None:
     assert gate.reached.wait(TIMEOUT_S)
     assert first.cancel()
     gate.open.set()
-    assert second.result().backend == "llguidance"
+    assert second.result().backend == "native"
     with pytest.raises(CancelledError):
         first.result()
     assert compiler.submit(Choice(["a"])).result() is second.result()
@@ -340,7 +341,7 @@ def test_failures_are_cached(error: Exception) -> None:
     raised = []
     for _ in range(3):
         with pytest.raises(type(error)) as caught:
-            compiler.compile(Choice(["a"]), "llguidance")
+            compiler.compile(Choice(["a"]), "native")
         raised.append(caught.value)
     assert len(fake.compiled) == 1
     assert len({str(caught_error) for caught_error in raised}) == 1
@@ -364,7 +365,7 @@ def test_temporary_failures_are_not_cached(kind: type[Exception]) -> None:
     with pytest.raises(BackendError) as caught:
         compiler.compile(Choice(["a"]))
     assert error in (caught.value, caught.value.__cause__)
-    assert compiler.compile(Choice(["a"])).backend == "llguidance"
+    assert compiler.compile(Choice(["a"])).backend == "native"
     assert len(fake.compiled) == 2
 
 
@@ -389,7 +390,7 @@ def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
     """Twenty of them would fill the cache otherwise, though most stay small."""
     compiler = Compiler(BYTES, CompilerOptions(cache_bytes=32 * 2**20))
     schemas = [JsonSchema({"properties": {f"name{i}": {"type": "string"}}}) for i in range(40)]
-    compiled = [compiler.compile(schema, "network") for schema in schemas]
+    compiled = [compiler.compile(schema, "native") for schema in schemas]
     held = [one.held_bytes for one in compiled]
     assert max(held) < 2**20 < min(one.nbytes for one in compiled)
     assert compiler.stats().entries == 40
@@ -403,10 +404,10 @@ def test_a_network_weighs_what_it_holds_and_not_what_it_may_hold() -> None:
 
 def test_a_warning_says_how_much_a_constraint_may_come_to_hold() -> None:
     schema = JsonSchema({"properties": {"a": {"type": "string"}}})
-    most = Compiler(BYTES).compile(schema, "network").nbytes
+    most = Compiler(BYTES).compile(schema, "native").nbytes
     compiler = Compiler(BYTES, CompilerOptions(cache_bytes=2**20))
     with pytest.warns(UserWarning, match=f"takes {most} bytes when compiled, .* to at least {most}"):
-        compiler.compile(schema, "network")
+        compiler.compile(schema, "native")
 
 
 def test_cache_is_bounded_in_bytes() -> None:
@@ -420,63 +421,49 @@ def test_cache_is_bounded_in_bytes() -> None:
     assert isinstance(stats, CompilerStats)
 
 
-def test_auto_falls_back_to_xgrammar_if_llguidance_fails_to_compile() -> None:
-    first = Fake("llguidance", raises(lambda: UnsupportedConstraint("cannot", [LOSS])))
+def test_auto_falls_back_to_xgrammar_if_the_native_engine_fails_to_compile() -> None:
+    first = Fake("native", raises(lambda: UnsupportedConstraint("cannot", [LOSS])))
     compiler = new_compiler(first, Fake("xgrammar"))
-    assert compiler.compile(Choice(["a"])).backend == "xgrammar"
-    report = compiler.audit(Choice(["a"]))
+    assert compiler.compile(TAG).backend == "xgrammar"
+    report = compiler.audit(TAG)
     assert (report.ok, report.backend) == (True, "xgrammar")
-    assert "llguidance would not enforce /uniqueItems" in report.reason
+    assert "native would not enforce /uniqueItems" in report.reason
     assert len(first.compiled) == 1
     with pytest.raises(UnsupportedConstraint, match="cannot"):
-        compiler.compile(Choice(["a"]), "llguidance")
+        compiler.compile(TAG, "native")
 
 
 def test_compile_limit_is_reported_if_no_other_backend_can() -> None:
     compiler = new_compiler(
-        Fake("llguidance", raises(lambda: CompileLimitExceeded("too large"))), Fake("xgrammar", lost=[LOSS])
+        Fake("native", raises(lambda: CompileLimitExceeded("too large"))), Fake("xgrammar", lost=[LOSS])
     )
-    with pytest.raises(CompileLimitExceeded, match="too large"):
-        compiler.compile(JsonSchema({}))
-    report = compiler.audit(JsonSchema({}))
-    assert (report.ok, report.backend) == (False, None)
+    for constraint in (TAG, JsonSchema({})):
+        with pytest.raises(CompileLimitExceeded, match="too large"):
+            compiler.compile(constraint)
+        report = compiler.audit(constraint)
+        assert (report.ok, report.backend) == (False, None)
 
 
-def test_auto_falls_back_if_the_automaton_grows_too_large() -> None:
+def test_too_large_an_automaton_is_no_loss() -> None:
     """losses() builds no automaton, so only compile() reports that it is too large."""
-    schema = JsonSchema({"type": "string", "maxLength": 100})
-    small = AutomatonBackend(BYTES, CompileLimits(max_states=50))
-    assert not small.losses(schema)
-    compiler = Compiler(BYTES, backends={"automaton": small, "llguidance": small, "xgrammar": Fake("xgrammar")})
-    assert compiler.compile(schema).backend == "xgrammar"
-    assert "grew past 50 states" in compiler.audit(schema).reason
-    with pytest.raises(CompileLimitExceeded, match="grew past 50 states"):
-        compiler.compile(schema, "automaton")
-    report = compiler.audit(schema, "automaton")
-    assert not report.ok
-
-
-def test_max_depth_selects_the_automaton() -> None:
-    lost = Loss("", "max_depth", "not bounded")
-    others = {name: Fake(name, lost=[lost]) for name in ("llguidance", "xgrammar")}
-    tree = {"type": "array", "items": {"$ref": "#"}}
-    compiler = Compiler(BYTES, backends={"automaton": AutomatonBackend(BYTES, CompileLimits(3000)), **others})
-    assert compiler.compile(JsonSchema(tree, max_depth=3)).backend == "automaton"
-    with pytest.raises(CompileLimitExceeded, match=r"grew past \d+ states"):
-        compiler.compile(JsonSchema({}, max_depth=40))
-    assert not any(backend.compiled for backend in others.values())
+    schema = JsonSchema({"type": "string", "pattern": "^(a|b)*a(a|b){18}$"})
+    compiler = Compiler(BYTES)
+    assert not NetworkBackend(BYTES).losses(schema)
+    for backend in ("auto", "native"):
+        with pytest.raises(CompileLimitExceeded, match="more than 10000000 steps of work"):
+            compiler.compile(schema, backend)
+        assert not compiler.audit(schema, backend).ok
 
 
 def test_on_unsupported_makes_losses_errors_or_warnings() -> None:
-    fakes = Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS])
-    compiler = new_compiler(*fakes)
+    compiler = new_compiler(Fake("native", lost=[LOSS]))
     with pytest.raises(UnsupportedConstraint, match="uniqueItems"):
         compiler.compile(JsonSchema({}))
     assert compiler.audit(JsonSchema({})).lost[0].pointer == "/uniqueItems"
     assert compiler.compile(JsonSchema({}, on_unsupported="validate")).losses == (LOSS,)
     warn = JsonSchema({}, on_unsupported="warn")
-    with pytest.warns(UserWarning, match=r"xgrammar does not enforce.*\s+/uniqueItems"):
-        assert compiler.compile(warn).backend == "xgrammar"
+    with pytest.warns(UserWarning, match=r"native does not enforce.*\s+/uniqueItems"):
+        assert compiler.compile(warn).backend == "native"
     compiler.compile(warn)  # a second warning would be an error here
     assert not compiler.audit(warn).ok
 
@@ -484,7 +471,7 @@ def test_on_unsupported_makes_losses_errors_or_warnings() -> None:
 def test_misspelled_keywords_give_a_warning() -> None:
     schema = {"type": "object", "proprties": {}, "properties": {"proprties": {"maxLenght": 3, "x-order": 1}}}
     with pytest.warns(UserWarning) as caught:
-        new_compiler(Fake("llguidance")).compile(JsonSchema(schema))
+        new_compiler(Fake("native")).compile(JsonSchema(schema))
     message = str(caught[0].message)
     assert "/proprties: 'proprties' is no keyword of JSON Schema; did you mean 'properties'?" in message
     assert (
@@ -494,9 +481,9 @@ def test_misspelled_keywords_give_a_warning() -> None:
     assert len(message.splitlines()) == 3
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "requred": ["a"]}}}
     with pytest.warns(UserWarning, match="did you mean 'required'"):
-        new_compiler(Fake("network")).compile(ToolCalls([tool], "qwen_3"))
+        new_compiler(Fake("native")).compile(ToolCalls([tool], "qwen_3"))
     with pytest.warns(UserWarning, match="did you mean"):
-        details = {row.pointer: row.detail for row in new_compiler(Fake("llguidance")).audit(JsonSchema(schema)).rows}
+        details = {row.pointer: row.detail for row in new_compiler(Fake("native")).audit(JsonSchema(schema)).rows}
     assert details["/proprties"].endswith("did you mean 'properties'?")
 
 
@@ -504,11 +491,11 @@ def test_misspelled_keywords_give_a_warning() -> None:
 def test_misspelled_formats_give_a_warning(written: str, meant: str) -> None:
     schema = {"properties": {"format": {"type": "string", "format": written}, "b": {"format": "date"}}}
     with pytest.warns(UserWarning) as caught:
-        new_compiler(Fake("llguidance")).compile(JsonSchema(schema))
+        new_compiler(Fake("native")).compile(JsonSchema(schema))
     sentence = f"{written!r} is no format of JSON Schema; did you mean {meant!r}?"
     assert str(caught[0].message).splitlines()[1:] == [f"  /properties/format/format: {sentence}"]
     with pytest.warns(UserWarning, match="did you mean"):
-        details = {row.pointer: row.detail for row in new_compiler(Fake("llguidance")).audit(JsonSchema(schema)).rows}
+        details = {row.pointer: row.detail for row in new_compiler(Fake("native")).audit(JsonSchema(schema)).rows}
     assert details["/properties/format/format"].endswith(f"did you mean {meant!r}?")
 
 
@@ -516,21 +503,21 @@ def test_misspelled_formats_give_a_warning(written: str, meant: str) -> None:
     "name", ["int32", "int64", "float", "double", "byte", "binary", "password", "phone", "url", ""]
 )
 def test_formats_of_other_specifications_give_no_warning(name: str) -> None:
-    new_compiler(Fake("llguidance")).compile(JsonSchema({"format": name}))  # a warning would be an error here
+    new_compiler(Fake("native")).compile(JsonSchema({"format": name}))  # a warning would be an error here
 
 
 @pytest.mark.parametrize(
     "keyword", ["example", "nullable", "discriminator", "xml", "x-required", "_required", "name", "order", "ui"]
 )
 def test_keywords_of_other_vocabularies_give_no_warning(keyword: str) -> None:
-    new_compiler(Fake("llguidance")).compile(JsonSchema({keyword: "a"}))  # a warning would be an error here
+    new_compiler(Fake("native")).compile(JsonSchema({keyword: "a"}))  # a warning would be an error here
 
 
 def test_warnings_are_remembered_only_for_the_last_constraints() -> None:
-    compiler = new_compiler(Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS]), max_failures=2)
+    compiler = new_compiler(Fake("native", lost=[LOSS]), max_failures=2)
     constraints = [JsonSchema({"maxItems": most}, on_unsupported="warn") for most in range(3)]
     for constraint in constraints:
-        with pytest.warns(UserWarning, match="xgrammar does not enforce"):
+        with pytest.warns(UserWarning, match="native does not enforce"):
             compiler.compile(constraint)
     assert len(compiler._warnings._warned) == 2
     for constraint in constraints[1:]:
@@ -538,7 +525,7 @@ def test_warnings_are_remembered_only_for_the_last_constraints() -> None:
 
 
 def test_backend_compiles_tool_calls_as_a_structural_tag() -> None:
-    fake = Fake("network")
+    fake = Fake("native")
     compiler = new_compiler(fake)
     calls = ToolCalls([{"type": "function", "function": {"name": "f"}}], "qwen_3")
     compiler.compile(calls)
@@ -555,7 +542,7 @@ def test_result_raises_after_sixty_times_the_cpu_time() -> None:
     with pytest.raises(CompileLimitExceeded, match="not compiled within 0.006 s"):
         future.result()
     gate.open.set()
-    assert future.result(timeout=TIMEOUT_S).backend == "llguidance"
+    assert future.result(timeout=TIMEOUT_S).backend == "native"
 
 
 def test_close_waits_for_running_compiles_and_ends_the_threads() -> None:
@@ -652,4 +639,4 @@ def test_forked_child_compiles_independently() -> None:
         print(future.result().backend)
         """
     )
-    assert (done.returncode, done.stdout) == (0, "llguidance 1\nllguidance\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "native 1\nnative\n"), done.stderr

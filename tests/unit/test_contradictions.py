@@ -34,7 +34,7 @@ def takes(constraint: Any, text: str, backend: str = "auto") -> bool:
 REGEX = "(?=(?:a{7})*$)(?=(?:a{11})*$)(?=(?:a{13})*$)a{1,%d}"
 
 
-@pytest.mark.parametrize("backend", ["auto", "llguidance", "automaton"])
+@pytest.mark.parametrize("backend", ["auto", "llguidance", "native"])
 @pytest.mark.parametrize(
     "constraint",
     [
@@ -57,7 +57,7 @@ def test_a_regex_without_texts_is_refused(backend: str) -> None:
     assert takes(hg.Regex(REGEX % LENGTH), "a" * LENGTH, backend)
 
 
-@pytest.mark.parametrize("backend", ["auto", "llguidance", "automaton"])
+@pytest.mark.parametrize("backend", ["auto", "llguidance", "native"])
 def test_a_place_without_values_is_never_begun(backend: str) -> None:
     inside = {"properties": {"x": all_three(LENGTH - 1), "y": {"type": "integer"}}, "type": "object"}
     assert takes(inside, '{"y": 1}', backend) and not takes(inside, '{"x"', backend)
@@ -89,9 +89,9 @@ def test_patterns_in_tags_and_in_elements(most: int) -> None:
     for constraint in (tag, hg.ToolCalls([tool], format="qwen_3_coder", choice="required")):
         if most < LENGTH:
             with pytest.raises(hg.ConstraintError):
-                guide().compile(constraint, "network")
+                guide().compile(constraint, "native")
         else:
-            assert guide().compile(constraint, "network").matcher()
+            assert guide().compile(constraint, "native").matcher()
 
 
 NO_NUMBER = {"type": "integer", "minimum": 5, "maximum": 3}
@@ -125,7 +125,7 @@ NO_NUMBER = {"type": "integer", "minimum": 5, "maximum": 3}
         ),
     ],
 )
-@pytest.mark.parametrize("backend", ["auto", "automaton"])
+@pytest.mark.parametrize("backend", ["auto", "native"])
 def test_a_contradiction_has_a_position(schema: dict[str, Any], pointer: str, backend: str) -> None:
     with pytest.raises(hg.InvalidConstraint, match="contradicts itself") as caught:
         guide().compile(schema, backend)

@@ -69,7 +69,7 @@ def test_every_engine_judges_small_languages_correctly(name: str) -> None:
 
 
 def test_computed_masks_are_timed_separately() -> None:
-    verdict = judge(ENGINES["automaton"](all_bytes()), CASES[0], lambda text: list(text.encode()))
+    verdict = judge(ENGINES["native"](all_bytes()), CASES[0], lambda text: list(text.encode()))
     assert 0 < len(verdict.made_us) < len(verdict.accept_us)
     assert verdict.nbytes > 0
 
@@ -102,13 +102,13 @@ def test_ratios_cover_texts_that_both_accepted() -> None:
 def test_failures_are_counted_and_named() -> None:
     known = {"others_accepted": [], "made_us": [5_000.0], "ready_ms": 60.0}
     group = {
-        "automaton": [judged("one", [[3.0]], [False], **known)],
+        "native": [judged("one", [[3.0]], [False], **known)],
         "xgrammar": [judged("one", [[1.0]], [True]), Judged(CASES[0], Verdict("timeout", "too long"))],
     }
     rows = [summary(name, group) for name in group]
     assert rows[0]["documents_refused"] == 1
     assert (rows[1]["compiled"], rows[1]["beyond_limits"]) == (1, 1)
-    assert failures(group["automaton"], "automaton") == ["sample, compact, one: automaton: refuses 'a'"]
+    assert failures(group["native"], "native") == ["sample, compact, one: native: refuses 'a'"]
     assert failures(group["xgrammar"], "xgrammar") == ["g, pattern: xgrammar: timeout: too long"]
     assert "| 1 of 2 |" in table(rows)
     missed = {target.what: target for target in targets(rows) if not target.value <= target.most}

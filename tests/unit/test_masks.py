@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import hf_guided as hg
-from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.errors import CompileLimitExceeded, EmptyIntersection, StopTokenError
 from hf_guided.session.masks import MaskFiller
 from hf_guided.session.row import Row
@@ -88,7 +88,7 @@ def test_error_for_an_empty_intersection_names_the_row() -> None:
 @pytest.mark.parametrize("left", [None, 2, 3, 4, 5, 6, 7])
 def test_mask_after_drafts_equals_that_of_a_row_that_took_them(left: int | None) -> None:
     """Also with a token budget, of which the drafts use a part."""
-    compiled = AutomatonBackend(VOCABULARY).compile(hg.Choice(["abc", "abca", "abcabcabc", "b"]))
+    compiled = NetworkBackend(VOCABULARY).compile(hg.Choice(["abc", "abca", "abcabcabc", "b"]))
     a, b, c = 3, 4, 5
     segments = [[[a], [b, c], [a]], [], [[b]]]
     filler = MaskFiller(VOCABULARY, [FIRST_STOP])

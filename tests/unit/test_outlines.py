@@ -135,7 +135,7 @@ def test_characters_used_as_marks_may_be_in_a_text() -> None:
         (Regex(r"[\s\S]*"), "regex", "needs an ASCII character that no text has"),
         (Regex("(?!a)[a-c]"), "regex", "look-ahead"),
         (Choice(["".join(map(chr, range(128))), "a"]), "choice", "needs an ASCII character that no text has"),
-        (JsonSchema({"type": "integer"}), "json_schema", "use llguidance, or the automaton"),
+        (JsonSchema({"type": "integer"}), "json_schema", "use llguidance, or the native engine"),
         (JsonSchema({"type": "integer"}, on_unsupported="validate"), "json_schema", "use llguidance"),
         (JsonObject(), "json_schema", "use llguidance"),
         (Grammar('root ::= "a"'), "grammar", "has no such constraint"),

@@ -65,7 +65,7 @@ def test_ecma_262_reads_as_the_table_says() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.pattern} {row.text!a}")
-@pytest.mark.parametrize("name", ["llguidance", "automaton"])
+@pytest.mark.parametrize("name", ["llguidance", "native"])
 def test_hf_guided_writes_what_the_table_says(row: Row, name: str) -> None:
     schema = JsonSchema({"type": "string", "pattern": row.pattern}, spelling="any")
     try:
@@ -164,7 +164,7 @@ def test_a_pattern_of_a_schema_matches_what_both_match_and_fails_where_both_fail
 _NEGATED = [row for row in ROWS if row.ours != "refused"]
 
 
-@pytest.mark.parametrize("name", ["llguidance", "network"])
+@pytest.mark.parametrize("name", ["llguidance", "native"])
 @pytest.mark.parametrize("row", _NEGATED, ids=lambda row: f"{row.pattern} {row.text!a}")
 def test_what_a_pattern_forbids_is_what_one_of_them_matches(name: str, row: Row) -> None:
     """No validator may find a string that a pattern forbids, or a member that the patterns of names forbid."""
@@ -190,7 +190,7 @@ def _writes(name: str, schema: dict[str, object], value: object) -> bool:
     return all(map(matcher.accept_token, text)) and matcher.is_completed()
 
 
-@pytest.mark.parametrize("name", ["llguidance", "network"])
+@pytest.mark.parametrize("name", ["llguidance", "native"])
 @pytest.mark.parametrize(
     "schema, value",
     [
@@ -241,7 +241,7 @@ def _in_ecma(schema: dict[str, object], value: object) -> bool:
     return _in_python(plain, value)
 
 
-@pytest.mark.parametrize("name", ["llguidance", "network"])
+@pytest.mark.parametrize("name", ["llguidance", "native"])
 def test_a_look_behind_may_come_after_the_end(name: str) -> None:
     schema = {"type": "object", "patternProperties": {"^[a-z-]+$(?<!-)": {"const": 1}}, "additionalProperties": False}
     texts = {"a": True, "a-b": True, "a-": False, "a\n": False}

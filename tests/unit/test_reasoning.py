@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.matcher import Matcher
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import Choice
 from hf_guided.errors import InvalidConstraint, UnwritableConstraint
@@ -24,7 +24,7 @@ from tests.toy import pieces
 from tests.vocabularies import fast_sentencepiece_32k, tekken, tiny_byte_level, tiny_unigram
 
 TEXTS = (b"</</think>/", b"a</think>(yes)", b"</think></think>")
-BACKENDS = {backend.name: backend for backend in (AutomatonBackend, LLGuidanceBackend, XGrammarBackend)}
+BACKENDS = {backend.name: backend for backend in (NetworkBackend, LLGuidanceBackend, XGrammarBackend)}
 OPTIONS = ["(yes)", "/", "</think>"]
 
 
@@ -93,7 +93,7 @@ def test_marker_is_found_in_every_tokenization(vocabulary_name, backend_name):
 @pytest.mark.parametrize("vocabulary_of", VOCABULARIES.values(), ids=VOCABULARIES)
 def test_masks_around_the_marker_equal_brute_force(vocabulary_of):
     vocabulary = vocabulary_of()
-    matcher, so_far = matcher_of(vocabulary_of, AutomatonBackend).fork(), b""
+    matcher, so_far = matcher_of(vocabulary_of, NetworkBackend).fork(), b""
     bitmask = allocate_bitmask(1, vocabulary.padded_size)
     options = [option.encode() for option in OPTIONS]
     for byte in b"</th</think>(y":
@@ -138,7 +138,7 @@ def test_gate_with_special_tokens_as_markers():
     gate = ReasoningGate(vocabulary, Reasoning(max_tokens=3))
     assert gate.start_ids == (start,) and gate.first_token(0) == end
     yes, a = tokenizer("yes")["input_ids"], tokenizer("a")["input_ids"]
-    for backend in (AutomatonBackend, LLGuidanceBackend, XGrammarBackend):
+    for backend in (NetworkBackend, LLGuidanceBackend, XGrammarBackend):
         matcher = gate_constraint(backend(vocabulary).compile(Choice(["yes"])), gate, Opening.NOTHING).matcher()
         assert not matcher.accept_token(a[0])
         assert matcher.accept_token(start)

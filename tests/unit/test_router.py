@@ -15,13 +15,12 @@ from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
-from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
+from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
 from hf_guided.schema.audit import audit
 from tests.toy import all_bytes
 
 A = Loss("/properties/a", "uniqueItems", "not known")
 B = Loss("/properties/b", "contains", "not known")
-NO_AUTOMATON = (A, B, Loss("", "json_schema", "the schema refers to itself"))
 
 
 class Fake:
@@ -48,47 +47,44 @@ class Missing(dict[str, Any]):
 
 
 def backends(
-    llguidance: Sequence[Loss] = (),
+    native: Sequence[Loss] = (),
     xgrammar: Sequence[Loss] = (),
-    automaton: Sequence[Loss] = NO_AUTOMATON,
+    llguidance: Sequence[Loss] = (),
     other: Sequence[Loss] = (),
 ) -> dict[str, Any]:
-    lost = {"llguidance": llguidance, "automaton": automaton, "xgrammar": xgrammar, "other": other}
+    lost = {"native": native, "xgrammar": xgrammar, "llguidance": llguidance, "other": other}
     return {name: Fake(name, *losses) for name, losses in lost.items()}
 
 
 TAG = StructuralTag({"format": {"type": "any_text"}})
-JSON = "network", "automaton", "llguidance", "xgrammar"
-BOUNDED = "automaton", "llguidance", "xgrammar", "network"
 
 
 @pytest.mark.parametrize(
-    ("constraint", "names", "names_with_budget"),
+    ("constraint", "names"),
     [
-        (JsonSchema({}), JSON, JSON),
-        (JsonSchema({}, spelling="any", key_order="any"), JSON, JSON),
-        (JsonObject(), JSON, JSON),
-        (JsonSchema({}, max_depth=3), BOUNDED, BOUNDED),
-        (TAG, ("network", "xgrammar"), ("network", "xgrammar")),
-        (Regex("a"), ("llguidance", "xgrammar", "automaton"), ("automaton", "llguidance", "xgrammar")),
-        (Choice(["a"]), ("llguidance", "xgrammar", "automaton"), ("automaton", "llguidance", "xgrammar")),
-        (Grammar('root ::= "a"'), ("xgrammar",), ("xgrammar",)),
-        (Grammar('start: "a"'), ("llguidance",), ("llguidance",)),
+        (JsonSchema({}), ("native",)),
+        (JsonSchema({}, spelling="any", key_order="any"), ("native",)),
+        (JsonObject(), ("native",)),
+        (JsonSchema({}, max_depth=3), ("native",)),
+        (TAG, ("native", "xgrammar")),
+        (Regex("a"), ("native",)),
+        (Choice(["a"]), ("native",)),
+        (Grammar('root ::= "a"'), ("xgrammar",)),
+        (Grammar('start: "a"'), ("llguidance",)),
     ],
     ids=str,
 )
-def test_auto_takes_the_first_engine_that_loses_nothing(
-    constraint: Constraint, names: tuple[str, ...], names_with_budget: tuple[str, ...]
-) -> None:
-    for budget, expected in ((False, names), (True, names_with_budget)):
-        for number, name in enumerate(expected):
-            known = {other: Fake(other) for other in (*JSON, "other")}
-            refused = {earlier: (A,) for earlier in expected[:number]}
-            chosen = choose_backend(constraint, "auto", known, refused, budget)
-            assert (chosen.backend, chosen.losses, chosen.spelling) == (name, (), constraint.spelling)
-            assert chosen.considered == (*refused.items(), (name, ()))
-            assert chosen.reason.startswith("enforces all of it")
-            assert [other for other in known if known[other].num_queries] == [name], "others were queried"
+def test_auto_takes_the_first_engine_that_loses_nothing(constraint: Constraint, names: tuple[str, ...]) -> None:
+    for number, name in enumerate(names):
+        known = backends()
+        refused = {earlier: (A,) for earlier in names[:number]}
+        chosen = choose_backend(constraint, "auto", known, refused)
+        assert (chosen.backend, chosen.losses, chosen.spelling) == (name, (), constraint.spelling)
+        assert chosen.considered == (*refused.items(), (name, ()))
+        assert chosen.reason.startswith("enforces all of it")
+        assert [other for other in known if known[other].num_queries] == [name], "others were queried"
+    with pytest.raises(UnsupportedConstraint):
+        choose_backend(constraint, "auto", backends(), dict.fromkeys(names, (A,)))
 
 
 IN_COMPILED_LOOPS = [
@@ -103,7 +99,7 @@ IN_COMPILED_LOOPS = [
 @pytest.mark.parametrize("constraint", IN_COMPILED_LOOPS, ids=str)
 def test_compiled_loops_read_most_schemas(constraint: Constraint) -> None:
     compiled = Compiler(all_bytes()).compile(constraint)
-    assert compiled.backend == "network"
+    assert compiled.backend == "native"
     assert isinstance(compiled.new_engine(), FrameEngine)
 
 
@@ -118,72 +114,53 @@ def test_compiled_loops_read_most_schemas(constraint: Constraint) -> None:
 )
 def test_no_other_engine_is_asked_where_registers_are_needed(constraint: Constraint) -> None:
     network = NetworkBackend(all_bytes())
-    known = {"network": network}  # a look at another one would raise KeyError
-    assert choose_backend(constraint, "auto", known).considered == (("network", ()),)
+    known = {"native": network}  # a look at another one would raise KeyError
+    assert choose_backend(constraint, "auto", known).considered == (("native", ()),)
     assert isinstance(network.compile(constraint).new_engine(), NetworkEngine)
 
 
 HARD = [
-    ({"pattern": "^(a|b)*a(a|b){18}$"}, "a" * 19, "llguidance"),
     (
         {"allOf": [{"pattern": f"{a}.*{b}"} for a, b in ("ab", "cd", "ef", "gh", "kl", "mn", "op")]},
         "abcdefghklmnop",
-        "network",
     ),
-    ({"pattern": "^(ab|cd){1,20000}$"}, "abcd", "network"),
+    ({"pattern": "^(ab|cd){1,20000}$"}, "abcd"),
 ]
 
 
 @pytest.mark.parametrize("budget", [False, True])
-@pytest.mark.parametrize(
-    ("schema", "text", "backend"), HARD, ids=["choices before", "patterns together", "repetitions"]
-)
-def test_what_is_too_large_for_the_network_is_left_to_others(
-    schema: dict[str, Any], text: str, backend: str, budget: bool
-) -> None:
+@pytest.mark.parametrize(("schema", "text"), HARD, ids=["patterns together", "repetitions"])
+def test_patterns_that_are_too_large_for_one_automaton(schema: dict[str, Any], text: str, budget: bool) -> None:
     compiled = Compiler(all_bytes()).compile(JsonSchema({"type": "string", **schema}), budget=budget)
-    assert compiled.backend == backend
+    assert compiled.backend == "native"
     matcher = compiled.matcher()
     assert all(map(matcher.accept_token, f'"{text}"'.encode())) and matcher.is_completed()
 
 
-def test_auto_takes_xgrammar_for_losses_of_llguidance() -> None:
-    chosen = choose_backend(JsonSchema({}), "auto", backends(llguidance=[A]))
+def test_what_is_too_large_for_the_native_engine_is_left_to_who_names_another() -> None:
+    """All states that a text with choices far back may be in together are too many."""
+    constraint, text = Regex("(?=(a|b)*a(a|b){30}).*"), b"b" * 9 + b"a" * 31
+    with pytest.raises(CompileLimitExceeded, match=r'choose backend="llguidance"'):
+        Compiler(all_bytes()).compile(constraint)
+    matcher = Compiler(all_bytes()).compile(constraint, "llguidance").matcher()
+    assert all(map(matcher.accept_token, text)) and matcher.is_completed()
+
+
+def test_auto_takes_xgrammar_for_losses_of_the_native_engine() -> None:
+    chosen = choose_backend(TAG, "auto", backends(native=[A]))
     assert chosen.backend == "xgrammar"
-    assert chosen.considered == (("automaton", NO_AUTOMATON), ("llguidance", (A,)), ("xgrammar", ()))
-    assert chosen.reason.endswith("; llguidance would not enforce /properties/a (uniqueItems): not known")
-    assert chosen.reason.startswith("enforces all of it; automaton would not enforce")
+    assert chosen.considered == (("native", (A,)), ("xgrammar", ()))
+    assert chosen.reason == "enforces all of it; native would not enforce /properties/a (uniqueItems): not known"
 
 
 @pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject()])
-def test_auto_requires_the_spelling_and_an_explicit_backend_does_not(constraint: Constraint) -> None:
-    known = backends(llguidance=[A])
+def test_a_backend_by_name_may_write_other_spellings(constraint: Constraint) -> None:
+    known = backends()
     known["xgrammar"].canonical_spelling = False
-    with pytest.raises(
-        UnsupportedConstraint,
-        match=r"llguidance is closest: 1 keyword would not be enforced: /properties/a \(uniqueItems\)",
-    ):
-        choose_backend(constraint, "auto", known)
     chosen = choose_backend(constraint, "xgrammar", known)
     assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
-    assert choose_backend(constraint, "auto", backends()).spelling == "canonical"
-    tagged = choose_backend(TAG, "auto", known)
-    assert (tagged.backend, tagged.spelling) == ("xgrammar", "any")
-
-
-def test_any_spelling_permits_every_backend() -> None:
-    known = backends(llguidance=[A])
-    known["xgrammar"].canonical_spelling = False
-    chosen = choose_backend(JsonSchema({}, spelling="any"), "auto", known)
-    assert (chosen.backend, chosen.spelling) == ("xgrammar", "any")
+    assert choose_backend(constraint, "auto", known).spelling == "canonical"
     assert choose_backend(Choice(["a"]), "auto", known).spelling is None
-
-
-def test_auto_takes_the_automaton_for_losses_of_both() -> None:
-    chosen = choose_backend(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
-    assert chosen.backend == "automaton"
-    assert [name for name, _ in chosen.considered] == ["llguidance", "xgrammar", "automaton"]
-    assert chosen.reason.startswith("enforces all of it; llguidance would not enforce /properties/a (uniqueItems)")
 
 
 def test_explicit_backend() -> None:
@@ -196,27 +173,25 @@ def test_explicit_backend() -> None:
     assert caught.value.pointers == ("/properties/a",)
 
 
-def test_of_backends_that_lose_equally_much_the_error_names_the_network() -> None:
-    """The reasons of the network say what is too hard about the schema."""
+def test_of_backends_that_lose_equally_much_the_error_names_the_native_engine() -> None:
+    """Its reasons say what is too hard about the schema."""
     hard = Loss("/properties/a", "multipleOf", "has too many remainders")
-    known = {**backends(llguidance=[A], automaton=[A], xgrammar=[A]), "network": Fake("network", hard)}
-    with pytest.raises(UnsupportedConstraint, match="network is closest") as caught:
-        choose_backend(JsonSchema({}), "auto", known)
+    with pytest.raises(UnsupportedConstraint, match="native is closest") as caught:
+        choose_backend(TAG, "auto", backends(native=[hard], xgrammar=[A]))
     assert caught.value.losses == (hard,)
 
 
 def test_error_lists_the_losses_of_the_closest_backend() -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
-        choose_backend(JsonSchema({}), "auto", backends(llguidance=[A, B], xgrammar=[A]))
+        choose_backend(TAG, "auto", backends(native=[A, B], xgrammar=[A]))
     assert caught.value.losses == (A,)
     text = str(caught.value)
     assert "xgrammar is closest: 1 keyword would not be enforced: /properties/a (uniqueItems)" in text
-    assert "(of other backends, automaton: 3, llguidance: 2); change or remove it, or wrap it" in text
-    assert "/properties/a (uniqueItems): not known" in str(caught.value)
-    assert "on_unsupported" in str(caught.value)
-    with pytest.raises(UnsupportedConstraint) as caught:
-        choose_backend(Choice(["a"]), "auto", backends(llguidance=[A], xgrammar=[B]))
-    assert "on_unsupported" not in str(caught.value)  # a Choice has no such option
+    assert "(of other backends, native: 2); change or remove it" in text
+    assert "/properties/a (uniqueItems): not known" in text
+    assert "on_unsupported" not in text  # a tag has no such option
+    with pytest.raises(UnsupportedConstraint, match="on_unsupported"):
+        choose_backend(JsonSchema({}), "auto", backends(native=[A]))
 
 
 def test_error_names_five_keywords_and_counts_the_others() -> None:
@@ -231,36 +206,30 @@ def test_error_names_five_keywords_and_counts_the_others() -> None:
 
 @pytest.mark.parametrize("mode", ["warn", "validate"])
 def test_error_does_not_advise_an_option_that_is_already_set(mode: Any) -> None:
-    known = backends(llguidance=[A], automaton=[A], xgrammar=[A])
-    refused = {name: (A,) for name in known}
     with pytest.raises(UnsupportedConstraint) as caught:
-        choose_backend(JsonSchema({}, on_unsupported=mode), "auto", known, refused)
+        choose_backend(JsonSchema({}, on_unsupported=mode), "auto", backends(), {"native": (A,)})
     assert "on_unsupported" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["warn", "validate"])
-def test_with_allowed_losses_the_backend_with_fewest_is_taken(mode: Any) -> None:
-    constraint = JsonSchema({}, on_unsupported=mode)
-    chosen = choose_backend(constraint, "auto", backends(llguidance=[A, B], xgrammar=[B]))
-    assert (chosen.backend, chosen.losses) == ("xgrammar", (B,))
-    assert choose_backend(constraint, "auto", backends(llguidance=[A], xgrammar=[B])).backend == "llguidance"
-    assert choose_backend(constraint, "auto", backends(llguidance=[A])).backend == "xgrammar"
+@pytest.mark.parametrize("backend", ["auto", "native"])
+def test_losses_may_be_allowed(mode: Any, backend: str) -> None:
+    chosen = choose_backend(JsonSchema({}, on_unsupported=mode), backend, backends(native=[A, B]))
+    assert (chosen.backend, chosen.losses) == ("native", (A, B))
 
 
 def test_backend_that_failed_to_compile_is_not_chosen_again() -> None:
-    refused = {"llguidance": (A,)}
-    chosen = choose_backend(JsonSchema({}), "auto", backends(), refused)
-    assert (chosen.backend, chosen.considered[1]) == ("xgrammar", ("llguidance", (A,)))
+    refused = {"native": (A,)}
+    chosen = choose_backend(TAG, "auto", backends(), refused)
+    assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("native", (A,)))
     with pytest.raises(UnsupportedConstraint):
-        choose_backend(
-            JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "automaton": (B,), "xgrammar": (B,)}
-        )
+        choose_backend(JsonSchema({}, on_unsupported="warn"), "auto", backends(), refused)
 
 
 def test_missing_backend_is_skipped_or_named() -> None:
-    chosen = choose_backend(JsonSchema({}), "auto", Missing(xgrammar=Fake("xgrammar")))
+    chosen = choose_backend(TAG, "auto", Missing(xgrammar=Fake("xgrammar")))
     assert chosen.backend == "xgrammar"
-    assert "llguidance is not installed" in chosen.reason
+    assert "native is not installed" in chosen.reason
     for name in ("auto", "other"):
         with pytest.raises(BackendUnavailable, match="is not installed"):
             choose_backend(JsonSchema({}), name, Missing())
@@ -312,13 +281,10 @@ NOT_FOR_LLGUIDANCE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["auto", "automaton"])
 @pytest.mark.parametrize(("schema", "written"), NOT_FOR_LLGUIDANCE)
-def test_what_llguidance_does_not_enforce_goes_to_our_engines(
-    schema: dict[str, Any], written: str, backend: str
-) -> None:
-    compiled = Compiler(all_bytes()).compile(JsonSchema(schema), backend)
-    assert compiled.backend == ("network" if backend == "auto" else "automaton")
+def test_what_llguidance_does_not_enforce_has_the_native_engine(schema: dict[str, Any], written: str) -> None:
+    compiled = Compiler(all_bytes()).compile(JsonSchema(schema))
+    assert compiled.backend == "native"
     for tenths in range(-110, 110):
         number = Decimal(tenths) / 10
         matcher = compiled.matcher()

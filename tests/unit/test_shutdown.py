@@ -37,7 +37,7 @@ constraints = [
     *(hg.Regex("(?:a|b)*a(?:a|b){%d}" % n) for n in (14, 13, 12)),
 ]
 constraints = constraints[int(sys.argv[1]) :]
-ended += [guide.submit(constraint, backend="automaton") for constraint in constraints]
+ended += [guide.submit(constraint, backend="native") for constraint in constraints]
 assert started.wait(600)
 """
 

@@ -170,7 +170,7 @@ def test_older_form(change: dict[str, Any], pointer: str) -> None:
 )
 def test_wrong_schema_is_refused_with_its_pointer_when_compiled(compiler: Compiler, schema: Any) -> None:
     tag = hg.StructuralTag({"format": {**TAG, "content": {**JSON, "json_schema": schema}}})
-    for backend in ("auto", "network", "xgrammar"):
+    for backend in ("auto", "native", "xgrammar"):
         with pytest.raises(hg.InvalidConstraint, match="StructuralTag: at /format/content/json_schema: ") as caught:
             compiler.compile(tag, backend)
         assert caught.value.pointers[0].startswith("/format/content/json_schema")
@@ -201,7 +201,7 @@ def test_a_pattern_means_the_same_to_both_engines(compiler: Compiler) -> None:
     tag = hg.StructuralTag({"format": {"type": "regex", "pattern": r"^(?i:k)\d[^a]$"}})
     texts = [first + digit + last for first in "kKx" for digit in "1a" for last in "ab\n"]
     verdicts = []
-    for backend in ("network", "xgrammar"):
+    for backend in ("native", "xgrammar"):
         matcher = compiler.compile(tag, backend).matcher()
         verdicts.append([text for text in texts if matcher.validate_tokens([*text.encode(), 256]) == 4])
     assert verdicts == [["k1b", "k1\n", "K1b", "K1\n"]] * 2

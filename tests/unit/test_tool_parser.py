@@ -136,6 +136,6 @@ def test_argument_that_must_contain_the_end_marker_is_refused(compiler: Compiler
     marker = ENDS[family][-1]
     for schema in ({"const": marker}, {"type": "string", "pattern": f"^.{marker.replace('|', '[|]')}$"}):
         with pytest.raises(hg.UnsupportedConstraint, match="which ends them"):
-            compiler.compile(tool_constraint(family, closed_object(v=schema)), "network")
+            compiler.compile(tool_constraint(family, closed_object(v=schema)), "native")
     either = tool_constraint(family, closed_object(v={"enum": [marker, "ok"]}))
     assert accepts(compiler, either, render_call(family, {"v": "ok"}))
