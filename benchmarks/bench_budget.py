@@ -89,7 +89,7 @@ class Budgeted(Library):
 
     def minimum(self, constraint: Constraint) -> int:
         """The stated minimum."""
-        minimum = self._guide.compile(self._ours(constraint), budget=True).matcher().min_tokens_to_finish()
+        minimum = self._guide.compile(self._ours(constraint)).matcher().min_tokens_to_finish()
         assert minimum is not None
         return minimum
 
@@ -254,7 +254,7 @@ def minima(most: int) -> Iterator[Minimum]:
         one, stated = json.loads(line), []
         try:
             for order in ("declared", "any"):
-                compiled = guide.compile(hg.JsonSchema(one["schema"], key_order=order), budget=True)
+                compiled = guide.compile(hg.JsonSchema(one["schema"], key_order=order))
                 stated.append(compiled.matcher().min_tokens_to_finish())
             compiled = guide.compile(hg.JsonSchema(one["schema"]))
         except HFGuidedError:

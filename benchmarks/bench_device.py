@@ -154,7 +154,7 @@ class Model:
 
     def limit(self, name: str, tokens: int) -> int:
         """So many tokens, or as many as the shortest answer has."""
-        compiled = self.guide.compile(self.constraint(name)[0], budget=True)
+        compiled = self.guide.compile(self.constraint(name)[0])
         return max(tokens, compiled.matcher().min_tokens_to_finish() or 0)
 
     def sides(self, name: str, rows: int, tokens: int, form: str, chosen: Sequence[str] = SIDES) -> dict[str, Side]:
@@ -197,7 +197,7 @@ class Model:
 
             def prepare() -> None:
                 kept.guide = hg.Guide(self.tokenizer, self.model)
-                kept.guide.compile(ours, budget=True)
+                kept.guide.compile(ours)
 
             return Side(lambda: loop(kept.guide).run(), lambda: self.sent_bytes(kept.guide), prepare)
 

@@ -55,13 +55,13 @@ def measure(tokenizer: Any, schema: dict[str, Any], limit: int | None, runs: int
     least = float("inf")
     for _ in range(runs):
         guide, constraint, budget = hg.Guide(tokenizer, len(tokenizer)), hg.JsonSchema(schema), limit is not None
-        guide.compile(hg.JsonSchema({"type": "integer"}), budget=budget)
+        guide.compile(hg.JsonSchema({"type": "integer"}))
         bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
         nfa._kept = PieceCache()
         work.meters.clear()
         gc.collect()
         began = time.process_time()
-        compiled = guide.compile(constraint, budget=budget)
+        compiled = guide.compile(constraint)
         matcher = compiled.matcher()
         needed = matcher.min_tokens_to_finish() if budget else None
         matcher.fill_next_token_bitmask(bitmask, tokens_left=limit)

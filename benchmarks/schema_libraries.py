@@ -116,7 +116,7 @@ class HFGuided(SchemaLibrary):
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         try:
             constraint = self._constraint(schema, registry)
-            self._compiled = self._compile(constraint, self.backend, budget=self.limit is not None)
+            self._compiled = self._compile(constraint, self.backend)
         except hg.UnsupportedConstraint as error:
             raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
         except hg.CompileLimitExceeded as error:

@@ -134,23 +134,21 @@ class Guide:
         return self._compiler.audit(self._required(constraint), backend)
 
     @reading("Guide.submit")
-    def submit(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> Future[CompiledConstraint]:
+    def submit(self, constraint: Any, backend: str = "auto") -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
-        return self._compiler.submit(self._required(constraint), backend, budget=budget)
+        return self._compiler.submit(self._required(constraint), backend)
 
-    def knows(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> bool:
+    def knows(self, constraint: Any, backend: str = "auto") -> bool:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
-        return self._compiler.knows(self._required(constraint), backend, budget=budget)
+        return self._compiler.knows(self._required(constraint), backend)
 
     @reading("Guide.compile")
-    def compile(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> CompiledConstraint:
+    def compile(self, constraint: Any, backend: str = "auto") -> CompiledConstraint:
         """Compile a constraint, or take it from the cache.
 
         Args:
             constraint: a constraint, or a plain form of one (Pydantic model, schema dict, list of strings ...).
             backend: "auto", or the name of a backend.
-            budget: whether its matchers have to know the shortest path to the end, for ``tokens_left`` and
-                ``min_tokens_to_finish``.
 
         Raises:
             InvalidConstraint: the constraint is malformed.
@@ -158,7 +156,7 @@ class Guide:
             UnwritableConstraint: it needs bytes that this vocabulary cannot write.
             CompileLimitExceeded: a backend gave up.
         """
-        return self._compiler.compile(self._required(constraint), backend, budget=budget)
+        return self._compiler.compile(self._required(constraint), backend)
 
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
@@ -344,7 +342,7 @@ class Guide:
         """
         loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
-        return self.decoder_of(self._session(constraint, prefix, options, budget=True), loop, backend)
+        return self.decoder_of(self._session(constraint, prefix, options), loop, backend)
 
     def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
         """The fast loop over a session; see ``decoder``.
@@ -390,13 +388,8 @@ class Guide:
         constraint: Any,
         prefix: str | Sequence[str | None] | None,
         options: SessionOptions,
-        *,
-        budget: bool = False,
     ) -> Session:
-        """A session for constraints in any form.
-
-        ``budget``: whether constraints are compiled for a token budget, even without ``max_new_tokens``.
-        """
+        """A session for constraints in any form."""
         given = coerce_batch(constraint)
         per_prompt = isinstance(given, list)
         constraints: list[Constraint | None] = list(given) if isinstance(given, list) else [given]
@@ -415,8 +408,7 @@ class Guide:
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        budget |= options.max_new_tokens is not None
-        requests = self.requests(constraints, prefixes, options.backend, gate, budget=budget)
+        requests = self.requests(constraints, prefixes, options.backend, gate)
         return self.session_of(requests, options, per_prompt=per_prompt)
 
     def requests(
@@ -426,7 +418,6 @@ class Guide:
         backend: str = "auto",
         gate: ReasoningGate | None = None,
         *,
-        budget: bool = True,
         futures: Futures | None = None,
     ) -> list[Request]:
         """The request of each prompt; constraints compile in the background, equal ones once.
@@ -436,8 +427,7 @@ class Guide:
             prefixes: for each prompt, the part of its answer that it already ends with.
             backend: "auto", or the name of a backend.
             gate: the thinking before the answers.
-            budget: as for ``compile``.
-            futures: constraints already compiled for this call, with the same ``backend`` and ``budget``; written.
+            futures: constraints already compiled for this call, with the same ``backend``; written.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or a prefix is not a text.
@@ -450,7 +440,7 @@ class Guide:
                 bound[id(given)] = self._required(given)
             constraint = bound[id(given)]
             if constraint is not None and constraint.key not in futures:
-                futures[constraint.key] = self._compiler.submit(constraint, backend, budget=budget)
+                futures[constraint.key] = self._compiler.submit(constraint, backend)
             compiled = None if constraint is None else futures[constraint.key]
             answer_gate = self.answer_gate(gate, constraint)
             requests.append(Request(compiled, prefix_bytes(prefix), answer_gate, constraint))
@@ -670,8 +660,7 @@ class Guide:
     ) -> RowReader:
         """Reads one output row back while it is being generated; arguments as for ``read``."""
         check_each({"stop_token_ids": stop_token_ids}, {"stop_token_ids": TOKEN_IDS})
-        budget = max_new_tokens is not None
-        [request] = self.requests([coerce(constraint)], [prefix], backend, self.gate(reasoning), budget=budget)
+        [request] = self.requests([coerce(constraint)], [prefix], backend, self.gate(reasoning))
         return self.reader_of(
             request, stop_token_ids=stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
         )

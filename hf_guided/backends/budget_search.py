@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..automaton.after_fork import renew_in_child
 from ..automaton.token_trie import token_trie
 from ..constraints.values import Grammar, StructuralTag
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
@@ -50,17 +53,49 @@ class _Failure(NamedTuple):
 
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
-    """The same constraint with engines that keep budgets; unchanged where they do already, or no path was found."""
-    constraint, vocabulary = compiled.constraint, compiled.vocabulary
-    if compiled.keeps_budget or not isinstance(constraint, (Grammar, StructuralTag)):
+    """The same constraint with engines that keep budgets; unchanged where they do, or where none is searched for."""
+    if compiled.keeps_budget or not isinstance(compiled.constraint, (Grammar, StructuralTag)):
         return compiled
-    marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
-    literals = _literals(constraint.text) if isinstance(constraint, Grammar) else ASCII
-    search = CompletionSearch(vocabulary, token_trie(vocabulary), marks, literals)
-    first = SearchBudgetEngine(search, compiled.new_engine())
-    if first.min_tokens_to_finish() is None:
-        return compiled
-    return replace(compiled, new_engine=lambda: first.restarted(compiled.new_engine()), keeps_budget=True)
+    ends = _Ends(compiled)
+    return replace(compiled, new_engine=lambda: SearchBudgetEngine(ends, compiled.new_engine()), keeps_budget=True)
+
+
+class _Ends:
+    """What the engines of one constraint share: the search, and what it finds at the start; thread safe.
+
+    Nothing is searched before it is asked for: calls without a budget never do.
+
+    Args:
+        compiled: the constraint.
+    """
+
+    def __init__(self, compiled: CompiledConstraint):
+        self._compiled, self._lock = compiled, threading.Lock()
+        self._at_start: list[int] | None = None
+        self._is_searched = False
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._lock = threading.Lock()
+
+    @cached_property
+    def search(self) -> CompletionSearch:
+        """For paths to the end."""
+        constraint, vocabulary = self._compiled.constraint, self._compiled.vocabulary
+        marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
+        literals = _literals(constraint.text) if isinstance(constraint, Grammar) else ASCII
+        return CompletionSearch(vocabulary, token_trie(vocabulary), marks, literals)
+
+    def find(self, engine: Engine, num_taken: int) -> list[int] | None:
+        """A path from where an engine is; from the start it is searched once."""
+        if num_taken:
+            return self.search.find(engine, LATER_SEARCH_WORK)
+        with self._lock:
+            if not self._is_searched:
+                self._at_start = self.search.find(engine, SEARCH_WORK)
+                self._is_searched = True
+            return self._at_start
 
 
 def _literals(grammar: str) -> list[str]:
@@ -76,7 +111,7 @@ class SearchBudgetEngine(Layer):
     """One state of an engine, and a path to its end.
 
     Args:
-        search: shared by all engines of the constraint.
+        ends: shared by all engines of the constraint.
         engine: see ``Layer``.
         taken: see ``Layer``.
         completion: the path that another engine of the constraint knows after these tokens, or after their beginning.
@@ -85,23 +120,14 @@ class SearchBudgetEngine(Layer):
 
     def __init__(
         self,
-        search: CompletionSearch,
+        ends: _Ends,
         engine: Engine,
         taken: Sequence[int] = (),
         completion: _Completion | None = None,
         failure: _Failure | None = None,
     ):
         super().__init__(engine, taken)
-        self._search, self._completion, self._failure = search, completion, failure
-
-    def restarted(self, engine: Engine) -> SearchBudgetEngine:
-        """A new one at the start of the text, with the path already found there.
-
-        Args:
-            engine: at the start of the grammar.
-        """
-        assert not self.taken
-        return SearchBudgetEngine(self._search, engine, completion=self._completion, failure=self._failure)
+        self._ends, self._completion, self._failure = ends, completion, failure
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
@@ -113,7 +139,7 @@ class SearchBudgetEngine(Layer):
 
     def fork(self) -> SearchBudgetEngine:
         """See ``Engine.fork``."""
-        return SearchBudgetEngine(self._search, self.engine.fork(), self.taken, self._completion, self._failure)
+        return SearchBudgetEngine(self._ends, self.engine.fork(), self.taken, self._completion, self._failure)
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
@@ -132,7 +158,7 @@ class SearchBudgetEngine(Layer):
         if completion:
             after_token[completion[0]] = completion[1:]
         self._completion = _Completion(len(self.taken), completion, after_token)
-        words = self._search.tokens.mask(np.fromiter(after_token, np.int64, len(after_token)))
+        words = self._ends.search.tokens.mask(np.fromiter(after_token, np.int64, len(after_token)))
         bitmask[row].numpy()[: len(words)] &= words
 
     def is_far(self, tokens_left: int) -> bool:
@@ -156,7 +182,7 @@ class SearchBudgetEngine(Layer):
         position, failure = len(self.taken), self._failure
         if failure is not None and position < failure.position + failure.wait:
             return None  # a search takes long where it finds nothing
-        result = self._search.find(self.engine, LATER_SEARCH_WORK if self.taken else SEARCH_WORK)
+        result = self._ends.find(self.engine, position)
         if result is None:
             self._completion, self._failure = (
                 None,
@@ -169,7 +195,7 @@ class SearchBudgetEngine(Layer):
     def _others(self, completion: list[int], room: int) -> dict[int, list[int]]:
         """Tokens after which the path, or the path without its first token, leads to the end within ``room`` more."""
         rests = [rest for rest in (completion, completion[1:]) if len(rest) <= room]
-        allowed = self._search.allowed(self.engine)
+        allowed = self._ends.search.allowed(self.engine)
         # Some of the cheapest, and some from everywhere.
         chosen = [*allowed[: _CANDIDATES // 2], *allowed[:: max(1, 2 * len(allowed) // _CANDIDATES)]]
         after_token: dict[int, list[int]] = {}

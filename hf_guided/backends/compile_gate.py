@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 from ..automaton.limits import allowance
 from ..constraints.values import Constraint, JsonSchema, set_fields
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
-from ..options import AGAIN_CPU_S
 from .adapter import PortableAdapter
 from .attempts import Compilation
 from .base import Backend
@@ -40,14 +39,13 @@ class Engines(Protocol):
         ...
 
 
-def compile_in_worker(constraint: Constraint, backend: str, engines: Engines, *, budget: bool) -> Compilation:
+def compile_in_worker(constraint: Constraint, backend: str, engines: Engines) -> Compilation:
     """Compile in the worker; see ``compile_with_first``.
 
     Args:
         constraint: what to compile.
         backend: "auto", or the name of a built-in backend.
         engines: of this process.
-        budget: whether texts have to close within a number of tokens.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
@@ -59,12 +57,6 @@ def compile_in_worker(constraint: Constraint, backend: str, engines: Engines, *,
         compiled = engine.unpacked(constraint, packed.packed, packed.losses)
     else:
         compiled = engine.compile(constraint)
-    if budget and not compiled.keeps_budget and packed.used_s > AGAIN_CPU_S:
-        raise CompileLimitExceeded(
-            f"{packed.choice.backend} compiled this {constraint.kind} in {packed.used_s:.3g} s of CPU time; the way to "
-            f"its end, which a token budget needs, is looked for only in constraints that take {AGAIN_CPU_S:g} s; make "
-            "the constraint smaller"
-        )
     return Compilation(compiled, packed.choice, packed.used_s)
 
 

@@ -14,7 +14,7 @@ from ..errors import BackendError, CompileLimitExceeded, ConstraintError, HFGuid
 from ..options import CompilerOptions
 from .attempts import Compilation
 
-Key = tuple[str, str, bool]  # of a constraint, the backend requested, whether to keep budgets
+Key = tuple[str, str]  # of a constraint, and the backend requested
 T = TypeVar("T")
 REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
 

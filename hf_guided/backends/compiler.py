@@ -1,6 +1,6 @@
 """Compiles on a few threads, or on that of a caller who waits; once per constraint, whose grammar or error is cached.
 
-- A key is (``constraint.key``, backend requested, whether to keep budgets). Per key at most one compile runs; later
+- A key is (``constraint.key``, backend requested). Per key at most one compile runs; later
   callers wait for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
   others; a compile that all its callers cancelled before it began is left out.
 - Compiled constraints are kept in a cache bounded in bytes; one that is too large for it is found as long as a caller
@@ -53,7 +53,6 @@ from .vocabulary_coverage import check_writable
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-_USUAL_LIMIT = 256  # of the tokens of an answer
 _FEW_FRAMES = 50  # of the thousand that Python allows
 _IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "native", "lm_format_enforcer"})  # outlines is there anyway
 
@@ -107,33 +106,30 @@ class Compiler:
         self._reset()
         _live.add(self)
 
-    def submit(
-        self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False
-    ) -> Future[CompiledConstraint]:
+    def submit(self, constraint: Constraint, backend: str = AUTO) -> Future[CompiledConstraint]:
         """Compile in the background.
 
         Args:
             constraint: what to compile; with the same key it may be another's grammar that comes back, so
                 parse texts with your own.
             backend: "auto", or the name of a backend.
-            budget: whether texts have to close within a number of tokens.
 
         Returns:
             The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
             CompileLimitExceeded; the last also when ``result()`` has waited for 60 times ``cpu_s``.
         """
-        return self._submit(constraint, backend, budget, _compiled)
+        return self._submit(constraint, backend, _compiled)
 
-    def compile(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> CompiledConstraint:
+    def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
         """Compile and wait; see ``submit``.
 
         Where nothing else is compiled, that is done on the caller's thread: most compiles take less than a
         millisecond, and a fifth more on another core, whose caches have nothing of it.
         """
-        job, waiter = Job((constraint.key, backend, budget), constraint), None
+        job, waiter = Job((constraint.key, backend), constraint), None
         try:
             if not _is_shallow() or not self._begins_here(job):
-                return self.submit(constraint, backend, budget=budget).result()
+                return self.submit(constraint, backend).result()
             try:
                 outcome = self._outcome(job, in_worker=False, on_caller_thread=True)
             except MovesToWorker:
@@ -166,9 +162,9 @@ class Compiler:
             self._in_flight[key] = job
             return True
 
-    def knows(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> bool:
+    def knows(self, constraint: Constraint, backend: str = AUTO) -> bool:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
-        key = constraint.key, backend, budget
+        key = constraint.key, backend
         with self._lock:
             return key in self._cache or key in self._failures or key in self._in_flight or key in self._held
 
@@ -188,7 +184,7 @@ class Compiler:
                     check_in_worker(constraint)
             else:
                 constraint.check()
-            choice = self._submit(constraint, backend, False, lambda compilation: compilation.choice).result()
+            choice = self._submit(constraint, backend, lambda compilation: compilation.choice).result()
         except UnsupportedConstraint as error:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
         except CompileLimitExceeded as error:
@@ -229,11 +225,9 @@ class Compiler:
                 compile_ms=self._compile_s * 1e3,
             )
 
-    def _submit(
-        self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]
-    ) -> Future[T]:
+    def _submit(self, constraint: Constraint, backend: str, pick: Callable[[Compilation], T]) -> Future[T]:
         """See ``submit``."""
-        key = constraint.key, backend, budget
+        key = constraint.key, backend
         waiter = Waiter(pick, self.options)
         in_worker = key not in self._cache and self._is_costly(constraint, backend)
         with self._lock:
@@ -294,7 +288,7 @@ class Compiler:
         try:
             can_move = self._given is None and not in_worker
             with limited(self.options, can_move=can_move):
-                compilation = self._compile(job.constraint, *job.key[1:], in_worker=in_worker)
+                compilation = self._compile(job.constraint, job.key[1], in_worker=in_worker)
             if self._is_too_large(compilation):
                 self._warnings.too_large(job.key, compilation, self.options.cache_bytes)
         except MovesToWorker:  # no outcome, as all other exceptions are
@@ -334,32 +328,30 @@ class Compiler:
         compiled = self._held.get(key)
         return None if compiled is None else Compilation(compiled, self._choices[compiled])
 
-    def _compile(self, constraint: Constraint, backend: str, budget: bool, *, in_worker: bool) -> Compilation:
+    def _compile(self, constraint: Constraint, backend: str, *, in_worker: bool) -> Compilation:
         warn_of_misspelt_names(constraint)
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
         backends = self._backends if self._given is not None else self._marked.for_constraint(constraint)
         if in_worker:
             assert isinstance(backends, EngineSet), "given backends stay in this process"
-            made = compile_in_worker(constraint, backend, backends, budget=budget)
+            made = compile_in_worker(constraint, backend, backends)
             self._warnings.losses(constraint, made.choice)
-            return made._replace(compiled=self._finished(*made, budget=budget))
+            return made._replace(compiled=self._finished(*made))
 
         def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
             self._warnings.losses(constraint, choice)
-            return self._finished(engine.compile(constraint), choice, budget=budget)
+            return self._finished(engine.compile(constraint), choice)
 
         return compile_with_first(constraint, backend, backends, compile)
 
     def _finished(
-        self, compiled: CompiledConstraint, choice: BackendChoice, worker_s: float = 0.0, *, budget: bool
+        self, compiled: CompiledConstraint, choice: BackendChoice, worker_s: float = 0.0
     ) -> CompiledConstraint:
-        if worker_s <= AGAIN_CPU_S:  # else a dead end is still found while generating
-            check_writable(compiled, partial(registry.create, choice.backend))
-        if budget:
-            compiled = with_budget(compiled)
-            compiled.matcher().can_finish_in(_USUAL_LIMIT)  # computed here, and not while a model waits
-        return compiled
+        if worker_s > AGAIN_CPU_S:  # a dead end is still found while generating, and an end is not searched for
+            return compiled
+        check_writable(compiled, partial(registry.create, choice.backend))
+        return with_budget(compiled)
 
     def _is_costly(self, constraint: Constraint, backend: str) -> bool:
         """Whether the constraint is compiled in the worker process."""

@@ -88,7 +88,7 @@ def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
     start = time.perf_counter()
     for case in cases:
         for constraint in case.constraints:
-            guide.compile(constraint, budget=True)
+            guide.compile(constraint)
     preparing = time.perf_counter() - start
     size = f"{model.num_parameters() / 1e6:.1f} M parameters"
     print(f"{n} prompts a case in batches of {BATCH_SIZE}, a model of {size} on {model.device}")

@@ -176,7 +176,7 @@ class Guidance:
             assert request.compiled is not None
             return request.compiled
 
-        known = self.guide.knows(constraint, budget=True)
+        known = self.guide.knows(constraint)
         self._metrics.looked_up(found=known)
         future = submit() if known else await self.queue.begin(client, submit)
         done = asyncio.wrap_future(future)

@@ -309,7 +309,7 @@ def test_a_trial_costs_few_passes_once() -> None:
     model = overriding(Forwards)()
     guide = hg.Guide(TOKENIZER, model)
     # The first call would run the prompt while this compiles, and forced text after it.
-    guide.compile(CONSTRAINTS[1], budget=True)
+    guide.compile(CONSTRAINTS[1])
     passes, forward = [], model.forward
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -539,7 +539,7 @@ def test_dynamic_frequencies_that_an_earlier_call_changed() -> None:
     model = llama("dynamic")
     guide = hg.Guide(TOKENIZER, model)
     forced = hg.Regex('\\{"name": "x", "ci[a-z]*')
-    guide.compile(forced, budget=True)
+    guide.compile(forced)
     outputs = []
     for arguments in (
         {"logits_processor": [limited(guide, forced, 18)]},

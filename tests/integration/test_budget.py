@@ -69,7 +69,7 @@ def stage() -> tuple[Any, Any, hg.Guide]:
 
 
 def minimum(constraint: Any) -> int:
-    found = stage()[2].compile(constraint, budget=True).matcher().min_tokens_to_finish()
+    found = stage()[2].compile(constraint).matcher().min_tokens_to_finish()
     assert found is not None
     return found
 

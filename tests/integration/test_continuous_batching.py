@@ -508,7 +508,7 @@ def test_a_slow_constraint_holds_up_its_caller_alone(monkeypatch: pytest.MonkeyP
 def test_an_engine_that_fails_ends_its_own_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = hg.Regex("[k-n]{20}")
     manager = guide().attach(unstarted())
-    compiled = guide().compile(failing, "llguidance", budget=True)
+    compiled = guide().compile(failing, "llguidance")
     engine = type(compiled.new_engine())
     fill = engine.fill_within if compiled.keeps_budget else engine.fill
     calls = []

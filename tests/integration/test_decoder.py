@@ -115,7 +115,7 @@ def one_forward_a_token(name: str, rows: int, constraints: list[Any]) -> list[li
     for i, constraint in enumerate(constraints):
         given = {key: value[i : i + 1] for key, value in inputs(name, rows).items()}
         real = given["input_ids"][given["attention_mask"] == 1]
-        place = Row(None if constraint is None else guide.compile(constraint, budget=True).matcher())
+        place = Row(None if constraint is None else guide.compile(constraint).matcher())
         bitmask = hg.bitmask.allocate_bitmask(1, guide.vocabulary.padded_size)
         row: list[int] = []
         queue: list[int] = []
@@ -163,7 +163,7 @@ def test_what_is_forced_at_once_is_read_with_the_prompts(name: str, rows: int) -
     model, guide = family(name)
     constraints = [CONSTRAINTS[i] for i in (0, 2, 6)[:rows]]
     for one in constraints:
-        guide.compile(one, budget=True)
+        guide.compile(one)
     if name == "bloom" and not is_common(model):
         pytest.skip("in transformers 5.20 BLOOM needs a trial, which the hook below prevents")
     widths: list[int] = []
@@ -192,7 +192,7 @@ def test_the_last_token_of_all_is_never_run(name: str, rows: int, asked: dict[st
     model, guide = family(name)
     for text in ("o", "one", "one and", "one and only"):
         whole = [*guide.tokenizer(text, add_special_tokens=False)["input_ids"], guide.tokenizer.eos_token_id]
-        guide.compile(hg.Choice([text]), budget=True)
+        guide.compile(hg.Choice([text]))
         decoder = guide.decoder(hg.Choice([text]))
         output = model.generate(
             **inputs(name, rows),

@@ -320,7 +320,7 @@ def test_a_budget_narrows_the_mask() -> None:
         (result,) = generated("The", constraint, max_new_tokens=most, **arguments)
         assert result.finish_reason == "stop"
         raw = raw_logits(model, token_ids_of(guide.tokenizer, "The"), result.token_ids)
-        matcher = guide.compile(constraint, budget=True).matcher()
+        matcher = guide.compile(constraint).matcher()
         bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
         for place, entry in enumerate(result.logprobs):
             matcher.fill_next_token_bitmask(bitmask, 0, tokens_left=most - place)

@@ -127,7 +127,7 @@ def chosen(model: Any, guide: hg.Guide, inputs: Any, token_ids: list[int]) -> in
     for name in {"mm_token_type_ids", "token_type_ids"} & inputs.keys():  # as the last one is
         inputs[name] = torch.cat([inputs[name], inputs[name][:, -1:].expand(-1, tail.shape[1])], dim=1)
     logits = model(**inputs).logits[0, start - 1 :]
-    matcher = guide.compile(RECORD, budget=True).matcher()
+    matcher = guide.compile(RECORD).matcher()
     bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
     for i, token_id in enumerate(token_ids[:-1]):
         if not matcher.jump_forward_bytes():

@@ -48,7 +48,7 @@ BRACKETS = {"lark": "<>", "gbnf": "()", "tag": "\0\0"}
 
 @lru_cache
 def compiled(name: str) -> CompiledConstraint:
-    made = Compiler(tiny()).compile(CONSTRAINTS[name], budget=True)
+    made = Compiler(tiny()).compile(CONSTRAINTS[name])
     assert made.keeps_budget
     return made
 
@@ -119,7 +119,7 @@ def test_large_budget_masks_nothing(name):
 
 @pytest.mark.parametrize("engine", ["llguidance", "xgrammar"])
 def test_engines_that_are_named_keep_no_budget_but_for_grammars(engine):
-    made = Compiler(tiny()).compile(Choice(["aa", "bb"]), engine, budget=True)
+    made = Compiler(tiny()).compile(Choice(["aa", "bb"]), engine)
     assert not made.keeps_budget
     assert made.matcher().min_tokens_to_finish() is None
 
@@ -152,7 +152,7 @@ def test_search_does_not_depend_on_the_wall_clock(monkeypatch):
 )
 def test_end_after_characters_that_repeat_is_found(grammar, begin, pattern):
     """The end is found at the start, and again after a text that is not on the way found first."""
-    compiled_ = Compiler(tiny()).compile(Grammar(grammar), budget=True)
+    compiled_ = Compiler(tiny()).compile(Grammar(grammar))
     assert compiled_.keeps_budget
     for written in ("", begin):
         matcher = compiled_.matcher()
@@ -173,7 +173,7 @@ def test_end_after_characters_that_repeat_is_found(grammar, begin, pattern):
     ],
 )
 def test_half_of_a_character_in_quotes_is_no_literal(grammar, fits):
-    matcher = Compiler(tiny()).compile(Grammar(grammar), budget=True).matcher()
+    matcher = Compiler(tiny()).compile(Grammar(grammar)).matcher()
     assert matcher.min_tokens_to_finish() <= fits
 
 

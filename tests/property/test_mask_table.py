@@ -49,10 +49,10 @@ def tables(rows: int | None) -> MaskTables | None:
     return None if rows is None else MaskTables(VOCABULARY.padded_size, rows * ROW_BYTES)
 
 
-def row_of(constraint: Any, *, budget: bool) -> Row:
+def row_of(constraint: Any) -> Row:
     if constraint is None:
         return Row(None)
-    compiled = GUIDE._compiler.submit(hg.constraints.coerce.coerce(constraint), "auto", budget=budget).result()
+    compiled = GUIDE._compiler.submit(hg.constraints.coerce.coerce(constraint)).result()
     return Row(compiled.matcher())
 
 
@@ -67,7 +67,7 @@ def is_same(filled: Masks, expected: Masks) -> bool:
 def walk(rng: random.Random, filler: MaskFiller, which: list[int], left: int | None, steps: int) -> None:
     """Fill the masks of rows that write, rewind, and look ahead, beside a filler without a table."""
     reference = MaskFiller(VOCABULARY, STOPS)
-    pairs = [[row_of(CONSTRAINTS[i], budget=left is not None) for i in which] for _ in range(2)]
+    pairs = [[row_of(CONSTRAINTS[i]) for i in which] for _ in range(2)]
     kept: list[tuple[Masks, torch.Tensor]] = []
     for step in range(steps):
         if not any(row.is_open for row in pairs[1]):
@@ -118,7 +118,7 @@ def test_a_device_is_given_the_same_scores_as_the_cpu(rows: int, which: list[int
         patch.setattr("hf_guided.session.transfers.CudaTransfers", lambda device: None)
         shared = tables(rows)
         filler, reference = MaskFiller(VOCABULARY, STOPS, tables=shared), MaskFiller(VOCABULARY, STOPS)
-        pairs = [[row_of(CONSTRAINTS[i], budget=False) for i in which] for _ in range(2)]
+        pairs = [[row_of(CONSTRAINTS[i]) for i in which] for _ in range(2)]
         for _ in range(6):
             if not any(row.is_open or row.matcher is None for row in pairs[1]):
                 break

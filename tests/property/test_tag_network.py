@@ -445,7 +445,7 @@ def test_a_call_over_a_large_schema_ends_within_its_budget(family: str) -> None:
     fields = {f"field {i}": {"type": "string"} if i % 2 else {"items": {"type": "integer"}} for i in range(8)}
     schema = {"type": "object", "properties": {**fields, "v": DIFFERENT["records"]}, "required": [*fields, "v"]}
     constraint = hg.ToolCalls(as_tools({"f": schema}), family, "f")
-    compiled = Compiler(tiny()).compile(constraint, budget=True)
+    compiled = Compiler(tiny()).compile(constraint)
     assert compiled.backend == "native" and compiled.keeps_budget
     start = compiled.matcher()
     needed = start.min_tokens_to_finish()

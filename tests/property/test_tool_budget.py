@@ -42,7 +42,7 @@ PEOPLE = {
 @cache
 def people(family: str, choice: str) -> tuple[hg.ToolCalls, Matcher]:
     constraint = hg.ToolCalls(as_tools({"people": PEOPLE}), family, choice)
-    compiled = Compiler(tiny()).compile(constraint, budget=True)
+    compiled = Compiler(tiny()).compile(constraint)
     assert compiled.keeps_budget
     return constraint, compiled.matcher()
 

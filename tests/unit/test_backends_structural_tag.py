@@ -49,7 +49,7 @@ def test_lost_keyword_is_refused_with_its_pointer(compiler: Compiler, constraint
     assert (pointer, "uniqueItems") in {(loss.pointer, loss.keyword) for loss in caught.value.losses}
     assert not compiler.audit(constraint, "xgrammar").ok
     assert compiler.audit(constraint).backend == compiler.compile(constraint).backend == "native"
-    assert compiler.compile(constraint, budget=True).keeps_budget
+    assert compiler.compile(constraint).keeps_budget
 
 
 @pytest.mark.parametrize("constraint", [tool_calls({}), hg.StructuralTag(OLDER)])

@@ -96,7 +96,7 @@ def test_types_that_the_worker_cannot_import(all_in_worker: hg.Guide) -> None:
 
 
 def test_budget_after_the_worker(all_in_worker: hg.Guide) -> None:
-    compiled = all_in_worker.compile(hg.Regex("[ab]{3,9}"), budget=True)
+    compiled = all_in_worker.compile(hg.Regex("[ab]{3,9}"))
     needed = compiled.matcher().min_tokens_to_finish()
     assert needed is not None and needed <= 4
 
