@@ -45,7 +45,7 @@ def hf_guided(tokenizer: Any, family: str, limit: int | None = None) -> FirstMas
 
     def first_mask(tools: Tools) -> None:
         described = [{"type": "function", "function": {"name": name, "parameters": tools[name]}} for name in tools]
-        compiled = guide.compile(hg.ToolCalls(described, family), budget=limit is not None)
+        compiled = guide.compile(hg.ToolCalls(described, family))
         compiled.matcher().fill_next_token_bitmask(bitmask, tokens_left=limit)
 
     return first_mask

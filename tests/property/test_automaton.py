@@ -283,7 +283,8 @@ def test_masks_and_budgets_equal_brute_force(make, pattern, seed):
         stops = set(vocabulary.stop_token_ids) if needed[state] == 1 else set()
         assert set(draw.allowed(matcher)) == expected | stops, "another mask, or a dead end"
         assert expected or stops
-        assert matcher._engine.min_tokens_to_finish() == needed[state]
+        stated = matcher.min_tokens_to_finish()
+        assert stated is not None and stated >= needed[state], "enough is stated, and seldom more than that"
         if not expected:
             return
         token_id = rng.choice(sorted(expected))

@@ -199,7 +199,7 @@ def compiled_cases(whitespace: Any = "compact", **options: Any) -> Iterator[tupl
 def test_random_texts_are_canonical() -> None:
     num_compared = 0
     for name, compiled in compiled_cases():
-        for seed in range(repeats(6, 12)):
+        for seed in range(repeats(9, 18)):
             text = random_text(compiled, seed)
             value = json.loads(text)
             if not isinstance(value, dict) or len(re.findall(r'"(?:[^"\\]|\\.)*": ', text)) == len(value):
