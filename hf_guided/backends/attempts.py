@@ -71,6 +71,8 @@ def compile_with_first(
         except UnsupportedConstraint as error:
             if limit is None:
                 raise
+            if len(refused) == 1:
+                raise limit from None
             # A backend would enforce it if it were smaller.
             raise CompileLimitExceeded(str(error)) from limit
         try:

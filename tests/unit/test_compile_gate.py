@@ -227,7 +227,7 @@ def test_limit_of_the_whole_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = vocabularies.demo()
     short = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(cpu_s=0.5))
     began = time.process_time()
-    with pytest.raises(CompileLimitExceeded, match="s of CPU time"):
+    with pytest.raises(CompileLimitExceeded, match="steps of work|s of CPU time"):
         short.compile(wide(5_000))
     assert time.process_time() - began < 2
 
