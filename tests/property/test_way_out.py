@@ -6,6 +6,7 @@ The oracle searches: token by token from where a text is, with masks that keep n
 from __future__ import annotations
 
 import json
+import threading
 from functools import lru_cache
 
 import pytest
@@ -206,10 +207,22 @@ def test_long_strings_are_closed_in_tokens_of_several_characters(length):
 
 def test_deep_texts_are_closed():
     matcher = registry.create("native", tiny()).compile(JsonSchema({})).matcher()
-    opening = matcher.compiled.vocabulary.encode_bytes(b"[" * 5_000)
-    assert all(map(matcher.accept_token, opening))
-    count = needed(matcher)
-    assert count <= 5_002
-    for left in range(count, 1, -1):
+    assert all(map(matcher.accept_token, matcher.compiled.vocabulary.encode_bytes(b"[" * 2_000)))
+    for left in range(needed(matcher), 1, -1):
         matcher.accept_token(allowed(matcher, left)[0])
     assert matcher.is_completed()
+
+
+def test_the_depth_of_a_text_does_not_matter_to_the_stack():
+    """A thread's stack may be small."""
+    matcher = registry.create("native", tiny()).compile(JsonSchema({})).matcher()
+    assert all(map(matcher.accept_token, matcher.compiled.vocabulary.encode_bytes(b"[" * 30_000)))
+    counts: list[int] = []
+    before = threading.stack_size(256 * 1024)
+    try:
+        thread = threading.Thread(target=lambda: counts.append(needed(matcher)))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert 15_000 < counts[0] <= 30_001

@@ -177,33 +177,45 @@ static int32_t owing(const Component *c, const Frame *frame)
     return c->begins && exit_of(c, COUNTS, frame->state) && frame->count < c->low ? (int32_t)c->low - frame->count : 0;
 }
 
-/* Bytes that are enough to the end of a text that is in a set: UNREACHABLE if there is no way, or what is missing. */
-int32_t set_size(Machine *m, int32_t set)
-{
-    int32_t best = set ? UNREACHABLE : 0; /* nothing is below the frame of the root */
-    if (m->sets[set].size >= 0)
-        return m->sets[set].size;
-    for (int32_t i = 0; i < m->sets[set].count; i++) {
-        const Frame *frame = m->frames + m->members[m->sets[set].begin + i];
-        int32_t below;
-        if (!has_exits(m, frame->component))
-            return NEEDS_EXITS;
-        if ((below = set_size(m, frame->below)) < 0)
-            return below;
-        below += exit_of(m->components + frame->component, SIZE, frame->state);
-        below = below < UNREACHABLE ? below + owing(m->components + frame->component, frame) : UNREACHABLE;
-        if (below < best)
-            best = below;
-    }
-    return m->sets[set].size = best;
-}
-
 static int lead(Machine *m, int64_t *count, int32_t frame)
 {
     if (!has_room(&m->leads, &m->lead_room, *count + 1, sizeof *m->leads))
         return 0;
     m->leads[(*count)++] = frame;
     return 1;
+}
+
+/* Bytes that are enough to the end of a text that is in a set: UNREACHABLE if there is no way, or what is missing. */
+int32_t set_size(Machine *m, int32_t set)
+{
+    int64_t count = 0;
+    m->sets[0].size = 0; /* nothing is below the frame of the root */
+    if (m->sets[set].size < 0 && !lead(m, &count, set))
+        return NO_MEMORY;
+    while (count) { /* texts are deeper than a stack */
+        const int32_t here = m->leads[count - 1];
+        const int64_t before = count;
+        int32_t best = UNREACHABLE;
+        for (int32_t i = 0; i < m->sets[here].count; i++) {
+            const Frame *frame = m->frames + m->members[m->sets[here].begin + i];
+            const Component *c = m->components + frame->component;
+            const int32_t below = m->sets[frame->below].size;
+            int32_t size;
+            if (!has_exits(m, frame->component))
+                return NEEDS_EXITS;
+            if (below < 0 && !lead(m, &count, frame->below))
+                return NO_MEMORY;
+            size = exit_of(c, SIZE, frame->state) + below;
+            size = size < UNREACHABLE ? size + owing(c, frame) : UNREACHABLE;
+            if (size < best)
+                best = size;
+        }
+        if (count == before) {
+            m->sets[here].size = best;
+            count--;
+        }
+    }
+    return m->sets[set].size;
 }
 
 static int step(Machine *m, int32_t byte, int32_t frame)
