@@ -29,8 +29,7 @@ from ..schema.long_string import LongString
 from ..schema.registers import DifferentItems
 from ..schema.scalars import Values, constant_text
 from ..schema.shapes import StringClause
-from ..schema.to_network import RegisteredPositions, Track, names_of
-from ..schema.to_rtn import Inside
+from ..schema.to_network import Inside, RegisteredPositions, Track, names_of
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
 _BYTES = 50  # of memory for each

@@ -68,12 +68,6 @@ def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
     return _spaced(repeat(alt(text(" "), *indented), 0, 1))
 
 
-@lru_cache(maxsize=256)  # clients choose the style: a tag has max_whitespace_cnt
-def layout_around(style: JsonStyle, level: int | None = None) -> Layout:
-    """As ``layout_of``, with everything that any engine accepts: some engines bound white space differently."""
-    return _spaced(repeat(_SPACE, 0, None)) if style.is_flexible else layout_of(style, level)
-
-
 def _plain(comma: str, colon: str) -> Layout:
     return Layout(*map(text, ("{", "}", "[", "]", comma, colon, "")))
 

@@ -1,4 +1,4 @@
-"""A schema as a network: an RTN (to_rtn.py) of exactly its texts, with registers (registers.py).
+"""A schema as a network: a small automaton (to_nfa.py) for the values of each position, with registers (registers.py).
 
 The inside of an array or an object that has a register is a component of its own; marks in it say where the register
 is asked.
@@ -7,25 +7,16 @@ is asked.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple
 
 from ..automaton.rtn import Mark
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import (
-    ANYTHING,
-    EMPTY,
-    Node,
-    json_spelling_without,
-    json_spellings,
-    only_text,
-    text,
-)
-from .content_automata import MOST_APART, ContentAutomaton, Entry
-from .depth import ANY_CONTENT
+from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
+from .content_automata import ContentAutomaton
+from .context import too_deep_is_a_limit
+from .depth import ANY_CONTENT, within_depth
 from .equal_positions import with_equal_positions
 from .grammar import Content, completable_contents, contents
 from .layout import has_levels, layout_of
@@ -34,14 +25,36 @@ from .levels import has_known_levels, of_known_level
 from .long_string import LongString, long_string
 from .member_order import has_one_order
 from .normalize import Normalizer
+from .ranges import remainder_states, undecided_factors
 from .registered_content import registered
-from .registers import DifferentItems, DifferentNames, Register
-from .scalars import Values, has_language, language_of, listed_texts, quoted, without
-from .shapes import ANY, Clause, Position
-from .to_nfa import Entries, Inner, Regular, ValueSlot, check_remainders
-from .to_rtn import Callee, Caller, CallingWriter, Inside, Positions, Row
+from .registers import DifferentItems, Register
+from .scalars import Values, has_language, language_of, numbers_without_undecided, quoted, without
+from .shapes import ANY, Clause, Kind, NumberClause, Position, pointer_of
+from .to_nfa import Builder, Inner, NotRegular, RegisteredEntries, ValueSlot, Writer
 
-_MOST_PARTS = 200  # the most parts of a constant that is written without calls
+
+class Inside(NamedTuple):
+    """A position.
+
+    Args:
+        position: of a value.
+        level: with an indentation, how many brackets are open around it.
+        schema: its name, where one RTN has several.
+        only: the one kind of values that there are here; None is all.
+        as_elements: whether they are elements instead of JSON.
+    """
+
+    position: Position
+    level: int | None
+    schema: str = ""
+    only: Kind | None = None
+    as_elements: bool = False
+
+
+Callee = Inside | Node | Values  # or the formal language of a position whose values have no children
+
+
+MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
 
 
 class Track(NamedTuple):
@@ -60,7 +73,7 @@ class Track(NamedTuple):
     schema: str
 
 
-class RegisteredPositions(Positions):
+class RegisteredPositions:
     """The positions of a schema, each with exactly its texts.
 
     Args:
@@ -68,13 +81,20 @@ class RegisteredPositions(Positions):
         style: how values are written.
         closed: whether objects that declare properties and do not speak of others have no others.
         key_order: of the members of an object.
-        schema, marks, max_depth: see ``Positions``.
+        schema: a name, where one network has several.
+        marks: what none of the texts holds, see ``without``.
+        max_depth: see ``within_depth``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
         UnsupportedConstraint: it is to be indented, and its depth has no bound.
         NotRegular: a multipleOf has too many remainders.
         CompileLimitExceeded: it is too large.
+
+    Attributes:
+        name, marks: the arguments.
+        position, level: of a whole text.
+        root: its callee.
     """
 
     def __init__(
@@ -88,15 +108,16 @@ class RegisteredPositions(Positions):
         marks: tuple[str, ...] = (),
         max_depth: int | None = None,
     ):
-        self._key_order = key_order
-        super().__init__(n, style, closed=closed, schema=schema, marks=marks, max_depth=max_depth)
+        self._style, self._key_order, self.name, self.marks = style, key_order, schema, marks
+        self.position, self._own = within_depth(n.root, self._contents(n, closed), max_depth)
+        self._all: dict[Position, Content] = {ANY: ANY_CONTENT, **self._own}
         if style.indent is not None and not has_known_levels(self.position, self._own):
             reason = (
                 "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well"
             )
             raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
         self.level = 0
-        self.root = self.callee(self.position, 0)
+        self.root = self.callee(self.position, self.level)
 
     def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
         found = contents(n, closed=closed, spelling=self._style.spelling, writer=registered(self._key_order))
@@ -120,10 +141,10 @@ class RegisteredPositions(Positions):
             content.arrays = tuple([automaton for automaton in content.arrays if id(automaton) not in none])
             content.objects = tuple([automaton for automaton in content.objects if id(automaton) not in none])
         self._own = completable_contents(self._own, self.position)
-        self._schema = replace(self._schema, contents={ANY: ANY_CONTENT, **self._own})
+        self._all = {ANY: ANY_CONTENT, **self._own}
 
     def callee(self, position: Position, level: int | None) -> Callee:
-        """See ``Positions.callee``."""
+        """The callee for a value at a position: the same where the same scalars are allowed."""
         content = self.content(position)
         is_inside = content.arrays or content.objects or content.any_array or content.any_object
         if is_inside or not all([has_language(clause) and not self.long_string(clause) for clause in content.scalars]):
@@ -177,7 +198,7 @@ class RegisteredPositions(Positions):
 
     @cached_property
     def _least(self) -> LeastSizes:
-        return LeastSizes({**self._schema.contents}, self._style, self.marks)
+        return LeastSizes(self._all, self._style, self.marks)
 
     def least_size(self, callee: Hashable) -> int | None:
         """Bytes that are enough for the text of a component; None where only its automaton tells."""
@@ -191,10 +212,7 @@ class RegisteredPositions(Positions):
 
     def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
         """The callees of the first items, and at last of all others; None where no value may stand."""
-        return [
-            self.callee(position, track.level) if position in self._schema.contents else None
-            for position in register.items
-        ]
+        return [self.callee(position, track.level) if position in self._all else None for position in register.items]
 
     def names(self, track: Track) -> tuple[list[str], list[Node]]:
         """The names that are listed, and the languages of the texts of the others."""
@@ -229,21 +247,47 @@ class RegisteredPositions(Positions):
         """Whether that text is the key of the string (written_values.py): keys have no escapes for marks."""
         return self.has_one_spelling and not self.marks
 
-    def build(self, callee: Inside | Track | LongString, builder: Caller) -> tuple[int, int]:
-        """See ``Positions.build``."""
+    @too_deep_is_a_limit()
+    def build(self, callee: Inside | Track | LongString, builder: Builder) -> tuple[int, int]:
+        """Build the automaton of a callee.
+
+        Returns:
+            The state before a value, and the one after it.
+
+        Raises:
+            NotRegular: a scalar is not.
+        """
         if isinstance(callee, LongString):
             return self._long_string(callee, builder)
-        if not isinstance(callee, Track):
-            return super().build(callee, builder)
         start, end = builder.state(), builder.state()
+        writer, slot = Writer(self, builder, self._style), ValueSlot(callee.position, end, callee.level)
+        if isinstance(callee, Inside):
+            content = self.content(callee.position) if callee.only is None else self.container(callee)
+            writer.fill(content, slot, start)
+            return start, end
         layout = layout_of(self._style, callee.level)
-        is_array = callee.number < len(self._schema.contents[callee.position].arrays)
-        slot = ValueSlot(callee.position, end, None, callee.level)
+        is_array = callee.number < len(self.content(callee.position).arrays)
         inner = Inner(self.automaton(callee), slot, layout, layout.close_array if is_array else layout.close_object)
-        _RegisteredRows(self._writer(self._schema, builder), inner, builder).build(start)
+        RegisteredEntries(writer, inner).build(start)
         return start, end
 
-    def _long_string(self, string: LongString, builder: Caller) -> tuple[int, int]:
+    def content(self, position: Position) -> Content:
+        """The values at a position."""
+        return self._all[position]
+
+    def container(self, callee: Inside) -> Content:
+        """The values of one kind that are allowed at a position: arrays or objects."""
+        content = self.content(callee.position)
+        if callee.only == "array":
+            return Content(arrays=content.arrays, any_array=content.any_array)
+        return Content(objects=content.objects, any_object=content.any_object)
+
+    def add_multiples(self, clause: NumberClause, start: int, end: int, builder: Builder) -> None:
+        """Add the numbers of a clause that digits do not decide between two states."""
+        numbers = numbers_without_undecided(clause, self._style.spelling)
+        builder.add_multiples(numbers, undecided_factors(clause), start, end)
+
+    def _long_string(self, string: LongString, builder: Builder) -> tuple[int, int]:
         """A string, with the calls ``Mark.BEGIN`` and ``Mark.END`` around its characters."""
         start, begun, ended = builder.state(), builder.state(), builder.state()
         opening, closing = ('"', '"') if string.closing is None else ("", string.closing)
@@ -274,9 +318,6 @@ class RegisteredPositions(Positions):
         number = next(i for i, other in enumerate(automata) if other is automaton)
         return Track(position, level, number, self.name)
 
-    def _writer(self, schema: Regular, builder: Caller) -> _Writer:
-        return _Writer(self, schema, builder, self._style, self.marks)
-
 
 def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     """The names of members that are listed, and the languages of the others."""
@@ -284,134 +325,10 @@ def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
 
 
-class _Writer(CallingWriter):
-    """Calls the insides that have a register."""
-
-    _positions: RegisteredPositions
-
-    @cached_property
-    def _calls_space(self) -> bool:
-        """Whether white space has many states: it is a component then, the same for all."""
-        return self._style.is_flexible
-
-    def fill(self, slot: ValueSlot, start: int) -> None:
-        super().fill(slot, start)
-        for clause in self._schema.contents[slot.position].scalars:
-            if string := self._positions.long_string(clause):
-                self._caller.call(string, start, slot.end)
-
-    def language(self, clause: Clause) -> Node | None:
-        return self._positions.language(clause)
-
-    def names(self, language: Node) -> Node:
-        return self._positions.names_text(language)
-
-    def part(self, node: Node) -> Row:
-        """Text of the layout as a part of a row."""
-        if node is EMPTY:
-            return ()
-        word = None if self._calls_space else only_text(node)
-        return (node if word is None else word.encode(),)
-
-    def constant(self, position: Position, level: int | None) -> Row | None:
-        """The only value at a position as a row without calls of values; None if there may be several."""
-        content = self._schema.contents[position]
-        if content.any_array or content.any_object or len(content.scalars) + len(content.automata) != 1:
-            return None
-        for clause in content.scalars:
-            texts = listed_texts(clause, self._style.spelling, self._marks)
-            few = [] if texts is None else [*islice(texts, 2)]
-            return (few[0].encode(),) if len(few) == 1 else None
-        level = self._positions.inside(position, level).level
-        (automaton,), inside = content.automata, None if level is None else level + 1
-        layout = self.layout(inside)
-        begin, close = layout.begin_object, layout.close_object
-        if content.arrays:
-            begin, close = layout.begin_array, layout.close_array
-        row, state, before = self.part(begin), 0, layout.first
-        while automaton.edges[state]:
-            edge, *others = automaton.edges[state]
-            is_only = not others and not automaton.skips[state] and state not in automaton.accepting
-            if automaton.register or not is_only or (edge.low, edge.high, len(edge.entries)) != (1, 1, 1):
-                return None
-            ((name, value),) = edge.entries
-            if isinstance(name, Node) or (inner := self.constant(value, inside)) is None:
-                return None
-            named = () if name is None else (self.word(name), *self.part(layout.colon))
-            row += (*self.part(before), *named, *inner, *self.part(layout.space))
-            if len(row) > _MOST_PARTS:
-                return None
-            state, before = edge.target, layout.comma
-        if automaton.skips[state] or state not in automaton.accepting:
-            return None
-        return *row, *self.part(layout.last if state else EMPTY), *self.part(close)
-
-    def lay(self, node: Node, start: int, end: int) -> None:
-        if self._calls_space and node is not EMPTY:
-            self._caller.call(node, start, end)
-        else:
-            super().lay(node, start, end)
-
-    def entries(self, inner: Inner, opened: int) -> None:
-        if inner.automaton.register is None:
-            _Rows(self, inner, self._caller).build(opened)
-        else:
-            self._caller.call(self._positions.track(inner), opened, inner.slot.end)
-
-
-class _Rows(Entries):
-    """Writes each entry as one row of words and calls."""
-
-    _writer: _Writer
-
-    def __init__(self, writer: _Writer, inner: Inner, builder: Caller):
-        super().__init__(writer, inner)
-        self._caller = builder
-        self._colon, self._space = writer.part(self._layout.colon), writer.part(self._layout.space)
-        self._has_many_edges = max(map(len, inner.automaton.edges)) > MOST_APART
-
-    def entry(self, entry: Entry, start: int, after: int) -> None:
-        value = self._value(entry)
-        if isinstance(entry.name, str):
-            self._caller.row((self._writer.word(entry.name), *self._colon, *value), start, after)
-        elif entry.name is None:
-            self._caller.row(value, start, after)
-        else:
-            self._caller.row((*self._colon, *value), self._writer.name(entry.name, start), after)
-
-    def _value(self, entry: Entry, *marks: Mark) -> Row:
-        """A value, and the white space after it."""
-        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
-        value = self._writer.constant(entry.value, self._inside.level) if self._has_many_edges and not marks else None
-        return *(value or (self._writer.callee(entry.value, self._inside.level),)), *marks, *self._space
-
-
-class _RegisteredRows(_Rows):
-    """Writes entries with marks around them."""
-
-    def __init__(self, writer: _Writer, inner: Inner, builder: Caller):
-        super().__init__(writer, inner, builder)
-        self._register = inner.automaton.register
-
-    def _marked(self, mark: Mark, start: int) -> int:
-        end = self._caller.state()
-        self._caller.call(mark, start, end)
-        return end
-
-    def closed(self, state: int) -> int:
-        return self._marked(Mark.CLOSE, state)
-
-    def continued(self, state: int) -> int:
-        return self._marked(Mark.MORE, state)
-
-    def entry(self, entry: Entry, start: int, after: int) -> None:
-        name, register = entry.name, self._register
-        if name is None:
-            self._caller.row((Mark.BEGIN, *self._value(entry, Mark.END)), start, after)
-            return
-        begins = [Mark.BEGIN]
-        if isinstance(register, DifferentNames) and register.high is not None and name in register.required:
-            begins.append(Mark.BEGIN_REQUIRED)
-        named = self._writer.word(name) if isinstance(name, str) else self._writer.names(name)
-        for begin in begins:
-            self._caller.row((begin, named, Mark.END, *self._colon, *self._value(entry)), start, after)
+def check_remainders(position: Position, clause: Clause) -> None:
+    """Raise NotRegular where a multipleOf has too many remainders."""
+    if isinstance(clause, NumberClause):
+        for factor in undecided_factors(clause):
+            if remainder_states(factor) > MAX_REMAINDERS:
+                reason = f"{factor} has more than {MAX_REMAINDERS} remainders to distinguish"
+                raise NotRegular(clause.origin or pointer_of(position), "multipleOf", reason)

@@ -1,35 +1,34 @@
-"""A schema as a finite automaton: the shapes and content automata that `to_lark.py` writes, without recursion.
+"""Writes the values of a schema between the states of an NFA: the shapes and content automata that `to_lark.py` writes.
 
-Schemas that are not regular are refused: those that refer to themselves, or allow any JSON value somewhere. With a
-bound on the depth of nesting both are regular.
-
-It is built from the end: a value is built for the state that comes after it, and once for each such state. So parts
-with equal ends are shared, and little work is left when the automaton is made minimal.
+Every value inside another is a call, so recursion and positions for any JSON value cost nothing. An array or an object
+is built from its end: what comes after an entry is built once for each state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
 from decimal import Decimal
-from typing import NamedTuple, Protocol, TypeAlias
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from ..constraints.json_style import JsonStyle, Spelling
-from ..errors import InvalidConstraint
-from ..regex import EMPTY, Node, alt, concat, json_spelling
-from .content_automata import ContentAutomaton, Edge, Entry
-from .context import too_deep_is_a_limit
-from .depth import ANY_CONTENT, ANY_ITEMS, ANY_MEMBERS
-from .grammar import Content, all_pruned, completable, contents
-from .layout import Layout, has_levels, layout_of
-from .normalize import Normalizer
-from .ranges import remainder_states, undecided_factors
-from .scalars import constant_text, language_of, listed_texts, numbers_without_undecided, quoted, without
-from .shapes import ANY, Clause, NumberClause, Position, pointer_of
+from ..automaton.rtn import Mark
+from ..constraints.json_style import JsonStyle
+from ..regex import EMPTY, Node, alt, concat, only_text
+from .content_automata import MOST_APART, ContentAutomaton, Edge, Entry
+from .depth import ANY_ITEMS, ANY_MEMBERS
+from .grammar import Content
+from .layout import Layout, layout_of
+from .ranges import undecided_factors
+from .registers import DifferentNames
+from .scalars import constant_text, listed_texts, numbers_without_undecided
+from .shapes import NumberClause, Position
 
-MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
+if TYPE_CHECKING:
+    from .to_network import Callee, RegisteredPositions
 
-Containers: TypeAlias = "tuple[ContentAutomaton, ...]"
+Row: TypeAlias = tuple[Hashable, ...]  # words and callees, one after the other
+_MOST_PARTS = 200  # the most parts of a constant that is written without calls
 
 
 class NotRegular(Exception):
@@ -81,127 +80,13 @@ class Builder(Protocol):
         """Add the numbers of a language that are multiples of each factor, between two states."""
         ...
 
+    def call(self, callee: Hashable, start: int, end: int) -> None:
+        """Add the texts of the callee between two states."""
+        ...
 
-@dataclass(frozen=True)
-class Regular:
-    """A schema that a finite automaton can say; nothing is built yet.
-
-    Args:
-        root: the position of the whole text.
-        contents: of each position.
-        alive: for each number of levels from 0 on, the positions that have a value of this number of levels of nesting
-            at most; the last goes for all greater ones. None if nothing bounds them.
-        max_depth: how many levels there may be.
-    """
-
-    root: Position
-    contents: Mapping[Position, Content]
-    alive: tuple[frozenset[Position], ...] | None
-    max_depth: int | None
-
-    @too_deep_is_a_limit()
-    def build(self, builder: Builder, style: JsonStyle) -> tuple[int, int]:
-        """Build the automaton of the JSON texts of all values that satisfy the schema.
-
-        Args:
-            builder: takes the states.
-            style: how values are written.
-
-        Returns:
-            The state before the text, and the one after it.
-
-        Raises:
-            CompileLimitExceeded: it is too large.
-        """
-        return NfaWriter(self, builder, style).build()
-
-
-@too_deep_is_a_limit()
-def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int | None = None) -> Regular:
-    """See whether a finite automaton can say a schema; takes no longer than reading it.
-
-    Args:
-        n: the schema; what cannot be said is lost there.
-        closed: whether objects that declare properties and do not speak of others have no others.
-        spelling: which texts of a value there are.
-        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound.
-
-    Raises:
-        NotRegular: it refers to itself, or some value may be anything, and there is no bound on the depth; or there
-            is a multipleOf with too many remainders.
-        InvalidConstraint: no value satisfies it.
-        CompileLimitExceeded: it is too large to decide this.
-    """
-    contents_of = contents(n, closed=closed, spelling=spelling)
-    for position, content in contents_of.items():
-        for clause in content.scalars:
-            check_remainders(position, clause)
-    if max_depth is None:
-        check_finite(n.root, contents_of)
-        return Regular(n.root, contents_of, None, None)
-    contents_of = {**contents_of, ANY: ANY_CONTENT}
-    alive = _by_levels(contents_of, max_depth)
-    if n.root not in alive[-1]:
-        raise InvalidConstraint(
-            f"no value that satisfies the JSON Schema nests at most {max_depth} arrays and objects; raise max_depth"
-        )
-    return Regular(n.root, contents_of, alive, max_depth)
-
-
-def check_remainders(position: Position, clause: Clause) -> None:
-    """Raise NotRegular where a multipleOf has too many remainders."""
-    if isinstance(clause, NumberClause):
-        for factor in undecided_factors(clause):
-            if remainder_states(factor) > MAX_REMAINDERS:
-                reason = f"{factor} has more than {MAX_REMAINDERS} remainders to distinguish"
-                raise NotRegular(clause.origin or pointer_of(position), "multipleOf", reason)
-
-
-def check_finite(root: Position, contents_of: Mapping[Position, Content]) -> None:
-    """Search from the root for a position that allows any value, or that contains itself."""
-    if root == ANY:
-        raise NotRegular("", "", "any value is allowed here")
-    under_way: dict[Position, Iterator[Position]] = {}
-    done: set[Position] = set()
-
-    def enter(position: Position) -> None:
-        content = contents_of[position]
-        if content.any_array or content.any_object:
-            raise NotRegular(pointer_of(position), "", "anything is allowed in it")
-        under_way[position] = iter(dict.fromkeys(content.children()))
-
-    enter(root)
-    while under_way:
-        position, left = next(reversed(under_way.items()))
-        child = next(left, None)
-        if child is None:
-            del under_way[position]
-            done.add(position)
-        elif child == ANY:
-            raise NotRegular(pointer_of(position), "", "any value is allowed here")
-        elif child in under_way:
-            raise NotRegular(pointer_of(child), "", "the schema refers to itself")
-        elif child not in done:
-            enter(child)
-
-
-def _by_levels(contents_of: Mapping[Position, Content], max_depth: int) -> tuple[frozenset[Position], ...]:
-    """See ``Regular.alive``."""
-    levels = [frozenset(position for position, content in contents_of.items() if content.scalars)]
-    while len(levels) <= max_depth:
-        below = {*levels[-1]}
-        alive = frozenset(
-            position
-            for position, content in contents_of.items()
-            if position in below
-            or content.any_array
-            or content.any_object
-            or any(completable(automaton, below) for automaton in content.automata)
-        )
-        levels.append(alive)
-        if len(alive) == len(below):
-            break
-    return tuple(levels)
+    def row(self, parts: Row, start: int, end: int) -> None:
+        """Add words, which are bytes, and the texts of callees between two states; one after the other."""
+        ...
 
 
 class ValueSlot(NamedTuple):
@@ -210,125 +95,141 @@ class ValueSlot(NamedTuple):
     Args:
         position: of the value in the schema.
         end: the state after it.
-        depth: how many levels of nesting are left; None is no bound.
         level: how many brackets are open around it, where the layout depends on that; None elsewhere.
     """
 
     position: Position
     end: int
-    depth: int | None
     level: int | None
 
 
-class NfaWriter:
+class Writer:
     """Writes values between states.
 
     Args:
-        schema: the content of every position.
+        positions: whose values it calls.
         builder: takes the states.
         style: how values are written.
-        marks: what none of the texts holds, see ``without``.
     """
 
-    def __init__(self, schema: Regular, builder: Builder, style: JsonStyle, marks: tuple[str, ...] = ()):
-        self._style, self._marks = style, marks
-        self._schema = schema
-        self._builder = builder
-        self._starts: dict[ValueSlot, int] = {}
-        self._todo: list[ValueSlot] = []
+    def __init__(self, positions: RegisteredPositions, builder: Builder, style: JsonStyle):
+        self._positions, self.builder, self._style = positions, builder, style
+        self._callees: dict[tuple[Position, int | None], Callee] = {}
 
-    def build(self) -> tuple[int, int]:
-        """All of the schema: the state before it, and the one after it."""
-        end = self._builder.state()
-        level = 0 if has_levels(self._style) else None
-        start = self.value(ValueSlot(self._schema.root, end, self._schema.max_depth, level))
-        while self._todo:
-            slot = self._todo.pop()
-            self.fill(slot, self._starts[slot])
-        return start, end
+    @cached_property
+    def _calls_space(self) -> bool:
+        """Whether white space has many states: it is a component then, the same for all."""
+        return self._style.is_flexible
 
-    def value(self, slot: ValueSlot) -> int:
-        """The state before a value."""
-        start = self._starts.get(slot)
-        if start is None:
-            start = self._starts[slot] = self._builder.state()
-            self._todo.append(slot)
-        return start
-
-    def fill(self, slot: ValueSlot, start: int) -> None:
-        """Everything between the state before a value and the one after it."""
-        content = self._schema.contents[slot.position]
+    def fill(self, content: Content, slot: ValueSlot, start: int) -> None:
+        """Everything between the state before a value and the one after it; ``content`` says what it may be."""
+        builder, spelling, marks = self.builder, self._style.spelling, self._positions.marks
         languages: list[Node] = []
         for clause in content.scalars:
-            if (texts := listed_texts(clause, self._style.spelling, self._marks)) is not None:
-                self._builder.add_words((text.encode() for text in texts), start, slot.end)
+            if (texts := listed_texts(clause, spelling, marks)) is not None:
+                builder.add_words((text.encode() for text in texts), start, slot.end)
             elif isinstance(clause, NumberClause) and (factors := undecided_factors(clause)):
-                numbers = numbers_without_undecided(clause, self._style.spelling)
-                self._builder.add_multiples(numbers, factors, start, slot.end)
+                builder.add_multiples(numbers_without_undecided(clause, spelling), factors, start, slot.end)
             else:
-                languages += filter(None, [self.language(clause)])
+                languages += filter(None, [self._positions.language(clause)])
         if languages:
-            self._builder.add(alt(*languages), start, slot.end)
-        layout = self.layout(None if slot.level is None else slot.level + 1)
+            builder.add(alt(*languages), start, slot.end)
+        layout = layout_of(self._style, None if slot.level is None else slot.level + 1)
         arrays = (ANY_ITEMS,) if content.any_array else content.arrays
         objects = (ANY_MEMBERS,) if content.any_object else content.objects
-        arrays, objects = self._pruned(arrays, slot.depth), self._pruned(objects, slot.depth)
         self._container(slot, start, layout, layout.begin_array, arrays, layout.close_array)
         self._container(slot, start, layout, layout.begin_object, objects, layout.close_object)
+        for clause in content.scalars:
+            if string := self._positions.long_string(clause):
+                builder.call(string, start, slot.end)
 
-    def layout(self, level: int | None) -> Layout:
-        """The text between values with ``level`` open brackets."""
-        return layout_of(self._style, level)
+    def _container(
+        self,
+        slot: ValueSlot,
+        start: int,
+        layout: Layout,
+        begin: Node,
+        automata: tuple[ContentAutomaton, ...],
+        closing: Node,
+    ) -> None:
+        if automata:
+            opened = self.builder.state()
+            self.lay(begin, start, opened)
+            inside = slot._replace(level=None if slot.level is None else slot.level + 1)
+            for automaton in automata:
+                inner = Inner(automaton, inside, layout, closing)
+                if automaton.register is None:
+                    Entries(self, inner).build(opened)
+                else:
+                    self.builder.call(self._positions.track(inner), opened, slot.end)
 
-    def language(self, clause: Clause) -> Node | None:
-        """The texts of a clause's values."""
-        return language_of(clause, self._style.spelling, self._marks)
+    def callee(self, position: Position, level: int | None) -> Callee:
+        """The callee for a value at a position; the items of a counted array all have the same."""
+        callee = self._callees.get((position, level))
+        if callee is None:
+            callee = self._callees[position, level] = self._positions.callee(position, level)
+        return callee
 
-    def name(self, name: str | Node, start: int) -> int:
-        """Write the name of a member, or any of a language; returns the state after it."""
-        end = self._builder.state()
-        if isinstance(name, str):
-            self._builder.add_word(self.word(name), start, end)
-        else:
-            self._builder.add(self.names(name), start, end)
+    def name(self, name: Node, start: int) -> int:
+        """Write the name of a member, any of a language; returns the state after it."""
+        end = self.builder.state()
+        self.builder.add(self.names(name), start, end)
         return end
 
     def word(self, name: str) -> bytes:
         """How a name is written."""
-        return constant_text(name, self._marks).encode()
+        return constant_text(name, self._positions.marks).encode()
 
     def names(self, language: Node) -> Node:
         """How the names of a language are written."""
-        return without(quoted(json_spelling(language)), self._marks)
-
-    def _pruned(self, automata: Containers, depth: int | None) -> Containers:
-        """Tracks without values that nest more deeply than they may."""
-        if self._schema.alive is None or depth is None:
-            return automata
-        if depth == 0:
-            return ()
-        alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
-        return all_pruned(automata, alive)
-
-    def _container(
-        self, slot: ValueSlot, start: int, layout: Layout, begin: Node, automata: Containers, closing: Node
-    ) -> None:
-        if automata:
-            opened = self._builder.state()
-            self.lay(begin, start, opened)
-            depth = None if slot.depth is None else slot.depth - 1
-            level = None if slot.level is None else slot.level + 1
-            inside = ValueSlot(slot.position, slot.end, depth, level)
-            for automaton in automata:
-                self.entries(Inner(automaton, inside, layout, closing), opened)
+        return self._positions.names_text(language)
 
     def lay(self, node: Node, start: int, end: int) -> None:
         """Text of the layout between two states."""
-        self._builder.add(node, start, end)
+        if self._calls_space and node is not EMPTY:
+            self.builder.call(node, start, end)
+        else:
+            self.builder.add(node, start, end)
 
-    def entries(self, inner: Inner, opened: int) -> None:
-        """All entries of an array or an object after its opening bracket, and the closing bracket."""
-        Entries(self, inner).build(opened)
+    def part(self, node: Node) -> Row:
+        """Text of the layout as a part of a row."""
+        if node is EMPTY:
+            return ()
+        word = None if self._calls_space else only_text(node)
+        return (node if word is None else word.encode(),)
+
+    def constant(self, position: Position, level: int | None) -> Row | None:
+        """The only value at a position as a row without calls of values; None if there may be several."""
+        content = self._positions.content(position)
+        if content.any_array or content.any_object or len(content.scalars) + len(content.automata) != 1:
+            return None
+        for clause in content.scalars:
+            texts = listed_texts(clause, self._style.spelling, self._positions.marks)
+            few = [] if texts is None else [*islice(texts, 2)]
+            return (few[0].encode(),) if len(few) == 1 else None
+        level = self._positions.inside(position, level).level
+        (automaton,), inside = content.automata, None if level is None else level + 1
+        layout = layout_of(self._style, inside)
+        begin, close = layout.begin_object, layout.close_object
+        if content.arrays:
+            begin, close = layout.begin_array, layout.close_array
+        row, state, before = self.part(begin), 0, layout.first
+        while automaton.edges[state]:
+            edge, *others = automaton.edges[state]
+            is_only = not others and not automaton.skips[state] and state not in automaton.accepting
+            if automaton.register or not is_only or (edge.low, edge.high, len(edge.entries)) != (1, 1, 1):
+                return None
+            ((name, value),) = edge.entries
+            if isinstance(name, Node) or (inner := self.constant(value, inside)) is None:
+                return None
+            named = () if name is None else (self.word(name), *self.part(layout.colon))
+            row += (*self.part(before), *named, *inner, *self.part(layout.space))
+            if len(row) > _MOST_PARTS:
+                return None
+            state, before = edge.target, layout.comma
+        if automaton.skips[state] or state not in automaton.accepting:
+            return None
+        return *row, *self.part(layout.last if state else EMPTY), *self.part(close)
 
 
 class Inner(NamedTuple):
@@ -336,7 +237,7 @@ class Inner(NamedTuple):
 
     Args:
         automaton: its entries.
-        slot: its end, and what is left of the depth inside.
+        slot: its end, and how many brackets are open inside.
         layout: of the inside.
         closing: its last bracket.
     """
@@ -354,14 +255,15 @@ class Entries:
     or the closing bracket comes next, and one after the comma, where an entry must come.
     """
 
-    def __init__(self, writer: NfaWriter, inner: Inner):
-        self._writer, self._builder = writer, writer._builder
+    def __init__(self, writer: Writer, inner: Inner):
+        self._writer, self._builder = writer, writer.builder
         self._automaton, self._inside, self._layout, self._closing = inner
         automaton, self._end = inner.automaton, inner.slot.end
         self._after: dict[int, int] = {}
         self._before: dict[int, int] = {}
-        self._spaces: dict[int, int] = {}
         self._todo: list[int] = []
+        self._colon, self._space = writer.part(self._layout.colon), writer.part(self._layout.space)
+        self._has_many_edges = max(map(len, automaton.edges)) > MOST_APART
         self._last = concat(self._layout.last, self._closing)
         self._skips = [
             [*skips, *(edge.target for edge in edges if edge.low == 0)]
@@ -414,16 +316,6 @@ class Entries:
         """The state where another entry has been decided on."""
         return state
 
-    def _spaced(self, after: int) -> int:
-        """The state before the white space that comes before this one."""
-        if self._layout.space is EMPTY:
-            return after
-        known = self._spaces.get(after)
-        if known is None:
-            known = self._spaces[after] = self._builder.state()
-            self._writer.lay(self._layout.space, known, after)
-        return known
-
     def _run(self, edge: Edge, before: int) -> None:
         """``low`` to ``high`` entries in a row."""
         if edge.high == 1:  # most are one
@@ -453,13 +345,54 @@ class Entries:
             self.entry(entry, before, after)
 
     def entry(self, entry: Entry, start: int, after: int) -> None:
-        """One item, or one member, between two states, and the white space after it."""
-        value = self._writer.value(ValueSlot(entry.value, self._spaced(after), self._inside.depth, self._inside.level))
-        if entry.name is None:
-            self._builder.epsilon(start, value)
+        """One item, or one member, as one row between two states, and the white space after it."""
+        value = self._value(entry)
+        if isinstance(entry.name, str):
+            self._builder.row((self._writer.word(entry.name), *self._colon, *value), start, after)
+        elif entry.name is None:
+            self._builder.row(value, start, after)
+        else:
+            self._builder.row((*self._colon, *value), self._writer.name(entry.name, start), after)
+
+    def _value(self, entry: Entry, *marks: Mark) -> Row:
+        """A value, and the white space after it."""
+        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
+        value = self._writer.constant(entry.value, self._inside.level) if self._has_many_edges and not marks else None
+        return *(value or (self._writer.callee(entry.value, self._inside.level),)), *marks, *self._space
+
+
+class RegisteredEntries(Entries):
+    """Writes entries with marks around them."""
+
+    def __init__(self, writer: Writer, inner: Inner):
+        super().__init__(writer, inner)
+        self._register = inner.automaton.register
+
+    def _marked(self, mark: Mark, start: int) -> int:
+        end = self._builder.state()
+        self._builder.call(mark, start, end)
+        return end
+
+    def closed(self, state: int) -> int:
+        """See ``Entries.closed``."""
+        return self._marked(Mark.CLOSE, state)
+
+    def continued(self, state: int) -> int:
+        """See ``Entries.continued``."""
+        return self._marked(Mark.MORE, state)
+
+    def entry(self, entry: Entry, start: int, after: int) -> None:
+        """As ``Entries.entry``, with marks."""
+        name, register = entry.name, self._register
+        if name is None:
+            self._builder.row((Mark.BEGIN, *self._value(entry, Mark.END)), start, after)
             return
-        # The colon on its own, for it is the same everywhere.
-        self._writer.lay(self._layout.colon, self._writer.name(entry.name, start), value)
+        begins = [Mark.BEGIN]
+        if isinstance(register, DifferentNames) and register.high is not None and name in register.required:
+            begins.append(Mark.BEGIN_REQUIRED)
+        named = self._writer.word(name) if isinstance(name, str) else self._writer.names(name)
+        for begin in begins:
+            self._builder.row((begin, named, Mark.END, *self._colon, *self._value(entry)), start, after)
 
 
 def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:

@@ -33,7 +33,8 @@ from .shapes import (
     StringClause,
     canonical_strings,
 )
-from .to_rtn import Caller, Inside, Positions
+from .to_network import Inside, RegisteredPositions
+from .to_nfa import Builder
 
 _ANY_NAME = parse_fullmatch(NAME)
 _KINDS: tuple[tuple[type[Clause], Kind], ...] = (
@@ -54,10 +55,10 @@ class ElementPositions:
         xml: how elements are written.
 
     Attributes:
-        root: see ``Positions``.
+        root: see ``RegisteredPositions``.
     """
 
-    def __init__(self, positions: Positions, xml: XmlStyle):
+    def __init__(self, positions: RegisteredPositions, xml: XmlStyle):
         self._positions, self._xml = positions, xml
         self._elements = _Elements(xml, positions)
         self.root = self._inside(positions.position, "object")
@@ -74,8 +75,8 @@ class ElementPositions:
                     for kind in self._elements.containers(self._positions.content(entry.value)):
                         yield self._inside(entry.value, kind, as_elements=False)
 
-    def build(self, callee: Any, builder: Caller) -> tuple[int, int]:
-        """See ``Positions.build``.
+    def build(self, callee: Any, builder: Builder) -> tuple[int, int]:
+        """See ``RegisteredPositions.build``.
 
         Raises:
             InvalidConstraint: no object satisfies the schema.
@@ -108,7 +109,7 @@ class ElementPositions:
             return [_ANY_ITEMS if content.any_array else _ANY_MEMBERS]
         return [*content.arrays, *content.objects]
 
-    def _run(self, edge: Edge, start: int, end: int, builder: Caller) -> None:
+    def _run(self, edge: Edge, start: int, end: int, builder: Builder) -> None:
         """``low`` to ``high`` elements in a row."""
         state = builder.state()
         builder.epsilon(start, state)
@@ -120,13 +121,13 @@ class ElementPositions:
             builder.epsilon(self._one_of(edge, state, builder), state)
         builder.epsilon(state, end)
 
-    def _one_of(self, edge: Edge, start: int, builder: Caller) -> int:
+    def _one_of(self, edge: Edge, start: int, builder: Builder) -> int:
         end = builder.state()
         for entry in edge.entries:
             self._element(entry, start, end, builder)
         return end
 
-    def _element(self, entry: Entry, start: int, end: int, builder: Caller) -> None:
+    def _element(self, entry: Entry, start: int, end: int, builder: Builder) -> None:
         content = self._positions.content(entry.value)
         elements, called = self._elements.whole(entry, content)
         containers = self._elements.containers(content)
@@ -158,7 +159,7 @@ class _Elements:
         positions: of the schema.
     """
 
-    def __init__(self, style: XmlStyle, positions: Positions):
+    def __init__(self, style: XmlStyle, positions: RegisteredPositions):
         self._style, self._positions = style, positions
         self._emptiness = Emptiness()
 

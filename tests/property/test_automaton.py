@@ -12,7 +12,7 @@ import regex as partial
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import byte_dfa, products
+from hf_guided.automaton import products
 from hf_guided.automaton.byte_dfa import ByteDfa, finished
 from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter
@@ -53,8 +53,8 @@ def test_live_states_equal_partial_matches(pattern):
         assert is_live == bool(compiled.fullmatch(text, partial=True)), repr(text)
 
 
-@given(plain_patterns, plain_patterns, plain_patterns, st.booleans())
-def test_combined_parts_equal_the_combined_pattern(first, again, last, minimal):
+@given(plain_patterns, plain_patterns, plain_patterns)
+def test_combined_parts_equal_the_combined_pattern(first, again, last):
     """Deterministic parts in sequence, in parallel and in cycles, also if their texts overlap."""
     builder = NfaBuilder(WorkMeter(), in_pieces=True)
     start, middle, end = builder.state(), builder.state(), builder.state()
@@ -63,13 +63,13 @@ def test_combined_parts_equal_the_combined_pattern(first, again, last, minimal):
     builder.add(parse_fullmatch(again), start, end)
     builder.add_words([b"ab", b"abba", b"b"], middle, end)
     builder.add_words([b"ba"], start, middle)
-    dfa = builder.dfa(start, end, minimal=minimal)
+    dfa = builder.dfa(start, end)
     compiled = re.compile(f"(?:{again})|(?:(?:{first})|ba)(?:{again})*(?:(?:{last})|ab|abba|b)")
     for text in TEXTS:
         assert dfa.accepts(text.encode()) == bool(compiled.fullmatch(text)), repr(text)
     assert not any(dfa.accepts(data) for data in INVALID)
     if dfa.states < 60:
-        (check_minimal if minimal else check_trim)(dfa)
+        check_minimal(dfa)
 
 
 @given(plain_patterns, st.integers(0, 8), st.integers(8, 9))
@@ -191,10 +191,8 @@ def test_automaton_with_duplicated_states_has_the_same_language(pattern, count, 
     table = whole.table[original].astype(np.int64)
     for twin, state in enumerate(original[whole.states :].tolist(), whole.states):
         table[(table == state) & (rng.random(table.shape) < 0.5)] = twin
-    made = byte_dfa.finished(
-        table, whole.byte_class, whole.accepting[original], whole.start, WorkMeter(), minimal=False
-    )
-    assert made.states <= len(table)
+    made = finished(table, whole.byte_class, whole.accepting[original], whole.start, WorkMeter())
+    assert made.states == whole.states
     compiled = re.compile(f"(?s:{pattern})")
     for text in ("".join(letters) for length in range(4) for letters in product("ab1 é", repeat=length)):
         assert made.accepts(text.encode()) == bool(compiled.fullmatch(text))
