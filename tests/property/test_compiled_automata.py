@@ -155,7 +155,7 @@ def test_where_two_limits_are_near_the_same_one_is_reported(pattern):
 def test_a_limit_ends_the_loops_at_the_same_step():
     made = nfa_of("(((a?b?){0,40}c?){0,40}d?){0,40}")
     works = []
-    for make in (reference.table, subsets._table):
+    for make in (reference.determinize, subsets.determinize):
         meter = WorkMeter(CompileLimits(max_work=20_000))
         with pytest.raises(CompileLimitExceeded):
             make(*made, meter)
