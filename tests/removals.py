@@ -429,9 +429,9 @@ REMOVALS = [
     ),
     Removal(
         "budget: the token that is chosen counts",
-        "automaton/budget_masks.py",
-        "np.searchsorted(ordered.needed, tokens_left)",
-        "np.searchsorted(ordered.needed, tokens_left + 1)",
+        "automaton/frame_machine.py",
+        "record(tokens_left - 1, 0)",
+        "record(tokens_left, 0)",
         f"{BUDGET}::test_every_output_closes_in_time[sampling-1.0-never_ends]",
     ),
     Removal(

@@ -1,4 +1,4 @@
-"""A deterministic automaton over bytes as one dense table: minimal or nearly so, and every state can reach the end.
+"""A deterministic automaton over bytes as one dense table: minimal, so every state can reach the end.
 
 State 0 is dead: it leads to itself and never ends. A language that has no string at all starts there.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from .look import looking
 
 Counts = ctypes.c_int64 * 3
 """The numbers that ``minimal_of`` of tables.h writes."""
-
-_FEW_TWINS = 8  # states with the same row as another; where there are more, whole parts may be there twice
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,25 +57,6 @@ class ByteDfa:
         """Whether the string is in the language."""
         return bool(self.accepting[self.advance(self.start, data)])
 
-    @cached_property
-    def class_sizes(self) -> NDArray[np.int64]:
-        """(classes,) how many bytes each class has."""
-        return np.bincount(self.byte_class, minlength=self.table.shape[1])
-
-    @cached_property
-    def forced(self) -> NDArray[np.int16]:
-        """(states,) the one byte that every continuation begins with; -1 where there is a choice, or may be an end."""
-        live = self.table != 0
-        only = (live @ self.class_sizes == 1) & ~self.accepting
-        byte_of = np.zeros(self.table.shape[1], np.int16)
-        byte_of[self.byte_class] = np.arange(256)
-        return np.where(only, byte_of[live.argmax(1)], -1).astype(np.int16)
-
-    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """All moves between live states: (edges,) source, class, target."""
-        sources, classes = np.nonzero(self.table)
-        return sources, classes, self.table[sources, classes].astype(np.int64)
-
 
 NOTHING = ByteDfa(np.zeros((1, 1), np.uint16), np.zeros(256, np.uint8), np.zeros(1, np.bool_), 0)
 
@@ -89,8 +67,6 @@ def finished(
     accepting: NDArray[np.bool_],
     start: int,
     meter: WorkMeter,
-    *,
-    minimal: bool = True,
 ) -> ByteDfa:
     """The automaton of a table in which every state but 0 is reached from the start and reaches the end.
 
@@ -100,21 +76,9 @@ def finished(
         accepting: (states,) bool.
         start: where it begins.
         meter: counts the work.
-        minimal: False if it need not be made minimal where no two states have the same row, as it mostly is then.
     """
     if not start:
         return NOTHING
-    if not minimal:
-        for _ in range(_FEW_TWINS):
-            meter.spend_cells(2 * table.size)
-            same_as = _same_as(table, accepting)
-            kept = np.flatnonzero(same_as == np.arange(len(table)))
-            if len(kept) == len(table):
-                return _made(table, byte_class, accepting, start)
-            if len(table) - len(kept) > _FEW_TWINS:
-                break
-            number = np.searchsorted(kept, same_as)
-            table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
     meter.spend_cells((SORTED + 1) * table.size)
     return minimized(table, byte_class, accepting, start, meter)
 
@@ -165,43 +129,6 @@ def minimal_dfa(handle: int | None, counts: Iterable[int]) -> ByteDfa:
     finally:
         CORE.minimal_end(handle)
     return ByteDfa(table, byte_class, accepting, start)
-
-
-def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int) -> ByteDfa:
-    """The automaton of a finished table; only its columns are merged."""
-    columns, which = _without_twins(table)
-    width: type[Any] = np.uint16 if len(columns) <= 1 << 16 else np.uint32
-    return ByteDfa(
-        table=np.ascontiguousarray(columns, width),
-        byte_class=which[byte_class].astype(np.uint8),
-        accepting=accepting,
-        start=start,
-    )
-
-
-def _same_as(table: NDArray[Any], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(states,) the first state that has the same row, and ends or does not end alike.
-
-    By a random hash, and then compared: states that collide stay as they are.
-    """
-    factors = np.random.default_rng(0).integers(0, 1 << 64, table.shape[1] + 1, np.uint64)
-    hashes = table.astype(np.uint64) @ factors[:-1] + accepting * factors[-1]
-    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
-    same_as: NDArray[np.int64] = first[which.reshape(-1)]
-    twins = np.flatnonzero(same_as != np.arange(len(table)))
-    others = same_as[twins]
-    equal = (table[twins] == table[others]).all(1) & (accepting[twins] == accepting[others])
-    same_as[twins] = np.where(equal, others, twins)
-    return same_as
-
-
-def _without_twins(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The distinct columns, and for each column which of them it is."""
-    seen: dict[bytes, int] = {}
-    columns = np.ascontiguousarray(table.T)
-    which = np.array([seen.setdefault(column.tobytes(), len(seen)) for column in columns])
-    first = np.array([int(np.argmax(which == i)) for i in range(len(seen))])
-    return table[:, first], which
 
 
 def backwards(

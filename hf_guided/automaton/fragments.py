@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..regex import CharSet
 from .byte_dfa import ByteDfa
 from .core import address
-from .utf8 import END, START, utf8_steps
+from .utf8 import START, utf8_steps
 
 EXIT = 1
 FIRST = 2  # of the states that are neither dead nor the exit
@@ -80,12 +80,6 @@ class Literal:
     def __init__(self, data: bytes):
         self.data = self.content = data
         self.states = len(data) + 1  # after the first byte comes state 2
-
-
-@lru_cache(maxsize=1024)
-def byte_range(low: int, high: int) -> Fragment:
-    """One byte."""
-    return from_steps(FIRST, ((START, low, high, END),))
 
 
 @lru_cache(maxsize=1024)

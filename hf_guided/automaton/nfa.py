@@ -16,7 +16,7 @@ from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, 
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
 from .estimate import expected_states
-from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
+from .fragments import Fragment, Literal, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .lru_bytes import ByteCache
 from .multiples_dfa import multiples_dfa
@@ -58,10 +58,6 @@ class NfaBuilder:
             self._meter.check_states(self._states, self._most_states)
         self._meter.spend(1)
         return self._states - 1
-
-    def edge(self, source: int, low: int, high: int, target: int) -> None:
-        """Add an edge for any byte from ``low`` to ``high``."""
-        self._put(byte_range(low, high), source, target)
 
     def epsilon(self, source: int, target: int) -> None:
         """Add an edge without a byte."""
@@ -129,29 +125,16 @@ class NfaBuilder:
         elif distinct:
             self._put(from_dfa(dawg_dfa(distinct, self._meter)), start, end)
 
-    def automaton(self, dfa: ByteDfa, start: int) -> int:
-        """Add the strings of an automaton after a state.
-
-        Returns:
-            The new state that they end in.
-        """
-        end = self.state()
-        self._put(from_dfa(dfa), start, end)
-        return end
-
-    def dfa(self, start: int, end: int, *, minimal: bool = True) -> ByteDfa:
+    def dfa(self, start: int, end: int) -> ByteDfa:
         """The automaton of all strings on a path from one state to the other.
 
         Args:
             start: before the strings.
             end: after them.
-            minimal: False where parts with equal ends were built once, so that minimizing gains little.
         """
         if self._meter.limits.expect:  # with little ambiguity each state of a piece becomes a state of the automaton
             self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
-        return determinize(
-            Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter, minimal=minimal
-        )
+        return determinize(Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter)
 
     def _put(self, piece: Fragment | Literal | None, start: int, end: int, *, passed: bool = False) -> None:
         """Add a piece between two states.

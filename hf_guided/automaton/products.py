@@ -33,7 +33,6 @@ class _Kind(NamedTuple):
 
 
 _BOTH = _Kind(np.logical_and, (True, True))
-_EITHER = _Kind(np.logical_or, (False, False))
 _FIRST_ALONE = _Kind(lambda ours, theirs: ours & ~theirs, (True, False))
 
 
@@ -42,19 +41,9 @@ def intersection(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
     return _product(first, second, _BOTH, meter)
 
 
-def union(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """What is in one of them at least."""
-    return _product(first, second, _EITHER, meter)
-
-
 def difference(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """What is in the first, and not in the second."""
     return _product(first, second, _FIRST_ALONE, meter)
-
-
-def complement(first: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """Every valid UTF-8 text that is not in it."""
-    return difference(utf8(), first, meter)
 
 
 def _product(first: ByteDfa, second: ByteDfa, kind: _Kind, meter: WorkMeter) -> ByteDfa:

@@ -38,7 +38,8 @@ class ComponentPaths:
         preferred = np.array([*readable, *(byte for byte in range(256) if byte not in readable)])[::-1]
         usable = preferred[writable[preferred]]
         byte_of[dfa.byte_class[usable]] = usable  # the last one stays
-        sources, classes, targets = dfa.edges()
+        sources, classes = np.nonzero(dfa.table)
+        targets = dfa.table[sources, classes].astype(np.int64)
         kept = byte_of[classes] >= 0
         sources, by, targets = sources[kept], byte_of[classes[kept]], targets[kept]
         first = np.unique(sources * dfa.states + targets, return_index=True)[1]

@@ -19,9 +19,8 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .byte_dfa import NOTHING, ByteDfa, Counts, finished, minimal_dfa
+from .byte_dfa import NOTHING, ByteDfa, Counts, minimal_dfa
 from .core import CORE, record
 from .fragments import FIRST, Fragment, Literal
 from .limits import SORTED, SUBSET_MEMBERS, WorkMeter, no_memory
@@ -74,15 +73,12 @@ class _Subsets(NamedTuple):
     columns: int
 
 
-def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
-    """The automaton of all byte strings on a path from ``start`` to ``end``; for ``minimal`` see ``finished``.
+def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> ByteDfa:
+    """The automaton of all byte strings on a path from ``start`` to ``end``.
 
     Raises:
         CompileLimitExceeded: it is too large, or there is no memory for it.
     """
-    if not minimal:
-        made = _table(nfa, start, end, meter)
-        return NOTHING if made is None else finished(*made, 1, meter, minimal=False)
     counts = Counts()
     with _constructed(nfa, start, end, meter) as subsets:
         if subsets is None:
@@ -90,20 +86,6 @@ def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bo
         meter.spend_cells((SORTED + 1) * subsets.states * subsets.columns)
         handle = CORE.subsets_minimal(subsets.handle, counts)
     return minimal_dfa(handle, counts)
-
-
-def _table(
-    nfa: Nfa, start: int, end: int, meter: WorkMeter
-) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]] | None:
-    """The table, the class of each byte, and which states end; None if there is no string."""
-    with _constructed(nfa, start, end, meter) as subsets:
-        if subsets is None:
-            return None
-        handle, states, rows, columns = subsets
-        table, accepting = np.zeros((rows, columns), np.int32), np.zeros(rows, np.bool_)
-        byte_class = np.empty(256, np.uint8)
-        CORE.subsets_write(handle, byte_class.ctypes.data, table.ctypes.data, accepting.ctypes.data)
-    return table[:states], byte_class, accepting[:states]
 
 
 @contextmanager

@@ -64,12 +64,9 @@ def listed(made: ByteDfa | reference.Table | None) -> list[Any] | None:
 
 
 def check_subsets(nfa: Nfa, start: int, end: int, limits: CompileLimits) -> None:
-    """Also the automaton that the loops make of the table at once."""
-    for makes in ((subsets._table, reference.table), (subsets.determinize, reference.determinize)):
-        ours, theirs = [
-            outcome(lambda meter, make=make: listed(make(nfa, start, end, meter)), limits) for make in makes
-        ]
-        assert ours == theirs
+    makes = subsets.determinize, reference.determinize
+    ours, theirs = [outcome(lambda meter, make=make: listed(make(nfa, start, end, meter)), limits) for make in makes]
+    assert ours == theirs
 
 
 @few
@@ -78,9 +75,9 @@ def test_every_table_of_a_pattern_is_the_same(pattern, limits):
     """Every automaton on the way to that of the pattern, with limits that some examples reach."""
     found: list[tuple[Nfa, int, int]] = []
 
-    def noted(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
+    def noted(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> ByteDfa:
         found.append((nfa, start, end))
-        return subsets.determinize(nfa, start, end, meter, minimal=minimal)
+        return subsets.determinize(nfa, start, end, meter)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nfa, "_kept", PieceCache())
@@ -158,7 +155,7 @@ def test_where_two_limits_are_near_the_same_one_is_reported(pattern):
 def test_a_limit_ends_the_loops_at_the_same_step():
     made = nfa_of("(((a?b?){0,40}c?){0,40}d?){0,40}")
     works = []
-    for make in (reference.table, subsets._table):
+    for make in (reference.determinize, subsets.determinize):
         meter = WorkMeter(CompileLimits(max_work=20_000))
         with pytest.raises(CompileLimitExceeded):
             make(*made, meter)
@@ -210,7 +207,7 @@ def test_loops_that_count_no_work_look_at_the_clock():
     skips = [(1, 2 + i) for i in range(many)]
     clock = Clock()
     with pytest.raises(KeyboardInterrupt):
-        subsets._table(Nfa(many + 3, between, skips, []), 0, many + 2, clock)
+        subsets.determinize(Nfa(many + 3, between, skips, []), 0, many + 2, clock)
     assert not clock.work  # the loops themselves have looked
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hf_guided.automaton import products
 from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa, trimmed
 from hf_guided.automaton.limits import Allowance, WorkMeter
-from hf_guided.automaton.products import difference, intersection, union
+from hf_guided.automaton.products import difference, intersection
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits, CompilerOptions
 from tests.compiled_core import run_under_sanitizers
@@ -20,7 +20,7 @@ from tests.effort import repeats
 from tests.property.test_compiled_automata import listed, outcome
 from tests.reference.products import product
 
-KINDS = [intersection, union, difference]
+KINDS = [intersection, difference]
 LIMITS = [CompileLimits(), CompileLimits(max_work=120), CompileLimits(max_states=8)]
 
 
@@ -60,7 +60,7 @@ def test_products_are_the_same(first, second, kind, limits, at_once):
 @given(automata(), automata(), st.sampled_from(KINDS), st.binary(max_size=6))
 def test_products_mean_what_they_say(first, second, kind, data):
     ours, theirs = first.accepts(data), second.accepts(data)
-    expected = {intersection: ours and theirs, union: ours or theirs, difference: ours and not theirs}[kind]
+    expected = {intersection: ours and theirs, difference: ours and not theirs}[kind]
     assert kind(first, second, WorkMeter()).accepts(data) == expected
 
 
@@ -68,8 +68,7 @@ def test_what_has_no_string_meets_nothing():
     some = products.utf8()
     assert not intersection(some, NOTHING, WorkMeter()).start
     assert not difference(NOTHING, some, WorkMeter()).start
-    assert not union(NOTHING, NOTHING, WorkMeter()).start
-    assert difference(some, NOTHING, WorkMeter()).states == union(NOTHING, some, WorkMeter()).states == some.states
+    assert difference(some, NOTHING, WorkMeter()).states == some.states
 
 
 def test_the_clock_stops_the_loop():
@@ -82,14 +81,14 @@ def test_the_clock_stops_the_loop():
     clock._allowance = Allowance(CompilerOptions(cpu_s=1e-9))
     began = time.thread_time()
     with pytest.raises(CompileLimitExceeded, match="CPU time"):
-        union(ring, other, clock)
+        difference(ring, other, clock)
     assert time.thread_time() - began < 2
 
 
 _UNDER_SANITIZERS = """
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.automaton.products import difference, intersection, union
+from hf_guided.automaton.products import difference, intersection
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
@@ -97,7 +96,7 @@ patterns = ["(a{16})*", "(a{17})*", "[ab]{0,40}", "(ab|c)*d?", "x", "(a|b)*a(a|b
 dfas = [regex_dfa(parse_fullmatch(pattern), WorkMeter()) for pattern in patterns]
 for one in dfas:
     for other in dfas:
-        for kind in (difference, intersection, union):
+        for kind in (difference, intersection):
             for limits in (CompileLimits(), CompileLimits(max_work=300), CompileLimits(max_states=30)):
                 try:
                     kind(one, other, WorkMeter(limits))

@@ -11,9 +11,11 @@ def language_size(dfa: ByteDfa) -> int | None:
     """How many strings the language has; None if there are infinitely many."""
     if not dfa.start:
         return 0
-    sources, classes, targets = dfa.edges()
+    sources, classes = np.nonzero(dfa.table)
+    targets = dfa.table[sources, classes].astype(np.int64)
+    class_sizes = np.bincount(dfa.byte_class, minlength=dfa.table.shape[1])
     starts = np.searchsorted(sources, np.arange(dfa.states + 1)).tolist()
-    nexts, byte_counts = targets.tolist(), dfa.class_sizes[classes].tolist()
+    nexts, byte_counts = targets.tolist(), class_sizes[classes].tolist()
     open_edges = np.bincount(targets, minlength=dfa.states).tolist()
     # Topological order, begun at the one state that nothing leads to; a cycle leaves some state out.
     counts: list[int] = [0] * dfa.states  # byte strings that lead to the state

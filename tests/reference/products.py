@@ -14,13 +14,12 @@ from tests.reference.minimal import trimmed
 
 _KINDS = {
     products.intersection: (np.logical_and, (True, True)),
-    products.union: (np.logical_or, (False, False)),
     products.difference: (lambda ours, theirs: ours & ~theirs, (True, False)),
 }
 
 
 def product(kind: Any, first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """What ``kind``, one of three functions of products.py, makes of two automata."""
+    """What ``kind``, one of two functions of products.py, makes of two automata."""
     combine, needs = _KINDS[kind]
     if (needs[0] and not first.start) or (needs[1] and not second.start) or not (first.start or second.start):
         return NOTHING

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_guided.automaton import byte_dfa
 from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa, backwards
 from hf_guided.automaton.fragments import EXIT, FIRST, Fragment, Literal
 from hf_guided.automaton.limits import EDGES, SUBSET_MEMBERS, WorkMeter
@@ -26,12 +25,10 @@ _CELLS_AT_ONCE = 1 << 20  # entries of the table written before they are counted
 _SET_STEPS = 8  # of work for each set of states, however small it is
 
 
-def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
+def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> ByteDfa:
     """As that of subsets.py."""
     made = table(nfa, start, end, meter)
-    if made is None:
-        return NOTHING
-    return finished(*made, 1, meter) if minimal else byte_dfa.finished(*made, 1, meter, minimal=False)
+    return NOTHING if made is None else finished(*made, 1, meter)
 
 
 def table(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Table | None:

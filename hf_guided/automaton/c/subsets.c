@@ -1171,7 +1171,7 @@ static void write_copy(const Subsets *s, int64_t piece, int32_t *table, uint8_t 
  * table       (rows, columns) zeros, written
  * accepting   (rows) zeros, written
  */
-PUBLIC void hf_guided_subsets_write(const Subsets *s, uint8_t *byte_class, int32_t *table, uint8_t *accepting)
+static void write_subsets(const Subsets *s, uint8_t *byte_class, int32_t *table, uint8_t *accepting)
 {
     memcpy(byte_class, s->byte_class, sizeof s->byte_class);
     for (int64_t i = 0; i < s->row_used; i++) {
@@ -1200,7 +1200,7 @@ PUBLIC Minimal *hf_guided_subsets_minimal(const Subsets *s, int64_t *counts)
     Minimal *minimal = NULL;
     counts[0] = NO_MEMORY;
     if (table && accepting) {
-        hf_guided_subsets_write(s, byte_class, table, accepting);
+        write_subsets(s, byte_class, table, accepting);
         minimal = minimal_of(table, s->states, s->columns, accepting, byte_class, 1, s->nfa.look, counts);
     }
     free(table);
