@@ -125,7 +125,7 @@ CLOSING = frozenset(b'"]}')
 
 @lru_cache
 def compiled(name: str) -> CompiledConstraint:
-    found = registry.create("network", tiny()).compile(CONSTRAINTS[name])
+    found = registry.create("native", tiny()).compile(CONSTRAINTS[name])
     assert isinstance(found.new_engine(), NetworkEngine)
     assert found.keeps_budget
     return found
@@ -232,7 +232,7 @@ def containers(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def test_every_schema_keeps_its_budget(inner, whitespace, random):
     schema = {"type": "object", "properties": {"x": inner, "y": {}}, "required": ["y", "x"]}
     constraint = JsonSchema(schema, key_order="any", whitespace=whitespace)
-    found = registry.create("network", tiny()).compile(constraint)
+    found = registry.create("native", tiny()).compile(constraint)
     assert isinstance(found.new_engine(), NetworkEngine)
     check_walk(found.matcher(), constraint, random, looks=2)
 
@@ -255,7 +255,7 @@ def test_masks_and_counts_depend_on_the_text_alone(name, random):
     matcher.rollback(back)
     for token_id in taken[len(taken) - back :]:
         assert matcher.accept_token(token_id)
-    again = registry.create("network", tiny()).compile(CONSTRAINTS[name]).matcher()
+    again = registry.create("native", tiny()).compile(CONSTRAINTS[name]).matcher()
     assert all(map(again.accept_token, taken))
     assert allowed(matcher, left) == allowed(again, left) == before
     assert needed(matcher) == needed(again) == count
@@ -340,7 +340,7 @@ def test_count_of_an_object_is_near_the_least(vocabulary, members, data):
         "additionalProperties": False,
     }
     # In any order also where there is only one member, which has no order.
-    matcher = registry.create("network", vocabulary()).compile(JsonSchema(schema, key_order="any")).matcher()
+    matcher = registry.create("native", vocabulary()).compile(JsonSchema(schema, key_order="any")).matcher()
     least = least_tokens(vocabulary(), objects(members, required, low))
     assert least <= needed(matcher) <= 1.2 * least
 
@@ -353,7 +353,7 @@ def test_count_of_an_object_is_near_the_least(vocabulary, members, data):
 )
 def test_count_of_different_items_is_near_the_least(vocabulary, values, low):
     schema = {"type": "array", "items": {"enum": values}, "minItems": low, "uniqueItems": True}
-    matcher = registry.create("network", vocabulary()).compile(JsonSchema(schema)).matcher()
+    matcher = registry.create("native", vocabulary()).compile(JsonSchema(schema)).matcher()
     least = least_tokens(vocabulary(), arrays(values, low))
     found = matcher.min_tokens_to_finish()
     if found is not None:  # a few listed values need no register
