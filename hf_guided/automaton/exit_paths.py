@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class Leg(NamedTuple):
     end: int
 
 
-class ExitPaths:
+class ExitPaths(ABC):
     """The shortest paths in the components of a network; thread safe.
 
     Args:
@@ -299,17 +300,19 @@ class ExitPaths:
             state: after the mark ``BEGIN``.
             taken: names.
         """
-        best: tuple[int, bytes, int] | None = None
+        best: tuple[int, int, bytes, int] | None = None
         words = [(word, end) for callee, end in self._languages(component, state)
                  if (word := self._word(callee, self._network.start_of(callee), b"", taken)) is not None]  # fmt: skip
         listed = [(name, end) for name, end in self._names_from(component, state).items() if name not in taken]
-        for name, end in sorted([*words, *listed], key=lambda one: len(one[0])):
-            if best is not None and len(name) > best[0]:
-                break
-            found = len(name) + self._value_size(component, end), name, end
+        for name, end in [*words, *listed]:
+            found = self._cost(name) + self._value_size(component, end), len(name), name, end
             if found[0] < UNREACHABLE and (best is None or found < best):
                 best = found
-        return None if best is None else best[1:]
+        return None if best is None else best[2:]
+
+    @abstractmethod
+    def _cost(self, name: bytes) -> int:
+        """How much it takes to write a name."""
 
     def _value_size(self, component: int, end: int) -> int:
         """Bytes from the end of a name to that of its member, or, in an order, to that of the object."""

@@ -26,6 +26,7 @@ from .length_rule import LengthRule
 from .network import Network
 from .registers import Entered, ItemRule, NameRule
 from .rtn import Mark
+from .shortest_paths import UNREACHABLE
 from .token_trie import TokenTrie
 from .written_values import SPACE as SPACES
 
@@ -89,12 +90,29 @@ class ExitTexts(ExitPaths):
 
     def __init__(self, network: Network, tokens: TokenTrie):
         super().__init__(network)
+        self._tokens, self._costs = tokens, dict[bytes, int]()
         self._run_byte = _run_byte(tokens)
         self._texts: dict[int, bytes] = {}
         self._failed: set[int] = set()  # components whose text was not found, or is too long
         self._after_name: dict[tuple[int, bytes], bytes] = {}
         self._layouts: dict[int, bool] = {}
         network.search.shortcut = _weakly(self.can_end)
+
+    def _cost(self, name: bytes) -> int:
+        """See ``ExitPaths``: in tokens."""
+        known = self._costs.get(name)
+        if known is None:
+            trie, has_token, counts = self._tokens.trie, self._tokens.has_token, [0]
+            for start in reversed(range(len(name))):
+                best, node = UNREACHABLE, 0
+                for length, byte in enumerate(name[start:], 1):
+                    if not (node := trie.child_by(node, byte)):
+                        break
+                    if has_token[node]:
+                        best = min(best, 1 + counts[-length])
+                counts.append(best)
+            known = self._costs[name] = counts[-1]
+        return known
 
     # -- texts
 
