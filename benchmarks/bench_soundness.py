@@ -190,7 +190,7 @@ def soundness(
     return report
 
 
-COLUMNS = (*Report().row("", "", ""),)
+COLUMNS = (*Report().row("", ""),)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
