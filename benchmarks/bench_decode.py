@@ -80,7 +80,7 @@ def overlap_sides(case: Case) -> dict[str, Arguments]:
             constraints = [hg.JsonSchema(task.schema, whitespace="compact") for task in tasks]
             guide = case.guide if masks == "warm" else hg.Guide(case.tokenizer, case.model)
             for constraint in set(constraints):
-                guide.compile(constraint, budget=seam == "decoder")
+                guide.compile(constraint)
             if seam == "decoder":
                 return {"custom_generate": guide.decoder(constraints, overlap=overlap)}
             processor = guide.logits_processor(constraints, overlap=overlap)

@@ -12,6 +12,7 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, StructuralTag
 from ..errors import Loss, UnsupportedConstraint
 from .base import CompiledConstraint
+from .layer import Layer
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -46,7 +47,8 @@ def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
         reason = "llguidance takes special tokens for text only in hf-guided"
         loss = Loss("", compiled.constraint.kind, reason)
         raise UnsupportedConstraint("this grammar writes special tokens", (loss,))
-    return cast(PrintedEngine, compiled.new_engine()).grammar_text()
+    engine = compiled.new_engine()
+    return cast(PrintedEngine, engine.engine if isinstance(engine, Layer) else engine).grammar_text()
 
 
 def not_shared(constraint: Constraint, backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:

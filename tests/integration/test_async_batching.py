@@ -34,6 +34,8 @@ from tests.integration.test_continuous_batching import (
 )
 from tests.pairs import once_each
 
+pytestmark = pytest.mark.filterwarnings("ignore:llguidance keeps no token limit")
+
 FILLED = ("during the forward pass", "before the forward pass")  # before it, as for CUDA graphs
 
 

@@ -490,7 +490,7 @@ def test_an_engine_that_gives_up_ends_its_row_alone() -> None:
     """Rows of one grammar share a lexer: who breaks it leaves the finished and the open ones as they were."""
     shared = hg.Regex(f"(c|d{{3,}}e)b?|{COUNTED}b")
     prefixes = [None, None, None, "a" * 60]
-    processor = guide().logits_processor(shared, prefix=prefixes)
+    processor = guide().logits_processor(shared, prefix=prefixes, backend="llguidance")
     scripts = Prefer("c", "a", "d" * 60 + "eb", "a")
     with pytest.warns(UserWarning, match="row [13] reached a dead end of its llguidance grammar: .*gave up"):
         output = plain([scripts, processor], rows=4, max_new_tokens=80)

@@ -34,6 +34,8 @@ from hf_guided.vocabulary.bitmask import words
 from tests import vocabularies
 from tests.integration import models
 
+pytestmark = pytest.mark.filterwarnings("ignore:llguidance keeps no token limit")
+
 PATIENCE = 120.0
 SCHEMA = {
     "type": "object",

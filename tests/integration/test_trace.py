@@ -80,7 +80,7 @@ def check(
     model, guide = bound()
     assert [token.token_id for token in trace.tokens] == output
     width = guide.vocabulary.padded_size
-    matcher = None if constraint is None else guide.compile(constraint, budget=max_new_tokens is not None).matcher()
+    matcher = None if constraint is None else guide.compile(constraint).matcher()
     assert matcher is None or all(map(matcher.accept_token, guide.vocabulary.encode_bytes(prefix.encode())))
     bitmask = allocate_bitmask(1, width)
     with torch.inference_mode():
