@@ -280,10 +280,17 @@ def _counted(node: Node) -> Counted | None:
         return counted[0]._replace(content=both(counted[0].content, *others)) if len(counted) == 1 else None
     if not isinstance(node, Repeat) or not isinstance(node.body, Chars):
         return None
+    if node.low and not _has_byte(node.body):  # token limits fill up a string with characters of one byte
+        return None
     most = node.low if node.high is None else node.high
     if most >= _MANY or (_is_wide(node.body) and (node.high is None or most >= _FEW)):
         return Counted(repeat(node.body), node.low, node.high)
     return None
+
+
+def _has_byte(node: Chars) -> bool:
+    """Whether a character of a set has one byte."""
+    return any(first < 0x80 for first, _ in node.charset.ranges)
 
 
 def _is_wide(node: Node) -> bool:

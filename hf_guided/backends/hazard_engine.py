@@ -6,7 +6,7 @@ Needed only with vocabularies that have such tokens (``WritableTexts.hazards``):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,11 @@ class HazardEngine:
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
         """See ``MaskedEngine.mask``."""
         words = self._engine.mask(tokens_left)
-        refused = [token_id for token_id in self._among(words) if not self._leads_on(token_id)]
+        hazards = self._among(words)
+        if hazards and tokens_left is not None and self.can_finish_in(tokens_left):
+            refused = [token_id for token_id in hazards if not self._leads_out(token_id, tokens_left - 1)]
+        else:
+            refused = [token_id for token_id in hazards if not self._leads_on(token_id)]
         return words & ~self._tokens.mask(np.array(refused)) if refused else words
 
     def fill(self, bitmask: Tensor, row: int) -> None:
@@ -81,12 +85,13 @@ class HazardEngine:
         bitmask[row].numpy()[: len(words)] = words
 
     def min_tokens_to_finish(self) -> int | None:
-        """See ``BudgetedEngine.min_tokens_to_finish``: no way to the end stops inside a character."""
-        return cast("FrameEngine", self._engine).min_tokens_to_finish()
+        """See ``BudgetedEngine.min_tokens_to_finish``; after a hazard there may be a way that is not known."""
+        return self._engine.min_tokens_to_finish()
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
-        """See ``BudgetedEngine.can_finish_in``."""
-        return cast("FrameEngine", self._engine).can_finish_in(tokens_left)
+        """See ``BudgetedEngine.can_finish_in``: bytes tell nothing after a hazard, where not each is a token."""
+        needed = self.min_tokens_to_finish()
+        return None if needed is None else needed <= tokens_left
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""
@@ -101,6 +106,11 @@ class HazardEngine:
         ids = self._hazards
         found: list[int] = ids[(words[ids >> 5] >> (ids & 31) & 1).astype(np.bool_)].tolist()
         return found
+
+    def _leads_out(self, token_id: int, tokens_left: int) -> bool:
+        """Whether a way to the end is known after a hazard, and so many tokens are enough for it."""
+        twin = self.fork()
+        return twin.accept(token_id) and bool(twin.can_finish_in(tokens_left))
 
     def _leads_on(self, token_id: int) -> bool:
         """Whether the text can be completed after a hazard, if need be by more hazards."""

@@ -475,6 +475,7 @@ def test_an_engine_that_gives_up_ends_its_row(mode: str, begun: str) -> None:
             "aaaaaa",
             hg.Regex(f"{COUNTED}b"),
             guide=guide(),
+            backend="llguidance",
             prefix=prefix,
             sequence_bias={(token("a"),): 1e4},  # letter by letter, and on and on
             max_new_tokens=100,

@@ -112,7 +112,7 @@ def alone(ids: Sequence[int], constraint: Any, max_new_tokens: int, name: str = 
     """What transformers' plain loop gives this prompt greedily, up to and with the stop token."""
     processors = []
     if constraint is not None:
-        processors.append(guide(name).logits_processor(constraint, backend="llguidance", max_new_tokens=max_new_tokens))
+        processors.append(guide(name).logits_processor(constraint, max_new_tokens=max_new_tokens))
     input_ids = torch.tensor([list(ids)])
     output = model(name).generate(
         input_ids,
@@ -154,7 +154,7 @@ def guided(name: str = "demo", **config: Any) -> Iterator[Any]:
 
 def add(manager: Any, ids: Sequence[int], constraint: Any, **kwargs: Any) -> str:
     if constraint is not None:
-        kwargs = {"response_format": constraint, "backend": "llguidance", **kwargs}
+        kwargs = {"response_format": constraint, **kwargs}
     return manager.add_request(list(ids), **kwargs)
 
 

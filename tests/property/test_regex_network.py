@@ -169,6 +169,22 @@ def test_texts_end_within_a_limit_of_tokens(pattern: str, sizes: tuple[int, int]
         assert matcher.is_terminated() and re.fullmatch(pattern, text.decode())
 
 
+@pytest.mark.parametrize("pattern", ["[à-ü]+é", "b(a)?[à-ü]{4,}x?", "é{20,30}a", "[一-龥]{1,40}。", "[à-ü]{0,30}é"])
+def test_sets_without_a_character_of_one_byte_end_within_a_limit(pattern: str):
+    compiled = NetworkBackend(draw.single_bytes()).compile(Regex(pattern))
+    for seed in range(repeats(5, 50)):
+        choose, matcher, text = Random(seed), compiled.matcher(), b""
+        least = matcher.min_tokens_to_finish()
+        assert least is not None
+        for left in range(least + choose.randrange(5), 0, -1):
+            token = choose.choice(draw.allowed(matcher, left))
+            assert matcher.accept_token(token)
+            text += draw.single_bytes().token_bytes[token] or b""
+            if matcher.is_terminated():
+                break
+        assert matcher.is_terminated() and re.fullmatch(pattern, text.decode())
+
+
 ENTRIES = [
     *("[a-z]{1,9}", r"\w+", ".{2,70}", "[^,]{0,40}", "[A-Z][a-z]*", r"\d{1,20}", "(?:ab|cd ?){4,9}"),
     "(?!.*the)[a-z ]{3,30}",

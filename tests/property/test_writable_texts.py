@@ -208,6 +208,12 @@ STRINGS: dict[str, Any] = {
     "names": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 40}, "maxProperties": 2},
 }
 LETTERS = "abcé東"
+ENDING: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[\\s\\S]*z$", "maxLength": 66},
+    "additionalProperties": {"type": "boolean"},
+    "minProperties": 1,
+}
 
 
 @pytest.mark.parametrize("spelling", ["canonical", "any"])
@@ -231,6 +237,34 @@ def test_strings_hold_the_characters_that_tokens_write(name: str, spelling: Any)
         written |= set(text.decode().replace("<tool>", "T"))
     expected = set(LETTERS) | ({"T"} if name != "by pattern" else set())
     assert expected <= written <= expected | set('"{}[],: ')
+
+
+@pytest.mark.parametrize("schema", [*STRINGS.values(), ENDING], ids=[*STRINGS, "ending"])
+@pytest.mark.parametrize("key_order", ["declared", "any"])
+def test_a_limit_lets_no_character_begin_whose_end_is_not_known(schema: Any, key_order: Any) -> None:
+    """Of the characters that begin with the byte E6, one is a token, and only a rarer one has a token for each byte."""
+    tokens = {*PUNCTUATION, *(bytes((letter,)) for letter in b"azaeflrstu"), "東".encode(), b"\xe6", b"\xa9"}
+    own = vocabulary(tokens)
+    compiled = NetworkBackend(own).compile(JsonSchema(schema, "minified", extra="allow", key_order=key_order))
+    validator = jsonschema.Draft202012Validator(schema)
+    for seed in range(repeats(20, 200)):
+        choose, matcher, text = Random(seed), compiled.matcher(), b""
+        least = matcher.min_tokens_to_finish()
+        assert least is not None
+        for left in range(least + choose.randrange(40), 0, -1):
+            needed = matcher.min_tokens_to_finish()
+            assert needed is not None and needed <= left, (seed, text)
+            assert matcher.can_finish_in(left) and not matcher.can_finish_in(needed - 1)
+            permitted = allowed_within(matcher, left)
+            eager = [
+                token_id for token_id in permitted if own.token_bytes[token_id] in (b"\xe6", b"\xa9", b"\xe6\x9d\xb1")
+            ]
+            token_id = choose.choice(eager or permitted if choose.random() < 0.5 else permitted)
+            assert matcher.accept_token(token_id)
+            if own.token_bytes[token_id] is None:
+                break
+            text += own.token_bytes[token_id] or b""
+        assert matcher.is_terminated() and validator.is_valid(json.loads(text)), (seed, text)
 
 
 def test_the_error_names_the_bytes_that_every_text_needs() -> None:
