@@ -46,8 +46,7 @@ def enumeration(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
 def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) -> Shape:
     """The values, or all others."""
     numbers = tuple(dict.fromkeys(Decimal(value) for value in values if _is_number(value)))
-    integers = {value for value in values if isinstance(value, int)}
-    floats = {value for value in values if isinstance(value, Decimal)} - integers
+    floats = {value for value in values if isinstance(value, Decimal)}
     strings = tuple(dict.fromkeys(value for value in values if isinstance(value, str)))
     booleans = frozenset(value for value in values if isinstance(value, bool))
     arrays = [value for value in values if isinstance(value, list)]

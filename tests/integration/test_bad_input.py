@@ -495,7 +495,10 @@ def test_an_engine_that_gives_up_ends_its_row_alone() -> None:
     scripts = Prefer("c", "a", "d" * 60 + "eb", "a")
     with pytest.warns(UserWarning, match="row [13] reached a dead end of its llguidance grammar: .*gave up"):
         output = plain([scripts, processor], rows=4, max_new_tokens=80)
-    results = [guide().read(shared, row, prefix=prefix) for row, prefix in zip(output.tolist(), prefixes, strict=True)]
+    results = [
+        guide().read(shared, row, prefix=prefix, backend="llguidance")
+        for row, prefix in zip(output.tolist(), prefixes, strict=True)
+    ]
     assert [result.finish_reason for result in results] == ["stop", "dead_end", "stop", "dead_end"]
     assert results[0].text in ("c", "cb")
     assert re.fullmatch("a{10,60}", results[1].text)

@@ -21,7 +21,7 @@ from transformers.generation.candidate_generator import AssistedCandidateGenerat
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Constraint
 from hf_guided.errors import BatchSizeError, InvalidConstraint
 from tests import vocabularies
@@ -252,18 +252,18 @@ def test_one_processor_of_two_prompt_batches_of_the_same_shape() -> None:
 
 
 class Gate:
-    """Holds llguidance's compile until it is opened."""
+    """Holds the native engine's compile until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.come, self.open = threading.Event(), threading.Event()
-        compile_now = LLGuidanceBackend.compile
+        compile_now = NetworkBackend.compile
 
-        def compile_later(backend: LLGuidanceBackend, constraint: Constraint) -> CompiledConstraint:
+        def compile_later(backend: NetworkBackend, constraint: Constraint) -> CompiledConstraint:
             self.come.set()
             assert self.open.wait(PATIENCE)
             return compile_now(backend, constraint)
 
-        monkeypatch.setattr(LLGuidanceBackend, "compile", compile_later)
+        monkeypatch.setattr(NetworkBackend, "compile", compile_later)
 
 
 def test_processor_is_there_before_its_grammar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def jobs_of(owner: int) -> list[Job]:
 def new_guide() -> hg.Guide:
     """Its cache holds few of the constraints, so they are forgotten and compiled again."""
     tokenizer = vocabularies.tiny_byte_level()
-    options = hg.CompilerOptions(cache_bytes=2 * 2**20)
+    options = hg.CompilerOptions(cache_bytes=16 * 2**20)
     return hg.Guide(tokenizer, len(tokenizer) + models.PADDING, options=options)
 
 

@@ -197,11 +197,12 @@ def test_text_stays_text(tmp_path: Path) -> None:
     assert page.count("</script>") == 2
 
 
+@pytest.mark.filterwarnings("ignore:llguidance keeps no token limit")
 def test_five_hundred_tokens(tmp_path: Path) -> None:
     tokenizer = vocabularies.tiny_byte_level()
     model = models.llama(tokenizer)
     guide = hg.Guide(tokenizer, model)
-    decoder = guide.decoder(hg.Regex("[a-z ]{2000,}"), trace=True)
+    decoder = guide.decoder(hg.Regex("[a-z ]{2000,}"), trace=True, backend="llguidance")
     prompt = torch.tensor([[50, 60]])
     output = model.generate(prompt, do_sample=False, max_new_tokens=500, custom_generate=decoder)
     trace = guide.trace(decoder, output, constraint=hg.Regex("[a-z ]{2000,}"))
