@@ -26,7 +26,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from transformers.generation.continuous_batching import RequestState
 
 import hf_guided as hg
-from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.hf.continuous_batching import request_masks
 from hf_guided.hf.continuous_batching.compat import first_processor
 from hf_guided.hf.continuous_batching.followed_rows import RequestConstraint
@@ -483,15 +483,15 @@ def test_settings_that_leave_nothing_to_choose_are_refused_where_the_request_is_
 def test_a_slow_constraint_holds_up_its_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     compiling, go_on = threading.Event(), threading.Event()
     slow = hg.Regex("[u-z]{4}")
-    compile_ = LLGuidanceBackend.compile
+    compile_ = NetworkBackend.compile
 
-    def gated(self: LLGuidanceBackend, constraint: hg.Constraint) -> Any:
+    def gated(self: NetworkBackend, constraint: hg.Constraint) -> Any:
         if constraint == slow:
             compiling.set()
             assert go_on.wait(PATIENCE)
         return compile_(self, constraint)
 
-    monkeypatch.setattr(LLGuidanceBackend, "compile", gated)
+    monkeypatch.setattr(NetworkBackend, "compile", gated)
     with guided() as manager:
         results(manager, {add(manager, prompt(4), ["yes", "no"])})  # compiled: there may be one thread for that
         caller = threading.Thread(target=lambda: add(manager, prompt(5), slow, request_id="slow"))
@@ -523,7 +523,7 @@ def test_an_engine_that_fails_ends_its_own_request_alone(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(engine, fill.__name__, fails)
     with running(manager):
-        broken = add(manager, prompt(5), failing)
+        broken = add(manager, prompt(5), failing, backend="llguidance")
         free = add(manager, prompt(8), None)
         outputs = results(manager, {broken, free})
         monkeypatch.setattr(engine, fill.__name__, fill)

@@ -196,6 +196,7 @@ class TestRounds:
         ]
         assert all(float(row["tokens_per_s"]) > 0 and not row["problem"] for row in rows)
 
+    @pytest.mark.filterwarnings("ignore:llguidance keeps no token limit")
     def test_script_of_bench_continuous(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "rows.csv"
         arguments = ["--device", "cpu", "--rounds", "1", "--tokens", "20", "--requests", "2"]
