@@ -4,7 +4,7 @@
     python -m benchmarks.bench_continuous --device cpu --shape tiny --requests 4 --tokens 12 --rounds 2
 
 Every request has a prompt of its own; guided ones write lines until their tokens are used up, because the stop token's
-score is made 0. Masks come from the native engine or llguidance. On a GPU managers batch asynchronously, and then not:
+score is made 0. On a GPU managers batch asynchronously, and then not:
 a free batch is prepared while the one before it runs, and a guided one waits for its tokens, so that the two guided
 sides differ in what is lost to that wait. Rounds of all sides, in changing order; a round's
 ratio is the tokens a second of a side to those of the free one. Managers are made, warmed up and stopped outside of the
@@ -33,7 +33,7 @@ from benchmarks.common import RESULTS, hardware, load_average, markdown_table, w
 from benchmarks.decode_cases import SHAPES
 
 FREE = "free"
-SIDES = {FREE: "auto", "guided natively": "native", "guided by llguidance": "llguidance"}  # backends
+SIDES = {FREE: "auto", "guided natively": "native"}  # backends
 _PATIENCE_S = 600
 
 

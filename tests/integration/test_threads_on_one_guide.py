@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 import jsonschema
+import pytest
 import torch
 
 import hf_guided as hg
