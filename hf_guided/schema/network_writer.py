@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -17,10 +17,11 @@ from ..regex import (
     only_text,
 )
 from .content_automata import MOST_APART, Entry
+from .grammar import Content
 from .registers import DifferentNames
 from .scalars import Values, listed_texts
 from .shapes import Clause, Kind, Position
-from .to_nfa import Builder, Entries, Inner, NfaWriter, Regular, ValueSlot
+from .to_nfa import Builder, Entries, Inner, NfaWriter, ValueSlot
 
 _MOST_PARTS = 200  # the most parts of a constant that is written without calls
 
@@ -68,13 +69,18 @@ class NetworkWriter(NfaWriter):
 
     Args:
         positions: whose values it calls.
-        schema, builder, style, marks: see ``NfaWriter``.
+        contents, builder, style, marks: see ``NfaWriter``.
     """
 
     def __init__(
-        self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle, marks: tuple[str, ...]
+        self,
+        positions: Positions,
+        contents: Mapping[Position, Content],
+        builder: Caller,
+        style: JsonStyle,
+        marks: tuple[str, ...],
     ):
-        super().__init__(schema, builder, style, marks)
+        super().__init__(contents, builder, style, marks)
         self._positions, self._caller = positions, builder
         self._called: dict[ValueSlot, int] = {}
         self._callees: dict[tuple[Position, int | None], Callee] = {}
@@ -102,7 +108,7 @@ class NetworkWriter(NfaWriter):
     @override
     def fill(self, slot: ValueSlot, start: int) -> None:
         super().fill(slot, start)
-        for clause in self._schema.contents[slot.position].scalars:
+        for clause in self._contents[slot.position].scalars:
             if string := self._positions.long_string(clause):
                 self._caller.call(string, start, slot.end)
 
@@ -123,7 +129,7 @@ class NetworkWriter(NfaWriter):
 
     def constant(self, position: Position, level: int | None) -> Row | None:
         """The only value at a position as a row without calls of values; None if there may be several."""
-        content = self._schema.contents[position]
+        content = self._contents[position]
         if content.any_array or content.any_object or len(content.scalars) + len(content.automata) != 1:
             return None
         for clause in content.scalars:

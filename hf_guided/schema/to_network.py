@@ -6,8 +6,7 @@ is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -39,7 +38,7 @@ from .registered_content import registered
 from .registers import DifferentItems, Register
 from .scalars import Values, has_language, language_of, numbers_without_undecided, quoted, without
 from .shapes import ANY, Clause, NumberClause, Position
-from .to_nfa import Builder, Inner, NfaWriter, Regular, ValueSlot, check_remainders
+from .to_nfa import Builder, Inner, NfaWriter, ValueSlot, check_remainders
 
 _MOST_PARTS = 200  # the most parts of a constant that is written without calls
 
@@ -99,7 +98,7 @@ class Positions:
         self._uncounted: set[Node] = set()
         self._style, self.name, self.marks = style, schema, marks
         self.position, self._own = within_depth(n.root, self._contents(n, closed), max_depth)
-        self._schema = Regular(self.position, {ANY: ANY_CONTENT, **self._own}, None, None)
+        self._all: Mapping[Position, Content] = {ANY: ANY_CONTENT, **self._own}
         if style.indent is not None and not has_known_levels(self.position, self._own):
             reason = (
                 "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well"
@@ -130,7 +129,7 @@ class Positions:
             content.arrays = tuple([automaton for automaton in content.arrays if id(automaton) not in none])
             content.objects = tuple([automaton for automaton in content.objects if id(automaton) not in none])
         self._own = completable_contents(self._own, self.position)
-        self._schema = replace(self._schema, contents={ANY: ANY_CONTENT, **self._own})
+        self._all = {ANY: ANY_CONTENT, **self._own}
 
     def callee(self, position: Position, level: int | None) -> Callee:
         """The callee for a value at a position: the same where the same scalars are allowed."""
@@ -187,7 +186,7 @@ class Positions:
 
     @cached_property
     def _least(self) -> LeastSizes:
-        return LeastSizes({**self._schema.contents}, self._style, self.marks)
+        return LeastSizes({**self._all}, self._style, self.marks)
 
     def least_size(self, callee: Hashable) -> int | None:
         """Bytes that are enough for the text of a component; None where only its automaton tells."""
@@ -203,10 +202,7 @@ class Positions:
 
     def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
         """The callees of the first items, and at last of all others; None where no value may stand."""
-        return [
-            self.callee(position, track.level) if position in self._schema.contents else None
-            for position in register.items
-        ]
+        return [self.callee(position, track.level) if position in self._all else None for position in register.items]
 
     def names(self, track: Track) -> tuple[list[str], list[Node]]:
         """The names that are listed, and the languages of the texts of the others."""
@@ -271,19 +267,19 @@ class Positions:
         if isinstance(callee, LongString):
             return self._long_string(callee, builder)
         start, end = builder.state(), builder.state()
-        slot = ValueSlot(callee.position, end, None, callee.level)
+        slot = ValueSlot(callee.position, end, callee.level)
         if isinstance(callee, Track):
             layout = layout_of(self._style, callee.level)
-            is_array = callee.number < len(self._schema.contents[callee.position].arrays)
+            is_array = callee.number < len(self._all[callee.position].arrays)
             inner = Inner(self.automaton(callee), slot, layout, layout.close_array if is_array else layout.close_object)
-            RegisteredRows(self._writer(self._schema, builder), inner, builder).build(start)
+            RegisteredRows(self._writer(self._all, builder), inner, builder).build(start)
         elif callee.only is None and self._begins_in_many_ways(callee.position):
-            start = NfaWriter(self._schema, builder, self._style, self.marks).whole(slot)
+            start = NfaWriter(self._all, builder, self._style, self.marks).whole(slot)
         else:
-            schema = self._schema
+            contents = self._all
             if callee.only is not None:
-                schema = replace(schema, contents={**schema.contents, callee.position: self.container(callee)})
-            self._writer(schema, builder).fill(slot, start)
+                contents = {**contents, callee.position: self.container(callee)}
+            self._writer(contents, builder).fill(slot, start)
         return start, end
 
     @property
@@ -338,7 +334,7 @@ class Positions:
 
     def content(self, position: Position) -> Content:
         """The values at a position."""
-        return self._schema.contents[position]
+        return self._all[position]
 
     def container(self, callee: Inside) -> Content:
         """The values of one kind that are allowed at a position: arrays or objects."""
@@ -352,8 +348,8 @@ class Positions:
         numbers = numbers_without_undecided(clause, self._style.spelling)
         builder.add_multiples(numbers, undecided_factors(clause), start, end)
 
-    def _writer(self, schema: Regular, builder: Caller) -> NetworkWriter:
-        return NetworkWriter(self, schema, builder, self._style, self.marks)
+    def _writer(self, contents: Mapping[Position, Content], builder: Caller) -> NetworkWriter:
+        return NetworkWriter(self, contents, builder, self._style, self.marks)
 
 
 def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:

@@ -1,7 +1,4 @@
-"""A schema as a finite automaton: the shapes and content automata that `to_lark.py` writes, without recursion.
-
-Schemas that are not regular are refused: those that refer to themselves, or allow any JSON value somewhere. With a
-bound on the depth of nesting both are regular.
+"""Writes the values of a schema as a finite automaton: the shapes and content automata that `to_lark.py` writes too.
 
 It is built from the end: a value is built for the state that comes after it, and once for each such state. So parts
 with equal ends are shared, and little work is left when the automaton is made minimal.
@@ -9,23 +6,19 @@ with equal ends are shared, and little work is left when the automaton is made m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..constraints.json_style import JsonStyle, Spelling
-from ..errors import InvalidConstraint
+from ..constraints.json_style import JsonStyle
 from ..regex import EMPTY, Node, alt, concat, json_spelling
 from .content_automata import ContentAutomaton, Edge, Entry
-from .context import too_deep_is_a_limit
-from .depth import ANY_CONTENT, ANY_ITEMS, ANY_MEMBERS
-from .grammar import Content, all_pruned, completable, contents
-from .layout import Layout, has_levels, layout_of
-from .normalize import Normalizer
+from .depth import ANY_ITEMS, ANY_MEMBERS
+from .grammar import Content
+from .layout import Layout, layout_of
 from .ranges import remainder_states, undecided_factors
 from .scalars import constant_text, language_of, listed_texts, numbers_without_undecided, quoted, without
-from .shapes import ANY, Clause, NumberClause, Position, pointer_of
+from .shapes import Clause, NumberClause, Position, pointer_of
 
 MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
 
@@ -82,72 +75,6 @@ class Builder(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Regular:
-    """A schema that a finite automaton can say; nothing is built yet.
-
-    Args:
-        root: the position of the whole text.
-        contents: of each position.
-        alive: for each number of levels from 0 on, the positions that have a value of this number of levels of nesting
-            at most; the last goes for all greater ones. None if nothing bounds them.
-        max_depth: how many levels there may be.
-    """
-
-    root: Position
-    contents: Mapping[Position, Content]
-    alive: tuple[frozenset[Position], ...] | None
-    max_depth: int | None
-
-    @too_deep_is_a_limit()
-    def build(self, builder: Builder, style: JsonStyle) -> tuple[int, int]:
-        """Build the automaton of the JSON texts of all values that satisfy the schema.
-
-        Args:
-            builder: takes the states.
-            style: how values are written.
-
-        Returns:
-            The state before the text, and the one after it.
-
-        Raises:
-            CompileLimitExceeded: it is too large.
-        """
-        return NfaWriter(self, builder, style).build()
-
-
-@too_deep_is_a_limit()
-def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int | None = None) -> Regular:
-    """See whether a finite automaton can say a schema; takes no longer than reading it.
-
-    Args:
-        n: the schema; what cannot be said is lost there.
-        closed: whether objects that declare properties and do not speak of others have no others.
-        spelling: which texts of a value there are.
-        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound.
-
-    Raises:
-        NotRegular: it refers to itself, or some value may be anything, and there is no bound on the depth; or there
-            is a multipleOf with too many remainders.
-        InvalidConstraint: no value satisfies it.
-        CompileLimitExceeded: it is too large to decide this.
-    """
-    contents_of = contents(n, closed=closed, spelling=spelling)
-    for position, content in contents_of.items():
-        for clause in content.scalars:
-            check_remainders(position, clause)
-    if max_depth is None:
-        check_finite(n.root, contents_of)
-        return Regular(n.root, contents_of, None, None)
-    contents_of = {**contents_of, ANY: ANY_CONTENT}
-    alive = _by_levels(contents_of, max_depth)
-    if n.root not in alive[-1]:
-        raise InvalidConstraint(
-            f"no value that satisfies the JSON Schema nests at most {max_depth} arrays and objects; raise max_depth"
-        )
-    return Regular(n.root, contents_of, alive, max_depth)
-
-
 def check_remainders(position: Position, clause: Clause) -> None:
     """Raise NotRegular where a multipleOf has too many remainders."""
     if isinstance(clause, NumberClause):
@@ -157,66 +84,17 @@ def check_remainders(position: Position, clause: Clause) -> None:
                 raise NotRegular(clause.origin or pointer_of(position), "multipleOf", reason)
 
 
-def check_finite(root: Position, contents_of: Mapping[Position, Content]) -> None:
-    """Search from the root for a position that allows any value, or that contains itself."""
-    if root == ANY:
-        raise NotRegular("", "", "any value is allowed here")
-    under_way: dict[Position, Iterator[Position]] = {}
-    done: set[Position] = set()
-
-    def enter(position: Position) -> None:
-        content = contents_of[position]
-        if content.any_array or content.any_object:
-            raise NotRegular(pointer_of(position), "", "anything is allowed in it")
-        under_way[position] = iter(dict.fromkeys(content.children()))
-
-    enter(root)
-    while under_way:
-        position, left = next(reversed(under_way.items()))
-        child = next(left, None)
-        if child is None:
-            del under_way[position]
-            done.add(position)
-        elif child == ANY:
-            raise NotRegular(pointer_of(position), "", "any value is allowed here")
-        elif child in under_way:
-            raise NotRegular(pointer_of(child), "", "the schema refers to itself")
-        elif child not in done:
-            enter(child)
-
-
-def _by_levels(contents_of: Mapping[Position, Content], max_depth: int) -> tuple[frozenset[Position], ...]:
-    """See ``Regular.alive``."""
-    levels = [frozenset(position for position, content in contents_of.items() if content.scalars)]
-    while len(levels) <= max_depth:
-        below = {*levels[-1]}
-        alive = frozenset(
-            position
-            for position, content in contents_of.items()
-            if position in below
-            or content.any_array
-            or content.any_object
-            or any(completable(automaton, below) for automaton in content.automata)
-        )
-        levels.append(alive)
-        if len(alive) == len(below):
-            break
-    return tuple(levels)
-
-
 class ValueSlot(NamedTuple):
     """A value to be built.
 
     Args:
         position: of the value in the schema.
         end: the state after it.
-        depth: how many levels of nesting are left; None is no bound.
         level: how many brackets are open around it, where the layout depends on that; None elsewhere.
     """
 
     position: Position
     end: int
-    depth: int | None
     level: int | None
 
 
@@ -224,24 +102,20 @@ class NfaWriter:
     """Writes values between states.
 
     Args:
-        schema: the content of every position.
+        contents: of every position.
         builder: takes the states.
         style: how values are written.
         marks: what none of the texts holds, see ``without``.
     """
 
-    def __init__(self, schema: Regular, builder: Builder, style: JsonStyle, marks: tuple[str, ...] = ()):
+    def __init__(
+        self, contents: Mapping[Position, Content], builder: Builder, style: JsonStyle, marks: tuple[str, ...] = ()
+    ):
         self._style, self._marks = style, marks
-        self._schema = schema
+        self._contents = contents
         self._builder = builder
         self._starts: dict[ValueSlot, int] = {}
         self._todo: list[ValueSlot] = []
-
-    def build(self) -> tuple[int, int]:
-        """All of the schema: the state before it, and the one after it."""
-        end = self._builder.state()
-        level = 0 if has_levels(self._style) else None
-        return self.whole(ValueSlot(self._schema.root, end, self._schema.max_depth, level)), end
 
     def whole(self, slot: ValueSlot) -> int:
         """Build a value with all inside it; returns the state before it."""
@@ -261,7 +135,7 @@ class NfaWriter:
 
     def fill(self, slot: ValueSlot, start: int) -> None:
         """Everything between the state before a value and the one after it."""
-        content = self._schema.contents[slot.position]
+        content = self._contents[slot.position]
         languages: list[Node] = []
         for clause in content.scalars:
             if (texts := listed_texts(clause, self._style.spelling, self._marks)) is not None:
@@ -276,7 +150,6 @@ class NfaWriter:
         layout = self.layout(None if slot.level is None else slot.level + 1)
         arrays = (ANY_ITEMS,) if content.any_array else content.arrays
         objects = (ANY_MEMBERS,) if content.any_object else content.objects
-        arrays, objects = self._pruned(arrays, slot.depth), self._pruned(objects, slot.depth)
         self._container(slot, start, layout, layout.begin_array, arrays, layout.close_array)
         self._container(slot, start, layout, layout.begin_object, objects, layout.close_object)
 
@@ -305,24 +178,14 @@ class NfaWriter:
         """How the names of a language are written."""
         return without(quoted(json_spelling(language)), self._marks)
 
-    def _pruned(self, automata: Containers, depth: int | None) -> Containers:
-        """Tracks without values that nest more deeply than they may."""
-        if self._schema.alive is None or depth is None:
-            return automata
-        if depth == 0:
-            return ()
-        alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
-        return all_pruned(automata, alive)
-
     def _container(
         self, slot: ValueSlot, start: int, layout: Layout, begin: Node, automata: Containers, closing: Node
     ) -> None:
         if automata:
             opened = self._builder.state()
             self.lay(begin, start, opened)
-            depth = None if slot.depth is None else slot.depth - 1
             level = None if slot.level is None else slot.level + 1
-            inside = ValueSlot(slot.position, slot.end, depth, level)
+            inside = ValueSlot(slot.position, slot.end, level)
             for automaton in automata:
                 self.entries(Inner(automaton, inside, layout, closing), opened)
 
@@ -340,7 +203,7 @@ class Inner(NamedTuple):
 
     Args:
         automaton: its entries.
-        slot: its end, and what is left of the depth inside.
+        slot: its end.
         layout: of the inside.
         closing: its last bracket.
     """
@@ -458,7 +321,7 @@ class Entries:
 
     def entry(self, entry: Entry, start: int, after: int) -> None:
         """One item, or one member, between two states, and the white space after it."""
-        value = self._writer.value(ValueSlot(entry.value, self._spaced(after), self._inside.depth, self._inside.level))
+        value = self._writer.value(ValueSlot(entry.value, self._spaced(after), self._inside.level))
         if entry.name is None:
             self._builder.epsilon(start, value)
             return
