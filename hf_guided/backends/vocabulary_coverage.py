@@ -50,7 +50,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         for option in compiled.constraint.options:
             vocabulary.encode_bytes(option.encode())
         return
-    if compiled.backend == "network":  # refuses them itself
+    if compiled.backend == "native":  # refuses them itself
         return
     if isinstance(compiled.constraint, StructuralTag) and depends_on_tokens(compiled.constraint.tag):
         return  # single bytes are other tokens
