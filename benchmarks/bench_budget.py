@@ -114,7 +114,7 @@ ALL: dict[str, type[Library]] = {library.name: library for library in (*OURS, *P
 
 
 def stated_minima() -> dict[str, dict[str, int]]:
-    """What is stated, constraint by constraint."""
+    """The stated minima, constraint by constraint."""
     tokenizer = demo()
     budgeted = [library(tiny_llama(len(tokenizer), seed=0), tokenizer) for library in OURS]
     return {name: {one.name: one.minimum(constraint) for one in budgeted} for name, constraint in constraints().items()}
@@ -208,7 +208,7 @@ def table(cells: Sequence[Cell]) -> str:
 
 @dataclass
 class Minimum:
-    """What is stated for one schema, and what is true in the declared order."""
+    """The stated minima of one schema, and the true one in the declared order."""
 
     schema: str
     shortest: int
@@ -221,7 +221,7 @@ def shortest(compiled: Any, most: int) -> int | None:
 
     Args:
         compiled: a constraint whose engine is a ``FrameEngine``: it knows equal places by a number.
-        most: at most so many are enough.
+        most: a number of tokens that is enough.
     """
     start = compiled.new_engine()
     here, seen, looked_at = {start._here(): start}, {start._here()}, 0

@@ -227,8 +227,8 @@ AGAIN_BYTES = 128 * 2**20
 """What llguidance may take in the worker process, for its result cannot travel: it is made again in this process, where
 nothing can stop it."""
 
-NETWORK = CompileLimits(max_states=400_000, max_work=10_000_000)
-"""Of the native engine. What needs the most work is a format with a long ``maxLength``: a second or two."""
+NETWORK = CompileLimits(max_states=400_000, max_work=18_000_000)
+"""Of the native engine. What needs the most work are 1,400 properties of one object that may all be left out: a second."""
 
 OUTLINES = CompileLimits(max_states=400_000)
 """Of outlines-core: its states take less memory than the native engine's, and the work is the same."""

@@ -82,7 +82,7 @@ def test_slow_call_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, method: s
     assert results[1].finish_reason == "stop" and len(results[1].text) == 20
 
 
-@pytest.mark.parametrize("optional", [1000, pytest.param(1600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("optional", [1000, 1400, pytest.param(1600, marks=pytest.mark.slow)])
 def test_many_optional_properties_are_enforced_or_refused_when_compiled(optional: int) -> None:
     """Each of them may come next; no text that begins reaches a limit."""
     vocabulary = toy.all_bytes()

@@ -8,7 +8,7 @@
 #include "frames.h"
 
 enum { MANY_BYTES = 100 };   /* a string goes on with some more */
-enum { MANY_NODES = 4000 };  /* below a node: so many take longer one by one than a table from there on */
+enum { MANY_NODES = 4000 };  /* below a node: that many take longer one by one than a table from there on */
 enum { MOST_NODES = 50000 }; /* reached one by one beside tables, where the same may be reached again and again */
 
 static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
