@@ -228,7 +228,7 @@ AGAIN_BYTES = 128 * 2**20
 nothing can stop it."""
 
 NETWORK = CompileLimits(max_states=400_000, max_work=18_000_000)
-"""Of the native engine. What needs the most work are 1,400 properties of one object that may all be left out: a second."""
+"""Of the native engine. The most work is needed by 1,500 properties of one object that may all be left out."""
 
 OUTLINES = CompileLimits(max_states=400_000)
 """Of outlines-core: its states take less memory than the native engine's, and the work is the same."""
