@@ -5,9 +5,11 @@
 
 A walk takes random tokens among those that the mask allows, until it takes a stop token or is cut. It is hotter than
 any model: every token is as likely as any other, or every first byte. After a random number of steps it begins to
-prefer what closes strings, arrays and objects, so that texts end. ``jsonschema`` judges every text that ended, with
-formats and with decimals (oracle.py). The engine is the one that hf-guided chooses.
-With the keys in any order it is the network in any case.
+prefer what closes strings, arrays and objects, so that texts end. Every second walk has a token limit, between the
+stated minimum and 60 tokens more, and must end within it. ``jsonschema`` judges every text that ended, with formats and
+with decimals (oracle.py).
+
+Other rows are those of ``hg.generate`` with a tiny random model at a high temperature, each with such a limit.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -28,22 +30,27 @@ from torch import Tensor
 import hf_guided as hg
 from benchmarks.bench_schemas import Sample, load_samples
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.modes import tiny_llama
 from benchmarks.oracle import Oracle, Undecided
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import VOCABULARIES
 
+_GENERATED = "demo, hg.generate"
 _CLOSING = frozenset(b'"}]')
 MOST_TOKENS = 400
+MORE_TOKENS = (0, 0, 1, 2, 5, 20, 60)  # than the stated minimum
 
 
 class Walkable(Protocol):
-    """A matcher, of whatever library."""
+    """A matcher of any library; only ours know a token limit."""
 
-    def fill_next_token_bitmask(self, bitmask: Tensor) -> Any: ...
+    @property
+    def fill_next_token_bitmask(self) -> Callable[..., Any]: ...
 
     def accept_token(self, token_id: int) -> bool: ...
 
@@ -55,17 +62,17 @@ class Walked(NamedTuple):
 
     Args:
         text: its bytes.
-        ending: "finished", "cut", "dead end" where the mask was empty, "refused" where the matcher did not take a token
-            that the mask allowed, or "limit" where the engine gave up.
+        ending: "finished", "cut", "over" where a token limit was used up before the end, "dead end" where the mask was
+            empty, "refused" where the matcher did not take a token that the mask allowed, or "gave up".
     """
 
     text: bytes
     ending: str
 
 
-def allowed_tokens(matcher: Walkable, bitmask: Tensor) -> NDArray[np.int64]:
+def allowed_tokens(matcher: Walkable, bitmask: Tensor, **options: Any) -> NDArray[np.int64]:
     """The ids that may come next; ``bitmask`` is (1, words) int32 and is overwritten."""
-    matcher.fill_next_token_bitmask(bitmask)
+    matcher.fill_next_token_bitmask(bitmask, **options)
     return np.flatnonzero(np.unpackbits(bitmask[0].numpy().view(np.uint8), bitorder="little"))
 
 
@@ -85,16 +92,29 @@ class HotWalker:
         self._first = np.array([data[0] if data else 256 for data in known])  # of each token; 256: a stop token
         self._closes = np.array([data[:1] != b"" and _CLOSING.issuperset(data) for data in known])
 
-    def walk(self, matcher: Walkable, most_tokens: int = MOST_TOKENS) -> Walked:
-        """From the start of the grammar to its end, or until it is cut."""
+    def walk_within(self, matcher: Matcher) -> Walked:
+        """A walk with a token limit that is enough: at most 60 tokens more than the stated minimum."""
+        minimum = matcher.min_tokens_to_finish()
+        assert minimum is not None, "the native engine always knows a way to the end"
+        return self.walk(matcher, minimum + self._random.choice(MORE_TOKENS), is_limit=True)
+
+    def walk(self, matcher: Walkable, most_tokens: int = MOST_TOKENS, *, is_limit: bool = False) -> Walked:
+        """From the start of the grammar to its end, or until it is cut.
+
+        Args:
+            matcher: at the start.
+            most_tokens: the stop token counts as one of them.
+            is_limit: whether the matcher gets that number as the request's token limit.
+        """
         closing = self._random.choice([0.0, 0.1, 0.4])  # how often it closes before it is tired
-        patience = self._random.randrange(most_tokens // 8)
+        patience = self._random.randrange(MOST_TOKENS // 8)
         taken: list[int] = []
         while len(taken) < most_tokens:
+            limit = {"tokens_left": most_tokens - len(taken)} if is_limit else {}
             try:
-                allowed = allowed_tokens(matcher, self._bitmask)
+                allowed = allowed_tokens(matcher, self._bitmask, **limit)
             except hg.CompileLimitExceeded:
-                return Walked(self._vocabulary.decode_bytes(taken), "limit")
+                return Walked(self._vocabulary.decode_bytes(taken), "gave up")
             if not len(allowed):
                 return Walked(self._vocabulary.decode_bytes(taken), "dead end")
             tired = len(taken) > patience
@@ -104,7 +124,7 @@ class HotWalker:
             if matcher.is_terminated():
                 return Walked(self._vocabulary.decode_bytes(taken), "finished")
             taken.append(token_id)
-        return Walked(self._vocabulary.decode_bytes(taken), "cut")
+        return Walked(self._vocabulary.decode_bytes(taken), "over" if is_limit else "cut")
 
     def _choose(self, allowed: NDArray[np.int64], closing: float, tired: bool) -> int:
         first = self._first[allowed]
@@ -131,6 +151,22 @@ class Report:
     failures: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
 
+    def judge(self, name: str, oracle: Oracle, text: bytes, ending: str) -> None:
+        """Count a text and how its walk ended."""
+        self.endings[ending] += 1
+        if ending in ("dead end", "refused", "over"):
+            self.failures.append(f"{name}: {ending} after {text[-100:]!r}")
+        if ending != "finished":
+            return
+        try:
+            problem = oracle.problem(text)
+        except Undecided as why:
+            self.undecided.append(f"{name}: {why}")
+            return
+        self.valid += not problem
+        if problem:
+            self.failures.append(f"{name}: {problem[:200]} in {text[:300]!r}")
+
     def row(self, vocabulary: str, key_order: str) -> dict[str, Any]:
         return {
             "vocabulary": vocabulary,
@@ -139,9 +175,10 @@ class Report:
             "generations": self.endings.total(),
             "finished": self.endings["finished"],
             "cut": self.endings["cut"],
+            "over_the_limit": self.endings["over"],
             "dead_ends": self.endings["dead end"],
             "refused": self.endings["refused"],
-            "limits": self.endings["limit"],
+            "gave_up": self.endings["gave up"],
             "valid": self.valid,
             "invalid": len(self.failures),
             "undecided": len(self.undecided),
@@ -172,21 +209,33 @@ def soundness(
     for sample, compiled in compiled_samples(vocabulary, samples, key_order):
         report.schemas += 1
         oracle = Oracle(sample.schema)
-        for _ in range(rounds):
-            text, ending = walker.walk(compiled.matcher())
-            report.endings[ending] += 1
-            if ending in ("dead end", "refused"):
-                report.failures.append(f"{sample.name}: {ending} after {text[-100:]!r}")
-            if ending != "finished":
-                continue
-            try:
-                problem = oracle.problem(text)
-            except Undecided as why:
-                report.undecided.append(f"{sample.name}: {why}")
-                continue
-            report.valid += not problem
-            if problem:
-                report.failures.append(f"{sample.name}: {problem[:200]} in {text[:300]!r}")
+        for number in range(rounds):
+            walk = walker.walk_within if number % 2 else walker.walk
+            report.judge(sample.name, oracle, *walk(compiled.matcher()))
+    return report
+
+
+def generated(samples: Sequence[Sample], rows: int, seed: int = 0, key_order: KeyOrder = "declared") -> Report:
+    """Generate ``rows`` texts for every sample by a hot random model and the demo vocabulary, and judge them."""
+    tokenizer = VOCABULARIES["demo"]()
+    model, report = tiny_llama(len(tokenizer), seed, max_position_embeddings=16384), Report()
+    guide = hg.Guide(tokenizer, model)
+    chance = random.Random(seed)
+    for sample in samples:
+        constraint = hg.JsonSchema(sample.schema, extra="allow", key_order=key_order)
+        try:
+            minimum = guide.compile(constraint).matcher().min_tokens_to_finish()
+        except (hg.ConstraintError, hg.CompileLimitExceeded):
+            continue
+        assert minimum is not None
+        report.schemas += 1
+        oracle = Oracle(sample.schema)
+        limit = minimum + chance.choice(MORE_TOKENS)
+        settings: dict[str, Any] = {"max_new_tokens": limit, "seed": chance.randrange(10**6), "temperature": 1.5}
+        prompts = ["An answer:"] * rows
+        for result in hg.generate(model, tokenizer, prompts, constraint, guide=guide, do_sample=True, **settings):
+            ending = {"stop": "finished", "length": "over", "dead_end": "dead end"}[result.finish_reason]
+            report.judge(sample.name, oracle, result.text.encode(), ending)
     return report
 
 
@@ -216,12 +265,15 @@ def main() -> None:
     if not samples:
         raise SystemExit(f"no such schemas: {arguments.only}")
     rows = []
-    for name, key_order in product(arguments.vocabulary, arguments.key_order):
-        vocabulary = Vocabulary.from_tokenizer(VOCABULARIES[name]())
-        report = soundness(vocabulary, samples, arguments.rounds, arguments.seed, key_order)
+    for name, key_order in product([*arguments.vocabulary, _GENERATED], arguments.key_order):
+        how = arguments.rounds, arguments.seed, key_order
+        if name == _GENERATED:
+            report = generated(samples, *how)
+        else:
+            report = soundness(Vocabulary.from_tokenizer(VOCABULARIES[name]()), samples, *how)
         rows.append({**report.row(name, key_order), "load": load_average()})
         for line in (*report.failures, *(f"undecided: {one}" for one in report.undecided)):
-            print(f"{name}, {key_order}: {line}")
+            print(f"{name}, {key_order}: {line}", flush=True)
     if path:
         write_csv(path, rows)
     print(f"\n{table(rows)}")

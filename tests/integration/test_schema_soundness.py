@@ -27,7 +27,7 @@ def walked(vocabulary: str, samples: Sequence[Sample], rounds: int) -> Report:
     assert not report.failures, "\n".join(report.failures)
     assert report.endings["finished"] > 0.5 * report.endings.total()
     assert report.valid + len(report.undecided) == report.endings["finished"]
-    assert report.endings["limit"] < 0.01 * report.endings.total()
+    assert report.endings["gave up"] < 0.01 * report.endings.total()
     assert len(report.undecided) < 0.05 * report.endings["finished"], report.undecided
     return report
 
