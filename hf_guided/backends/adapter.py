@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from ..constraints.values import Constraint, JsonObject, JsonSchema
+from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
     from ..automaton.growth import Growth
+    from ..regex import Node
     from ..vocabulary.tokens import Vocabulary
 
 
@@ -27,6 +28,8 @@ class Made(NamedTuple):
 
 
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
+
+_T = TypeVar("_T")
 
 
 def has_any_order(constraint: JsonSchema) -> bool:
@@ -57,9 +60,11 @@ class Adapter(ABC):
         self.vocabulary = vocabulary
         self._last: tuple[str, Build, tuple[Loss, ...]] | None = None
 
-    @abstractmethod
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        """A function that compiles the enforced part of a schema, and the losses."""
+        """A function that compiles the enforced part of a schema, and the losses; without this, all is one loss."""
+        constraint.check()
+        reason = f"{self.title} is not proven to enforce JSON Schema; use llguidance, or the native engine"
+        raise self._unsupported(constraint.kind, reason)
 
     @abstractmethod
     def _text(self, constraint: Constraint) -> Build:
@@ -119,6 +124,23 @@ class Adapter(ABC):
                 losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
+
+    def _written(self, constraint: Constraint, write: Callable[[Node], _T]) -> _T:
+        """The texts of a choice or of a regular expression, as ``write`` writes them.
+
+        Raises:
+            UnsupportedConstraint: it is neither of both, or cannot be written so.
+        """
+        from ..regex import UnsupportedRegex, alt, parse_fullmatch, text  # loaded with the first engine, not with us
+
+        try:
+            if isinstance(constraint, Choice):
+                return write(alt(*map(text, constraint.options)))
+            if isinstance(constraint, Regex):
+                return write(parse_fullmatch(constraint.pattern))
+        except UnsupportedRegex as error:
+            raise self._unsupported(constraint.kind, str(error)) from None
+        raise self._unsupported(constraint.kind, f"{self.title} takes no {constraint.kind.replace('_', ' ')}s")
 
     @classmethod
     def _unsupported(cls, keyword: str, reason: str) -> UnsupportedConstraint:

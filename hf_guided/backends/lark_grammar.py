@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
 
 from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
@@ -46,29 +47,17 @@ _IDS = re.compile(r"<\[[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*\]>")
 
 @dataclass(frozen=True)
 class LarkGrammar:
-    """What llguidance compiles.
-
-    Args:
-        text: the grammar.
-        schemas: the grammars that it refers to, by name.
-        special: the special tokens that are part of its texts, and their names.
-        by_text: whether a position depends on nothing but the text: not on which tokens wrote it, or on how many.
-        forces_text: whether it may be asked which text comes next: forced text always has an end.
-    """
+    """A grammar for llguidance."""
 
     text: str
-    schemas: Mapping[str, str]
-    special: Mapping[int, bytes]
-    by_text: bool
-    forces_text: bool
+    schemas: Mapping[str, str] = field(default_factory=dict)  # the grammars that it refers to, by name
+    special: Mapping[int, bytes] = field(default_factory=dict)  # special tokens in its texts, and their names
+    by_text: bool = True  # a position depends on the text alone, not on which tokens wrote it, or on how many
+    forces_text: bool = True  # forced text always has an end, so it may be asked for
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
-    """Read and replace.
-
-    Args:
-        constraint: a Lark grammar.
-        vocabulary: whose special tokens it may name.
+    """Read a user's grammar, which may name the special tokens of a vocabulary.
 
     Raises:
         InvalidConstraint: it is malformed, or names a token that does not exist.
@@ -94,7 +83,7 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
             schemas[name] = _schema(lark, token, losses)
             replaced.append((token.start, token.end, f"@{name} "))
         elif token.kind == "%llguidance":
-            _check_options(lark, token, losses)
+            losses += _option_losses(lark, token)
         elif token.kind == "%regex" and [*_object(lark, token)] not in _SUBSTRINGS:
             raise lark.malformed("%regex: expected substring_chunks, substring_words or substring_chars", token.start)
         elif token.kind == "grammar":
@@ -117,42 +106,26 @@ def names_tokens(constraint: Constraint) -> bool:
     return any(token.kind == "special" for token in _parsed(constraint.text, constraint.root).tokens)
 
 
-class Probe(NamedTuple):
-    """What is known of a terminal.
-
-    Args:
-        is_nullable: whether it matches the empty text.
-        is_empty: whether it matches nothing at all.
-    """
-
-    is_nullable: bool
-    is_empty: bool
-
-
-def check_terminals(constraint: Grammar, probe: Callable[[str], Probe]) -> None:
+def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool]]) -> None:
     """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other.
 
     Args:
         constraint: a Lark grammar.
-        probe: examines a grammar of one terminal.
-
-    Raises:
-        InvalidConstraint: names the terminal.
+        probe: whether a grammar of one terminal takes the empty text, and whether it takes no text at all.
     """
     lark = _parsed(constraint.text, constraint.root)
-    probes = 0
-    for scope in lark.scopes:
-        for name, (position, body) in scope.terminals.items():
-            if name not in scope.lazy and not any(sign in body for sign in _MAY_BE_EMPTY):
-                continue
-            probes += 1
-            if probes > _MOST_PROBES:
-                return  # a dead end is still found while generating
-            nullable, empty = probe("\n".join([_PROBE + name, *scope.definitions]))
-            if empty:
-                raise lark.malformed(f"no text matches {shorten(name)}", position)
-            if nullable and name in scope.lazy:
-                raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
+    doubtful = (
+        (scope, name, position)
+        for scope in lark.scopes
+        for name, (position, body) in scope.terminals.items()
+        if name in scope.lazy or any(sign in body for sign in _MAY_BE_EMPTY)
+    )
+    for scope, name, position in islice(doubtful, _MOST_PROBES):  # a further dead end is found while generating
+        nullable, empty = probe("\n".join([_PROBE + name, *scope.definitions]))
+        if empty:
+            raise lark.malformed(f"no text matches {shorten(name)}", position)
+        if nullable and name in scope.lazy:
+            raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
 
 
 _parsed = lru_cache(maxsize=4)(Lark)
@@ -161,36 +134,27 @@ _parsed = lru_cache(maxsize=4)(Lark)
 def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
     """The ids that ``<|name|>``, ``<[5]>`` or ``<[5,8-9]>`` stands for."""
     if not (token.text.startswith("<[") and token.text.endswith("]>")):
-        ids = [_named(lark, token, vocabulary)]
+        token_id = vocabulary.id_of(token.text)
+        if token_id is None:
+            names = [vocabulary.token_text(i) for i, data in enumerate(vocabulary.token_bytes) if data is None]
+            near = did_you_mean(token.text, names)
+            problem = f"the tokenizer has no token {token.text}{near}; the text itself stands in quotes"
+            raise lark.malformed(problem, token.start)
+        ids = [token_id]
     elif any(sign in token.text for sign in "*^"):
         raise lark.unsupported(token.text, "it may be a stop token; list the tokens", token.start)
+    elif not _IDS.fullmatch(token.text):
+        raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shorten(token.text)}", token.start)
     else:
-        if not _IDS.fullmatch(token.text):
-            raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shorten(token.text)}", token.start)
-        ids = []
+        ids, size = [], len(vocabulary.token_bytes)
         for first, _, last in (part.partition("-") for part in token.text[2:-2].split(",")):
-            if not int(first) <= int(last or first) < len(vocabulary.token_bytes):
-                raise lark.malformed(
-                    f"{token.text}: the ids go from 0 to {len(vocabulary.token_bytes) - 1}, the lower one first",
-                    token.start,
-                )
+            if not int(first) <= int(last or first) < size:
+                problem = f"{token.text}: the ids go from 0 to {size - 1}, the lower one first"
+                raise lark.malformed(problem, token.start)
             ids += range(int(first), int(last or first) + 1)
     if set(ids) & set(vocabulary.stop_token_ids):
         raise lark.unsupported(token.text, "a stop token ends every text by itself; leave it out", token.start)
     return ids
-
-
-def _named(lark: Lark, token: Token, vocabulary: Vocabulary) -> int:
-    texts = vocabulary.token_bytes
-    names = {vocabulary.token_text(i): i for i, data in enumerate(texts) if data is None}
-    if token.text in names:
-        return names[token.text]
-    if (written := token.text.encode()) in texts:  # a token that was added as text
-        return texts.index(written)
-    raise lark.malformed(
-        f"the tokenizer has no token {token.text}{did_you_mean(token.text, names)}; the text itself stands in quotes",
-        token.start,
-    )
 
 
 def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
@@ -211,10 +175,10 @@ def _object(lark: Lark, token: Token) -> dict[str, Any]:
     return token.value
 
 
-def _check_options(lark: Lark, token: Token, losses: list[Loss]) -> None:
+def _option_losses(lark: Lark, token: Token) -> Iterator[Loss]:
     for name, value in _object(lark, token).items():
         if name not in _OPTIONS:
-            losses.append(lark.loss(f"%llguidance {name}", f"known are {' and '.join(_OPTIONS)}", token.start))
+            yield lark.loss(f"%llguidance {name}", f"known are {' and '.join(_OPTIONS)}", token.start)
         elif not isinstance(value, bool):
             raise lark.malformed(f"%llguidance: expected true or false for {name}, got {value!r}", token.start)
 
@@ -235,3 +199,99 @@ def _renamed(lark: Lark, root: str, replaced: list[tuple[int, int, str]]) -> str
         parts += [lark.text[end:first], new]
         end = last
     return "".join([*parts, lark.text[end:], added])
+
+
+# A part of a grammar: a comment, a text or a pattern, which are skipped; the head of a rule; a name in its body.
+_PART = re.compile(
+    r"""//[^\n]* | \#[^\n]* | "(?:\\.|[^"\\\n])*" | /(?:\\.|[^/\\\n])+/
+      | ^[ \t]*[?!]*(?P<head>[A-Za-z_]\w*)[^:\n"/]*: | (?P<name>[A-Za-z_]\w*)""",
+    re.VERBOSE | re.MULTILINE,
+)
+
+
+def longest_chain(grammar: str) -> int:
+    """How many rules and terminals are open at once while references are followed, each rule once.
+
+    That is the depth of a compiler's recursion. The order in which it follows the references of a rule decides; both
+    orders are tried. A text that is no grammar gives some number.
+    """
+    bodies: dict[str, list[str]] = {}
+    body: list[str] = []
+    for part in _PART.finditer(grammar):
+        if part["head"]:
+            body = bodies.setdefault(part["head"], [])
+        elif part["name"]:
+            body.append(part["name"])
+    return max(_deepest(bodies), _deepest({name: names[::-1] for name, names in bodies.items()}))
+
+
+def _deepest(bodies: Mapping[str, list[str]]) -> int:
+    seen: set[str] = set()
+    deepest = 0
+    for first in ("start", *bodies):
+        open_rules = [iter([first])]
+        while open_rules:
+            deepest = max(deepest, len(open_rules) - 1)
+            name = next((name for name in open_rules[-1] if name in bodies and name not in seen), None)
+            if name is None:
+                open_rules.pop()
+            else:
+                seen.add(name)
+                open_rules.append(iter(bodies[name]))
+    return deepest
+
+
+MOST_STATES = 5_000
+"""States of repetitions side by side that take llguidance a tenth of a second."""
+
+_PIECE = re.compile(
+    r"""(?P<open>\((?:\?[:=!])?) | (?P<close>\)) | \{(?P<low>\d{1,9})(?P<comma>,)?(?P<high>\d*)\} | (?P<times>[*+?])
+      | (?P<or>\|) | (?P<and>[ ]&[ ]) | (?P<not>~) | [ /] | \[(?:\\.|[^\]\\])*\] | \\u\{[^{}]*\} | \\. | .""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def lexer_cost(grammar: str) -> int:
+    """How many states llguidance looks at before the first token, about; an estimate from the text of a grammar.
+
+    The library looks whether a terminal with an intersection or a complement has any text, when it reads the grammar.
+    It follows all parts side by side. Parts that return to a state after different numbers of characters, as
+    ``(?:.{7})*`` and ``(?:.{11})*`` do, are together in a state again only after the product of these numbers. The
+    library's own limit does not end that. Nearly all other intersections have about as many states as their longest
+    part.
+    """
+    return max((_line_cost(line.partition(":")[2]) for line in grammar.splitlines() if " & " in line), default=1)
+
+
+def _line_cost(expression: str) -> int:
+    widths = [[0]]  # of each open group, the characters of the shortest text of each alternative
+    last = 0  # characters of the shortest text of the last item
+    cycles = [0]  # of each part, the longest item that is repeated without end
+    counted = [[0]]  # of each part, the counted characters of each alternative
+    for piece in _PIECE.finditer(expression):
+        if piece["open"]:
+            widths.append([0])
+        elif piece["close"]:
+            last = min(widths.pop()) if len(widths) > 1 else 0
+            widths[-1][-1] += last
+        elif piece["or"]:
+            widths[-1].append(0)
+            counted[-1].append(0)
+        elif piece["and"]:
+            widths[-1].append(0)
+            counted.append([0])
+            cycles.append(0)
+        elif piece["not"]:  # there is no end to what a text is not
+            cycles[-1] = max(cycles[-1], 1)
+        elif piece["low"] or piece["times"]:
+            low = int(piece["low"] or piece["times"] == "+")
+            if piece["times"] in ("*", "+") or (piece["comma"] and not piece["high"]):
+                cycles[-1] = max(cycles[-1], last, 1)
+            widths[-1][-1] += last * (low - 1)
+            last = min(last * low, MOST_STATES)
+            counted[-1][-1] += last if low > 1 else 0
+        elif piece[0] not in " /":
+            last = 1
+            widths[-1][-1] += 1
+    # A part like `.*a.{20}` has to remember where it saw the a.
+    return math.prod(max(cycle, *counts) if cycle else 1 for cycle, counts in zip(cycles, counted, strict=True))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,23 +21,20 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..automaton.limits import allowance
-from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
+from ..automaton.utf8 import END, START, utf8_steps
+from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.gbnf import Gbnf
 from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
-from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
+from ..regex import ALL, Node, to_pattern
 from ..schema.prepare import prepare
-from ..schema.subschemas import iter_subschemas
 from ..vocabulary.layout import words
-from . import utf8
 from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
-from .json_subset import Schema
 from .tag_tokens import depends_on_tokens, resolve_tokens
-from .xgrammar_json import UNESCAPED, XGrammarSubset
-from .xgrammar_patterns import Patterns
-from .xgrammar_tags import reduce_schemas
+from .xgrammar_json import UNESCAPED, XGrammarSubset, with_rules
+from .xgrammar_tags import reduce_tag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +43,8 @@ if TYPE_CHECKING:
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
 MAX_WHITESPACE = 42
+
+_COMPLETE, _INVALID = START, -1  # states of the UTF-8 guard, outside of a character, and where bytes do not fit
 
 
 class XGrammarBackend(PortableAdapter):
@@ -71,79 +70,66 @@ class XGrammarBackend(PortableAdapter):
         self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        patterns = Patterns()
-        schema, losses = self._reduced(constraint, patterns)
+        patterns: list[Node] = []
+        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
+        subset = XGrammarSubset(prepared, patterns)
+        schema = subset.reduce()
         text = json.dumps(schema)
         if text.count("{") > XGRAMMAR_MAX_NESTING and _depth(schema) > XGRAMMAR_MAX_NESTING:
             raise CompileLimitExceeded(
                 f"the JSON Schema nests deeper than {XGRAMMAR_MAX_NESTING}, xgrammar would take minutes"
             )
-        if (optional := _optional(schema)) > XGRAMMAR_MAX_OPTIONAL:
+        if subset.most_optional > XGRAMMAR_MAX_OPTIONAL:
             raise CompileLimitExceeded(
-                f"an object has {optional} properties that are not required, xgrammar's positions hold too much memory "
-                f"with more than {XGRAMMAR_MAX_OPTIONAL}"
+                f"an object has {subset.most_optional} properties that are not required, xgrammar's positions hold too "
+                f"much memory with more than {XGRAMMAR_MAX_OPTIONAL}"
             )
+        losses += subset.losses
+        options: dict[str, Any] = {"any_whitespace": False, "indent": constraint.indent}
         if constraint.indent is not None:
             # One rule serves all uses of a definition, with the indentation of the first.
             reason = (
                 "xgrammar indents a part that is at two depths as at the first; use another backend, and pass "
                 "max_depth=... where the schema is recursive, or allows any value"
             )
-            losses = [*losses, Loss("", "indent", reason)]
-        options: dict[str, Any] = {"any_whitespace": False, "indent": constraint.indent}
+            losses.append(Loss("", "indent", reason))
         if constraint.style.is_flexible:
             options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
         elif constraint.whitespace == "minified":
             options["separators"] = (",", ":")
-        printed = self._lib.Grammar.from_json_schema
-        return self._built(self._with_rules(printed, patterns), text, strict_mode=False, **options), losses
-
-    def _reduced(self, constraint: JsonSchema, patterns: Patterns) -> tuple[Schema, Sequence[Loss]]:
-        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
-        subset = XGrammarSubset(prepared, patterns)
-        return subset.reduce(), [*losses, *subset.losses]
-
-    def _with_rules(self, read: Callable[..., Any], patterns: Patterns) -> Callable[..., Any]:
-        def compile(text: str, **options: Any) -> Any:
-            grammar = read(text, **options)
-            if patterns:
-                grammar = patterns.into(str(grammar))
-                _move_if_costly(grammar)
-            return self._compiler.compile_grammar(grammar)
-
-        return compile
+        read = self._lib.Grammar.from_json_schema
+        return self._built(read, text, patterns, strict_mode=False, **options), losses
 
     def _text(self, constraint: Constraint) -> Build:
-        compiler = self._compiler
-        if isinstance(constraint, Regex):
-            try:
-                return self._built(compiler.compile_regex, to_pattern(parse_fullmatch(constraint.pattern)))
-            except UnsupportedRegex as error:
-                raise self._unsupported("regex", str(error)) from None
-        if isinstance(constraint, Choice):
-            pattern = "|".join(f"(?:{literal(text)})" for text in constraint.options if text)
-            return self._built(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
+        grammars = self._lib.Grammar
         if isinstance(constraint, StructuralTag):
-            tag, patterns = constraint.tag, Patterns()
+            tag = constraint.tag
+            patterns: list[Node] = []
             resolve_tokens(tag, self.vocabulary)
-            lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema), patterns))
-            if lost:
+            if lost := list(reduce_tag(tag, patterns)):
                 raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
-            grammar = self._with_rules(self._lib.Grammar.from_structural_tag, patterns)
-            return self._built(grammar, json.dumps(tag), jumps=not depends_on_tokens(tag))
+            return self._built(
+                grammars.from_structural_tag, json.dumps(tag), patterns, jumps=not depends_on_tokens(tag)
+            )
         if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
-            return self._built(compiler.compile_grammar, Gbnf(constraint.text, constraint.root).to_ebnf())
+            return self._built(grammars.from_ebnf, Gbnf(constraint.text, constraint.root).to_ebnf())
         if isinstance(constraint, Grammar):
             # Terminals are not greedy in xgrammar's Lark: one text has two meanings in the two engines.
             raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
-        raise self._unsupported(constraint.kind, "xgrammar has no such constraint")
+        return self._built(grammars.from_regex, self._written(constraint, to_pattern))
 
-    def _built(self, compiles: Callable[..., Any], text: str, *, jumps: bool = True, **options: Any) -> Build:
+    def _built(
+        self, read: Callable[..., Any], text: str, patterns: Sequence[Node] = (), *, jumps: bool = True, **options: Any
+    ) -> Build:
         def build() -> Made:
             _move_if_costly(text)
             try:
                 with _memory_errors():
-                    compiled = compiles(text, **options)
+                    grammar = read(text, **options)
+                    if patterns:
+                        grammar = with_rules(str(grammar), patterns)
+                        _move_if_costly(grammar)
+                    compiled = self._compiler.compile_grammar(grammar)
             except RuntimeError as error:
                 message = _without_source(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
@@ -154,9 +140,12 @@ class XGrammarBackend(PortableAdapter):
         return build
 
     def _engines(self, compiled: Any, jumps: bool) -> Made:
-        matcher = self._lib.GrammarMatcher
-        new = partial(_Engine, self.vocabulary, compiled, jumps=jumps)
-        return Made(lambda: new(matcher(compiled)), int(compiled.memory_size_bytes))
+        matcher, guard = self._lib.GrammarMatcher, self._guard
+        return Made(lambda: _Engine(guard, compiled, jumps, matcher(compiled)), int(compiled.memory_size_bytes))
+
+    @cached_property
+    def _guard(self) -> _Utf8Guard:
+        return _Utf8Guard(self.vocabulary)
 
     @override
     def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
@@ -171,27 +160,54 @@ class XGrammarBackend(PortableAdapter):
         return self._engines(self._lib.CompiledGrammar.deserialize_json(text, self._info), jumps)
 
 
+class _Utf8Guard:
+    """The tokens that keep a text valid UTF-8, for each state between bytes; takes 0.1 s for 131k tokens."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+        states, steps = utf8_steps(ALL)
+        self._table = [[_INVALID] * 256 for _ in range(states)]
+        for source, first, last, target in steps:
+            after = _COMPLETE if target == END else target
+            self._table[source][first : last + 1] = [after] * (last + 1 - first)
+        self.masks = [vocabulary.bitmask_of(tokens) for tokens in self._fitting()]
+
+    def _fitting(self) -> list[list[int]]:
+        fitting: list[list[int]] = [[] for _ in self._table]
+        for token_id, data in enumerate(self.vocabulary.token_bytes):
+            if data is None:
+                continue
+            try:
+                data.decode()
+                fitting[_COMPLETE].append(token_id)  # whole characters fit into no other state
+            except UnicodeDecodeError:
+                for state, tokens in enumerate(fitting):
+                    if self.after(state, token_id) != _INVALID:
+                        tokens.append(token_id)
+        return fitting
+
+    def after(self, state: int, token_id: int) -> int:
+        for byte in self.vocabulary.token_bytes[token_id] or b"":
+            state = self._table[state][byte]
+            if state == _INVALID:
+                break
+        return state
+
+
 class _Engine:
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        compiled: Any,
-        matcher: Any,
-        states: Sequence[int] = (utf8.COMPLETE,),
-        *,
-        jumps: bool = True,
+        self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int] = (_COMPLETE,)
     ):
-        self._vocabulary, self.compiled = vocabulary, compiled
-        self._matcher = matcher
-        self._states = list(states)  # of the UTF-8 guard, one more than tokens accepted
+        self._guard, self.compiled, self._matcher = guard, compiled, matcher
         self.jumps = jumps  # the library looks for forced bytes past formats of tokens
+        self._states = list(states)  # of the guard, one more than tokens accepted
 
     def grammar_text(self) -> str:
         return str(self.compiled.grammar)
 
     def accept(self, token_id: int) -> bool:
-        state = utf8.advance(self._states[-1], self._vocabulary.token_bytes[token_id] or b"")
-        if state == utf8.INVALID or not self._matcher.accept_token(token_id):
+        state = self._guard.after(self._states[-1], token_id)
+        if state == _INVALID or not self._matcher.accept_token(token_id):
             return False
         self._states.append(state)
         return True
@@ -209,18 +225,18 @@ class _Engine:
         del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> _Engine:
-        return _Engine(self._vocabulary, self.compiled, self._matcher.fork(), self._states, jumps=self.jumps)
+        return _Engine(self._guard, self.compiled, self.jumps, self._matcher.fork(), self._states)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
-        covered = words(self._vocabulary.padded_size)
+        covered = words(self._guard.vocabulary.padded_size)
         target = bitmask[row : row + 1, :covered]
         numpy: NDArray[np.int32] = target.numpy()
         if not self._matcher.fill_next_token_bitmask(target, 0):
             numpy[:] = -1  # "nothing to apply" leaves the row as it was
-        numpy &= utf8.token_masks(self._vocabulary)[self._states[-1]]
+        numpy &= self._guard.masks[self._states[-1]]
 
     def is_completed(self) -> bool:
-        return self._states[-1] == utf8.COMPLETE and bool(self._matcher.is_completed())
+        return self._states[-1] == _COMPLETE and bool(self._matcher.is_completed())
 
     def jump_forward_bytes(self) -> bytes:
         if not self.jumps or self.is_completed():
@@ -252,18 +268,6 @@ def _depth(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + max(map(_depth, value.values()), default=0)
     return max(map(_depth, value), default=0) if isinstance(value, list) else 0
-
-
-def _optional(schema: Any) -> int:
-    """How many properties of one object may be left out, at most."""
-    return max(
-        (
-            len(subschema.schema.get("properties", ())) - len(subschema.schema.get("required", ()))
-            for subschema in iter_subschemas(schema)
-            if isinstance(subschema.schema, dict)
-        ),
-        default=0,
-    )
 
 
 def _without_source(error: Exception) -> str:
