@@ -29,9 +29,9 @@ from ..regex import (
     text,
     tree_cache,
 )
-from .canonical_numbers import canonical_but_for_untold, canonical_listed, canonical_numbers
+from .canonical_numbers import canonical_listed, canonical_numbers
 from .context import too_deep_is_a_limit
-from .ranges import but_for_untold, listed_numbers, number_language, undecided_factors
+from .ranges import listed_numbers, number_language, undecided_factors
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 
 _SMALL, _HALF = 10**12, Decimal("0.5")  # integers and halves up to here are doubles, and have no exponent
@@ -55,10 +55,12 @@ def quoted(content: Node) -> Node:
 def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Node | None:
     """The JSON texts of a clause's values, without marks (see ``without``).
 
-    None for numbers that digits do not decide (see ``number_language``).
+    None for numbers that digits do not decide (see ``undecided_factors``).
     """
     listed = listed_texts(clause, spelling, marks)
-    return _unlisted(clause, spelling, marks) if listed is None else alt(*map(text, listed))
+    if listed is not None:
+        return alt(*map(text, listed))
+    return _unlisted(clause, spelling, marks) if has_language(clause) else None
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,10 @@ def has_language(clause: Clause) -> bool:
 
 
 @tree_cache(maxsize=4096)
-def _unlisted(clause: Clause, spelling: Spelling, marks: tuple[str, ...]) -> Node | None:
+def _unlisted(clause: Clause, spelling: Spelling, marks: tuple[str, ...]) -> Node:
     """As ``language_of``, of a clause that does not list its values."""
     if isinstance(clause, NumberClause):
-        return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
+        return numbers_without_undecided(clause, spelling)
     assert isinstance(clause, StringClause)
     if spelling == "canonical":
         return quoted(json_spelling_without(canonical_strings(clause), marks))
@@ -111,9 +113,7 @@ def has_text(clause: Clause, spelling: Spelling) -> bool | None:
     if isinstance(clause, NumberClause):
         if has_plain_number(clause):
             return True
-        language = language_of(clause, spelling)
-        language = numbers_without_undecided(clause, spelling) if language is None else language
-        empty = Emptiness().verdict(language)
+        empty = Emptiness().verdict(_unlisted(clause, spelling, ()))
         return None if empty is None else not empty
     return True
 
@@ -142,7 +142,7 @@ def _is_surely_inside(clause: NumberClause, value: Decimal) -> bool:
 
 def numbers_without_undecided(clause: NumberClause, spelling: Spelling) -> Node:
     """The texts of numbers that would be in a clause but for the factors that digits do not decide."""
-    return canonical_but_for_untold(clause) if spelling == "canonical" else but_for_untold(clause)
+    return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
 
 
 def listed_texts(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Iterator[str] | None:

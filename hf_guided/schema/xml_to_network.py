@@ -96,13 +96,14 @@ class ElementPositions:
         """``low`` to ``high`` elements in a row."""
         state = builder.state()
         builder.epsilon(start, state)
-        for count in range(edge.low if edge.high is None else edge.high):
+        for count in range(1, edge.low if edge.high is None else edge.high):
+            state = self._one_of(edge, state, builder)
             if count >= edge.low:
                 builder.epsilon(state, end)
-            state = self._one_of(edge, state, builder)
+        last = self._one_of(edge, state, builder)
         if edge.high is None:
-            builder.epsilon(self._one_of(edge, state, builder), state)
-        builder.epsilon(state, end)
+            builder.epsilon(last, state)
+        builder.epsilon(last, end)
 
     def _one_of(self, edge: Edge, start: int, builder: ComponentBuilder) -> int:
         end = builder.state()
