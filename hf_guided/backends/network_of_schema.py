@@ -27,9 +27,8 @@ from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedC
 from ..regex import ANYTHING, characters
 from ..schema.content_automata import ContentAutomaton, DifferentItems, is_endless
 from ..schema.grammar import Content
-from ..schema.long_string import LongString
 from ..schema.network_writer import Inside
-from ..schema.scalars import Values, constant_text
+from ..schema.scalars import LongString, Values, constant_text
 from ..schema.shapes import StringClause
 from ..schema.sizes import size_of_content
 from ..schema.to_network import Positions, Track, names_of

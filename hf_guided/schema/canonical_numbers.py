@@ -122,7 +122,7 @@ def _wholes(clause: NumberClause, low: int, high: int | None) -> Node:
 
 
 def _multiples_of(clause: NumberClause, node: Node) -> Node:
-    """Those of some numbers without an exponent that are multiples of all factors that digits decide."""
+    """Numbers without an exponent, where they are multiples of all factors that digits decide."""
     return both(node, *(found for factor in clause.factors if (found := multiples(factor)) is not None))
 
 
@@ -209,7 +209,8 @@ def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
     rest: Node = NOTHING
     near: list[Node] = []  # those next to integers: the distance of doubles decides which are read with a fraction
     for digits in range(longest, 0, -1):
-        places, after = SIGNIFICANT - digits, NOTHING
+        places = SIGNIFICANT - digits
+        after: Node = NOTHING
         if digits >= shortest:
             after = _fractions(places, 10, 10**places - 10) if has_fraction else alt(ZERO, _ending(places))
             for low, high in _binades(10 ** (digits - 1), 10**digits - 1) if has_fraction else ():

@@ -14,8 +14,7 @@ from ..constraints.json_style import JsonStyle
 from ..regex import ANYTHING, AllBut, Node
 from .content_automata import ContentAutomaton, Edge, Entry, left_out_length
 from .grammar import Content
-from .long_string import long_string
-from .scalars import constant_text, listed_texts
+from .scalars import constant_text, listed_texts, long_string
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
 
 _SCALAR = 64  # of any number, or one character of a string in all its spellings

@@ -19,12 +19,21 @@ from .content_automata import ContentAutomaton, DifferentItems, Register, has_on
 from .context import too_deep_is_a_limit
 from .grammar import Content, completable_contents, contents, with_equal_positions
 from .layout import has_levels
-from .long_string import LongString, long_string, long_string_of_language
 from .nesting import heights, of_known_level, within_depth
 from .network_writer import Callee, Inside, NetworkWriter
 from .normalize import Normalizer
 from .ranges import remainder_states, undecided_factors
-from .scalars import Values, has_language, language_of, numbers_without_undecided, quoted, without
+from .scalars import (
+    LongString,
+    Values,
+    has_language,
+    language_of,
+    long_string,
+    long_string_of_language,
+    numbers_without_undecided,
+    quoted,
+    without,
+)
 from .shapes import Clause, NumberClause, Position, pointer_of
 from .sizes import LeastSizes
 
