@@ -36,7 +36,7 @@ def has_any_order(constraint: JsonSchema) -> bool:
     """Whether members may come in another order than that of the schema."""
     if constraint.key_order == "declared":
         return False
-    from ..schema.member_order import depends_on_order  # all of schema/, which other engines do not need
+    from ..schema.grammar import depends_on_order  # all of schema/, which other engines do not need
 
     return depends_on_order(constraint)
 

@@ -34,7 +34,6 @@ from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
-from ..schema.to_nfa import NotRegular
 from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint, Engine
 from .frame_engine import FrameEngine, FrameMasks
@@ -79,17 +78,13 @@ class NetworkBackend(PortableAdapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
-        try:
-            positions = Positions(
-                n,
-                constraint.style,
-                closed=constraint.extra == "forbid",
-                key_order=constraint.key_order,
-                max_depth=constraint.max_depth,
-            )
-        except NotRegular as error:
-            losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
-            raise UnsupportedConstraint("the native engine does not take this JSON Schema", losses) from None
+        positions = Positions(
+            n,
+            constraint.style,
+            closed=constraint.extra == "forbid",
+            key_order=constraint.key_order,
+            max_depth=constraint.max_depth,
+        )
         return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
 
     def _text(self, constraint: Constraint) -> Build:

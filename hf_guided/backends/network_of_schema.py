@@ -25,14 +25,12 @@ from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..regex import ANYTHING, characters
-from ..schema.component_size import is_endless, size_of_content
-from ..schema.content_automata import ContentAutomaton
+from ..schema.content_automata import ContentAutomaton, DifferentItems, is_endless
 from ..schema.grammar import Content
-from ..schema.long_string import LongString
 from ..schema.network_writer import Inside
-from ..schema.registers import DifferentItems
-from ..schema.scalars import Values, constant_text
+from ..schema.scalars import LongString, Values, constant_text
 from ..schema.shapes import StringClause
+from ..schema.sizes import size_of_content
 from ..schema.to_network import Positions, Track, names_of
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
@@ -177,9 +175,9 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
             is_compiled &= positions.is_compiled(content)
             for automaton in content.automata:
                 if isinstance(automaton.register, DifferentItems):
-                    whole.append(rtn.number(positions.track_at(inside, automaton)))
+                    whole.append(rtn.number(positions.track(inside.position, inside.level, automaton)))
                 if not _has_enough(automaton):
-                    in_doubt.append(rtn.number(positions.track_at(inside, automaton)))
+                    in_doubt.append(rtn.number(positions.track(inside.position, inside.level, automaton)))
     states = 0
     built: set[int] = set()
     for numbers, takes_all in ((whole, True), ([*at_once, *in_doubt], False)):
@@ -297,7 +295,7 @@ def _with_rules(
 
 def _alike(positions: Positions, inside: Inside, content: Content) -> Hashable:
     """Equal for positions that have the same component: those of equal values without children."""
-    if content.arrays or content.objects or content.any_array or content.any_object:
+    if content.automata:
         return inside
     return positions.marks, *content.scalars
 

@@ -16,7 +16,6 @@ from ..errors import Loss, UnsupportedConstraint
 from ..regex import Node
 from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
-from ..schema.to_nfa import NotRegular
 from ..schema.xml_to_network import ElementPositions
 from .network_of_schema import NetworkPlan, SchemaPart
 from .tag_marks import overlap
@@ -145,7 +144,5 @@ def _inside(pointer: str) -> Iterator[None]:
     try:
         with inside_tag(pointer):
             yield
-    except NotRegular as error:
-        raise unsupported(pointer + error.pointer, error.keyword, error.reason) from None
     except UnsupportedConstraint as error:
         raise UnsupportedConstraint(str(error).partition("\n")[0], _moved(error.losses, pointer)) from None

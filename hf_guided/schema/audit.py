@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
-from ..constraints.json_style import Spelling
+from ..constraints.json_style import MAX_DIGITS, Spelling
 from ..constraints.suggestions import did_you_mean
 from ..constraints.values import JsonSchema
 from ..errors import Loss
 from .documents import LATEST, OLDEST, dialect_of
-from .formats import FORMATS
+from .formats import FORMATS, USUAL
 from .misspelt import MOST_LOOKED_AT
 from .subschemas import escape, iter_subschemas
 
 if TYPE_CHECKING:
     from ..constraints.values import Constraint
+
+_IN_GENERAL = (
+    "other spellings of a number than Python's (1E2, 1.50, -0), escapes in strings that json.dumps does not write, and "
+    f"integers of more than {MAX_DIGITS} digits that no bound, enum or const requires"
+)
+_POINT = "integers with a point (1.0)"
+_LONG = f"integers of more than {MAX_DIGITS} digits"
 
 
 class AuditRow(NamedTuple):
@@ -73,9 +81,7 @@ class Audit:
     def __str__(self) -> str:
         lines = [f"backend: {self.backend or 'none'} ({self.reason})"]
         if self.spelling == "canonical":
-            from .left_out import IN_GENERAL
-
-            lines.append(f"spelling: canonical (leaves out {IN_GENERAL})")
+            lines.append(f"spelling: canonical (leaves out {_IN_GENERAL})")
         elif self.spelling == "any":
             why = "" if self.constraint.spelling == "any" else f" ({self.backend} does not keep to the canonical one)"
             lines.append(f"spelling: any{why}")
@@ -134,12 +140,10 @@ def audit(
 
 
 def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
-    """Pointer and name of every keyword, why it makes no instance invalid ("" if it does), and its ``left_out``."""
+    """Pointer and name of every keyword, why it makes no instance invalid ("" if it does), and its ``_left_out``."""
     if not isinstance(constraint, JsonSchema):
         yield "", constraint.kind, "", ""
         return
-    from .left_out import left_out  # reads numbers and patterns, which takes time to import
-
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
     if dialect < OLDEST:
@@ -152,7 +156,7 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
                     pointer = f"{subschema.pointer}/{escape(keyword)}"
                     unknown += keyword not in KNOWN or keyword == "format"
                     idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
-                    yield pointer, keyword, idle, left_out(subschema.schema, keyword)
+                    yield pointer, keyword, idle, _left_out(subschema.schema, keyword)
 
 
 def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
@@ -167,3 +171,38 @@ def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
         meant = did_you_mean(str(value), FORMATS) if suggest else ""
         return f"constrains nothing: no specification defines the format {value!r}{meant}"
     return ""
+
+
+def _left_out(schema: Mapping[str, Any], keyword: str) -> str:
+    """The texts of values that the canonical spelling leaves out for one keyword, in words; "" if there are none."""
+    from .ranges import multiples  # reads patterns, which takes time to import
+
+    value = schema[keyword]
+    if keyword == "type":
+        return _of_types(schema, value if isinstance(value, list) else [value])
+    if keyword in ("enum", "const"):
+        values = value if keyword == "enum" and isinstance(value, list) else [value]
+        return _POINT if any(type(value) is int for value in values) else ""
+    if keyword == "format" and value in USUAL:
+        return "lower-case t and z, and more than 9 digits of a fraction of a second"
+    if keyword == "multipleOf" and _is_number(value) and value > 0 and multiples(Decimal(str(value))) is None:
+        return "multiples with an exponent, and with llguidance those beyond 9.2e18"
+    return ""
+
+
+def _of_types(schema: Mapping[str, Any], types: list[Any]) -> str:
+    reasons = [_POINT] if "integer" in types and "number" not in types else []
+    low = any(_is_number(schema.get(bound)) for bound in ("minimum", "exclusiveMinimum"))
+    high = any(_is_number(schema.get(bound)) for bound in ("maximum", "exclusiveMaximum"))
+    listed = "enum" in schema or "const" in schema
+    if (
+        {"integer", "number"} & {value for value in types if isinstance(value, str)}
+        and not listed
+        and not (low and high)
+    ):
+        reasons.append(_LONG)
+    return " and ".join(reasons)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

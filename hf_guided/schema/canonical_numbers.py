@@ -17,12 +17,25 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from os.path import commonprefix
-from typing import NamedTuple
 
 from ..constraints.json_style import MAX_DIGITS
-from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text, tree_cache
-from .ranges import multiples, undecided_factors, whole_bounds
+from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
+from .ranges import (
+    DIGIT,
+    MINUS,
+    NONZERO,
+    POINT,
+    POINT_ZERO,
+    ZERO,
+    Magnitudes,
+    digits_between,
+    integers_between,
+    magnitudes,
+    multiples,
+    same_length,
+    undecided_factors,
+    whole_bounds,
+)
 from .shapes import NumberClause
 
 SIGNIFICANT = 17  # digits of a float
@@ -31,33 +44,15 @@ _LARGEST = Decimal(repr(1.7976931348623157e308))
 _SMALLEST, _NO_SIZE = Decimal("5e-324"), Decimal(0)
 _DOWN = Context(prec=SIGNIFICANT, rounding=ROUND_FLOOR, Emin=-400, Emax=400, traps=[])
 _UP = Context(prec=SIGNIFICANT, rounding=ROUND_CEILING, Emin=-400, Emax=400, traps=[])
-_DIGIT, _NONZERO = chars(CharSet.of("0123456789")), chars(CharSet.of("123456789"))
-_ZERO, _NINE, _MINUS, _POINT, _POINT_ZERO, _FLOAT_ZERO = map(text, ("0", "9", "-", ".", ".0", "0.0"))
+_FLOAT_ZERO = text("0.0")
 _ONE, _ALL_NINES = 10 ** (SIGNIFICANT - 1), 10**SIGNIFICANT - 1  # the least and the greatest 17 digits
 
 
-class _Sizes(NamedTuple):
-    """The magnitudes of one sign that a clause allows, except zero.
-
-    Args:
-        least, greatest: None is no bound.
-        least_open, greatest_open: whether the bound itself is outside.
-        zero: whether zero is inside too.
-    """
-
-    least: Decimal | None
-    least_open: bool
-    greatest: Decimal | None
-    greatest_open: bool
-    zero: bool
-
-
-@tree_cache(maxsize=4096)
-def canonical_numbers(clause: NumberClause) -> Node | None:
-    """The texts of a clause's numbers; None as for ``number_language``."""
-    if clause.values is not None:
-        return alt(*map(text, canonical_listed(clause)))
-    return None if undecided_factors(clause) else canonical_but_for_untold(clause)
+def canonical_numbers(clause: NumberClause) -> Node:
+    """The texts of a clause's numbers; with ``undecided_factors`` as for ``number_language``."""
+    parts = [alt(*_integers(clause), *_floats(clause))]
+    parts += [complement(_spellings(value)) for value in sorted(clause.excluded)]
+    return both(*parts)
 
 
 def canonical_listed(clause: NumberClause) -> Iterator[str]:
@@ -88,47 +83,15 @@ def _listed(value: Decimal, is_float: bool, is_integer: bool) -> Iterator[str]:
         yield str(int(value))
 
 
-def canonical_but_for_untold(clause: NumberClause) -> Node:
-    """The texts of the numbers in a clause without its ``undecided_factors``; with such factors without an exponent."""
-    above, below = _above_zero(clause), _below_zero(clause)
-    parts = [alt(*_integers(clause, above, below), *_floats(clause, above, below))]
-    parts += [complement(_spellings(value)) for value in sorted(clause.excluded)]
-    return both(*parts)
-
-
-# -- numbers in the bounds ---------------------------------------------------------------------------------------------
-
-
-def _above_zero(clause: NumberClause) -> _Sizes | None:
-    return _sizes(clause.low, clause.low_open, clause.high, clause.high_open)
-
-
-def _below_zero(clause: NumberClause) -> _Sizes | None:
-    negated = (None if value is None else value.copy_negate() for value in (clause.high, clause.low))
-    low, high = negated
-    return _sizes(low, clause.high_open, high, clause.low_open)
-
-
-def _sizes(low: Decimal | None, low_open: bool, high: Decimal | None, high_open: bool) -> _Sizes | None:
-    """The same for numbers of 0 and more; None if there are none."""
-    if high is not None and (high < 0 or (high == 0 and high_open)):
-        return None
-    zero = low is None or low < 0 or (low == 0 and not low_open)
-    return _Sizes(low if low is not None and low > 0 else None, low_open, high, high_open, zero)
-
-
 # -- integers ----------------------------------------------------------------------------------------------------------
 
 
-def _integers(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) -> Iterator[Node]:
-    if clause.integral is False:
-        return
-    low, high = _integer_bounds(clause)
-    if above is not None:
-        yield _multiples_of(clause, _wholes(clause, 0 if low is None or low < 0 else low, high))
-    if below is not None:
-        sizes = _wholes(clause, 1 if high is None or high > -1 else -high, None if low is None else -low)
-        yield concat(_MINUS, _multiples_of(clause, sizes))
+def _integers(clause: NumberClause) -> Iterator[Node]:
+    if clause.integral is not False:
+        low, high = _integer_bounds(clause)
+        yield _multiples_of(clause, _wholes(clause, max(low or 0, 0), high))
+        least = 1 if high is None else max(-high, 1)
+        yield concat(MINUS, _multiples_of(clause, _wholes(clause, least, None if low is None else -low)))
 
 
 def _integer_bounds(clause: NumberClause) -> tuple[int | None, int | None]:
@@ -158,86 +121,24 @@ def _wholes(clause: NumberClause, low: int, high: int | None) -> Node:
     return integers_between(low, high)
 
 
-def integers_between(low: int, high: int) -> Node:
-    """The integers of 0 and more from ``low`` to ``high``, without leading zeros."""
-    alternatives = [_ZERO] if low == 0 <= high else []
-    low = max(low, 1)
-    free: list[int] = []  # lengths whose numbers are all inside
-    for length in range(len(str(low)), len(str(high)) + 1):
-        first, last = max(low, 10 ** (length - 1)), min(high, 10**length - 1)
-        if (first, last) == (10 ** (length - 1), 10**length - 1):
-            free.append(length)
-        elif first <= last:
-            alternatives.append(_same_length(str(first), str(last)))
-    if free:
-        alternatives.append(concat(_NONZERO, repeat(_DIGIT, free[0] - 1, free[-1] - 1)))
-    return alt(*alternatives)
-
-
-def _same_length(low: str, high: str) -> Node:
-    """The digits from ``low`` to ``high``, which have equal lengths."""
-    common = len(commonprefix((low, high)))
-    if common:
-        return concat(text(low[:common]), _same_length(low[common:], high[common:]))
-    if not low:
-        return EMPTY
-    alternatives, first, last, rest = [], low[0], high[0], len(low) - 1
-    if low[1:] != "0" * rest:
-        alternatives.append(concat(text(first), _at_least(low[1:])))
-        first = chr(ord(first) + 1)
-    if high[1:] != "9" * rest:
-        alternatives.append(concat(text(last), _at_most(high[1:])))
-        last = chr(ord(last) - 1)
-    return alt(concat(_digits(first, last), repeat(_DIGIT, rest, rest)), *alternatives)
-
-
-def _at_least(low: str) -> Node:
-    """The same number of digits, equal to these or greater, with leading zeros too; not all of these are zeros."""
-    significant = low.rstrip("0")
-    return _beyond(significant[:-1] + chr(ord(significant[-1]) - 1), len(low) - len(significant), upward=True)
-
-
-def _at_most(high: str) -> Node:
-    """The same number of digits, equal to these or less, with leading zeros too; not all of these are nines."""
-    significant = high.rstrip("9")
-    return _beyond(significant[:-1] + chr(ord(significant[-1]) + 1), len(high) - len(significant), upward=False)
-
-
-def _beyond(digits: str, free_digits: int, *, upward: bool) -> Node:
-    """Digits greater (or less) than these, then a fixed number of any digits: in halves, for there may be hundreds."""
-    if len(digits) == 1:
-        alternatives = _digits(chr(ord(digits) + 1), "9") if upward else _digits("0", chr(ord(digits) - 1))
-        return concat(alternatives, repeat(_DIGIT, free_digits, free_digits))
-    middle = len(digits) // 2
-    first, second = digits[:middle], digits[middle:]
-    return alt(
-        _beyond(first, free_digits + len(second), upward=upward),
-        concat(text(first), _beyond(second, free_digits, upward=upward)),
-    )
-
-
-@lru_cache(maxsize=128)  # a language of floats has hundreds
-def _digits(first: str, last: str) -> Node:
-    return chars(CharSet.of("".join(digit for digit in "0123456789" if first <= digit <= last)))
-
-
 def _multiples_of(clause: NumberClause, node: Node) -> Node:
-    """Those of some numbers without an exponent that are multiples of all factors that digits decide."""
+    """Numbers without an exponent, where they are multiples of all factors that digits decide."""
     return both(node, *(found for factor in clause.factors if (found := multiples(factor)) is not None))
 
 
 # -- floats ------------------------------------------------------------------------------------------------------------
 
 
-def _floats(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) -> Iterator[Node]:
+def _floats(clause: NumberClause) -> Iterator[Node]:
     if clause.integral is True:
         return
+    above, below = magnitudes(clause), magnitudes(clause, negative=True)
     # Written once where both signs are equal: engines are slow on long expressions.
-    signs = [(repeat(_MINUS, 0, 1), above)] if above == below else [(EMPTY, above), (_MINUS, below)]
+    signs = [(repeat(MINUS, 0, 1), above)] if above == below else [(EMPTY, above), (MINUS, below)]
     for sign, sizes in signs:
         if sizes is None:
             continue
-        if sizes.zero and clause.integral is None:
+        if not sizes.low and not sizes.low_open and clause.integral is None:
             yield concat(sign, _FLOAT_ZERO)
         bounds = _doubles(sizes)
         if bounds is not None:
@@ -245,20 +146,20 @@ def _floats(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) ->
             yield concat(sign, alt(fixed, *_with_exponent(clause, *bounds)))
 
 
-def _doubles(sizes: _Sizes) -> tuple[Decimal, Decimal] | None:
+def _doubles(sizes: Magnitudes) -> tuple[Decimal, Decimal] | None:
     """The least and the greatest decimal of 17 digits that is inside as written and as a double; None if none is."""
     low, high = _SMALLEST, _LARGEST
-    if sizes.least is not None:
-        low = sizes.least.normalize(_UP)
-        if sizes.least_open and low == sizes.least:
+    if sizes.low:
+        low = sizes.low.normalize(_UP)
+        if sizes.low_open and low == sizes.low:
             low = low.next_plus(_UP)
-        first = _nearest_double(sizes.least, math.inf, sizes.least_open)
+        first = _nearest_double(sizes.low, math.inf, sizes.low_open)
         low = max(low, _SMALLEST, _read_as(first)[0] if first < math.inf else low)
-    if sizes.greatest is not None:
-        high = sizes.greatest.normalize(_DOWN)
-        if sizes.greatest_open and high == sizes.greatest:
+    if sizes.high is not None:
+        high = sizes.high.normalize(_DOWN)
+        if sizes.high_open and high == sizes.high:
             high = high.next_minus(_DOWN)
-        last = _nearest_double(sizes.greatest, 0.0, sizes.greatest_open)
+        last = _nearest_double(sizes.high, 0.0, sizes.high_open)
         high = min(high, _LARGEST, _read_as(last)[1] if last > 0 else _NO_SIZE)
     return (low, high) if low <= high else None
 
@@ -287,14 +188,12 @@ def _fixed(low: Decimal, high: Decimal, has_fraction: bool = False) -> Node:
         elif has_fraction:
             alternatives += _decade_with_fractions(first, last, power + 1)
         else:
-            alternatives += _decade(first, last, power + 1, _POINT_ZERO)
+            alternatives += _decade(first, last, power + 1, POINT_ZERO)
     for digits, counts in zeros_before.items():  # from many to few
-        alternatives.append(concat(text("0."), repeat(_ZERO, counts[-1], counts[0]), digits))
-    return (
-        alt(*alternatives, _any_fixed(whole_range[0], whole_range[-1], has_fraction))
-        if whole_range
-        else alt(*alternatives)
-    )
+        alternatives.append(concat(text("0."), repeat(ZERO, counts[-1], counts[0]), digits))
+    if whole_range:
+        alternatives.append(_any_fixed(whole_range[0], whole_range[-1], has_fraction))
+    return alt(*alternatives)
 
 
 def _digits_at(low: Decimal, high: Decimal, power: int) -> tuple[int, int]:
@@ -308,38 +207,20 @@ def _digits_at(low: Decimal, high: Decimal, power: int) -> tuple[int, int]:
 def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
     """Floats with a given number of digits before the point: a tree, each digit leaves one fewer for the fraction."""
     rest: Node = NOTHING
+    near: list[Node] = []  # those next to integers: the distance of doubles decides which are read with a fraction
     for digits in range(longest, 0, -1):
         places = SIGNIFICANT - digits
-        fraction = _far_from_integers(places) if has_fraction else alt(_ZERO, _ending(places))
-        after = concat(_POINT, fraction) if digits >= shortest else NOTHING
-        rest = concat(_NONZERO if digits == 1 else _DIGIT, alt(after, rest))
-    return alt(rest, *_near_integers(shortest, longest)) if has_fraction else rest
-
-
-def _far_from_integers(places: int) -> Node:
-    """Fractions except those of this number of digits that are all zeros, or all nines, before the last."""
-    zeros: Node = NOTHING
-    nines: Node = NOTHING
-    for left in range(1, places - 1):  # digits that come after this one
-        mixed = concat(repeat(_DIGIT, left - 1, left - 1), _NONZERO)
-        zeros = alt(concat(_ZERO, zeros), concat(_NONZERO, mixed))
-        nines = alt(concat(_NINE, nines), concat(_digits("0", "8"), mixed))
-    mixed = concat(repeat(_DIGIT, places - 2, places - 2), _NONZERO)
-    return alt(_ending(places - 1), concat(_ZERO, zeros), concat(_NINE, nines), concat(_digits("1", "8"), mixed))
-
-
-def _near_integers(shortest: int, longest: int) -> Iterator[Node]:
-    """The other fractions: the distance of doubles decides which of them are read with a fraction."""
-    for digits in range(shortest, longest + 1):
-        places, low = SIGNIFICANT - digits, 10 ** (digits - 1)
-        while low < 10**digits:
-            high = min(2 ** low.bit_length(), 10**digits) - 1
-            lost = _units_lost(float(low), digits)
-            assert lost < 10, "more would take a second digit"
-            above = concat(text("0" * (places - 1)), _digits(chr(ord("1") + lost), "9"))
-            below = concat(text("9" * (places - 1)), _digits("1", chr(ord("9") - lost)))
-            yield concat(_same_length(str(low), str(high)), _POINT, alt(above, below))
-            low = high + 1
+        after: Node = NOTHING
+        if digits >= shortest:
+            after = _fractions(places, 10, 10**places - 10) if has_fraction else alt(ZERO, _ending(places))
+            for low, high in _binades(10 ** (digits - 1), 10**digits - 1) if has_fraction else ():
+                lost = _units_lost(low, digits)
+                assert lost < 10, "more would take a second digit"
+                above = concat(text("0" * (places - 1)), digits_between(chr(ord("1") + lost), "9"))
+                below = concat(text("9" * (places - 1)), digits_between("1", chr(ord("9") - lost)))
+                near.append(concat(same_length(str(low), str(high)), POINT, alt(above, below)))
+        rest = concat(NONZERO if digits == 1 else DIGIT, alt(concat(POINT, after), rest))
+    return alt(rest, *near)
 
 
 def _decade(first: int, last: int, digits: int, no_fraction: Node, lost: int = 0) -> Iterator[Node]:
@@ -355,30 +236,33 @@ def _decade(first: int, last: int, digits: int, no_fraction: Node, lost: int = 0
     unit = 10 ** (SIGNIFICANT - digits)
     least, most = (1 + lost, unit - 1 - lost) if no_fraction == NOTHING else (0, unit - 1)
     (low, low_fraction), (high, high_fraction) = divmod(first, unit), divmod(last, unit)
-    runs = [(low, high, least, most)]
     if low == high:
         runs = [(low, high, max(low_fraction, least), min(high_fraction, most))]
     else:
-        if low_fraction > least:
-            runs = [(low, low, low_fraction, most), (low + 1, high, least, most)]
-        if high_fraction < most:
-            before = runs.pop()
-            runs += [(before[0], high - 1, least, most), (high, high, least, high_fraction)]
+        from_, to = low + (low_fraction > least), high - (high_fraction < most)
+        runs = [(low, low, low_fraction, most)] if from_ > low else []
+        runs.append((from_, to, least, most))
+        runs += [(high, high, least, high_fraction)] if to < high else []
     for from_, to, least_fraction, most_fraction in runs:
         if from_ <= to and least_fraction <= most_fraction:
-            fractions = concat(_POINT, _fractions(SIGNIFICANT - digits, least_fraction, most_fraction))
+            fractions = concat(POINT, _fractions(SIGNIFICANT - digits, least_fraction, most_fraction))
             after = alt(fractions, no_fraction) if least_fraction == 0 else fractions
-            yield concat(_same_length(str(from_), str(to)), after)
+            yield concat(same_length(str(from_), str(to)), after)
 
 
 def _decade_with_fractions(first: int, last: int, digits: int) -> Iterator[Node]:
     """As ``_decade`` without the numbers whose double is an integer: doubles lie as close up to each power of two."""
     unit = 10 ** (SIGNIFICANT - digits)
-    while first <= last:
-        low = first // unit
-        end = min(last, 2 ** low.bit_length() * unit - 1)
-        yield from _decade(first, end, digits, NOTHING, _units_lost(float(low), digits))
-        first = end + 1
+    for low, high in _binades(first // unit, last // unit):
+        lost = _units_lost(low, digits)
+        yield from _decade(max(first, low * unit), min(last, (high + 1) * unit - 1), digits, NOTHING, lost)
+
+
+def _binades(low: int, high: int) -> Iterator[tuple[int, int]]:
+    """The integers between two of 1 and more, in runs between powers of two."""
+    while low <= high:
+        yield low, min(2 ** low.bit_length() - 1, high)
+        low = 2 ** low.bit_length()
 
 
 def _units_lost(number: float, digits: int) -> int:
@@ -399,7 +283,7 @@ def _endings(low: str, high: str) -> Node:
     if int(low) <= 1 and high == "9" * len(high):
         return _ending(len(high))
     if not rest:
-        return _digits(max(low, "1"), high)
+        return digits_between(max(low, "1"), high)
     by_following: dict[Node, str] = {}
     for digit in range(int(low[0]), int(high[0]) + 1):
         least = low[1:] if digit == int(low[0]) else "0" * rest
@@ -413,7 +297,7 @@ def _endings(low: str, high: str) -> Node:
 
 def _ending(most: int) -> Node:
     """Up to this number of digits, the last of which is not zero."""
-    return concat(repeat(_DIGIT, 0, most - 1), _NONZERO)
+    return concat(repeat(DIGIT, 0, most - 1), NONZERO)
 
 
 def _with_exponent(clause: NumberClause, low: Decimal, high: Decimal) -> Iterator[Node]:
@@ -468,17 +352,16 @@ def _divides_power(factor: Decimal, power: int) -> bool:
 
 def _exponents(powers: list[int]) -> Iterator[Node]:
     """How powers of ten are written after the e: in runs of one sign and one length."""
-    runs: dict[tuple[bool, int], list[list[str]]] = {}
-    for power in sorted(powers, key=abs):
-        digits = f"{abs(power):02}"
-        of_kind = runs.setdefault((power < 0, len(digits)), [])
-        if of_kind and int(of_kind[-1][-1]) == abs(power) - 1:
-            of_kind[-1].append(digits)
+    runs: list[list[str]] = []
+    for power in sorted(powers):
+        written = f"{power:+03}"
+        if runs and power == int(runs[-1][-1]) + 1 and len(written) == len(runs[-1][-1]):
+            runs[-1].append(written)
         else:
-            of_kind.append([digits])
-    for (negative, _), of_kind in runs.items():
-        for run in of_kind:
-            yield concat(text("-" if negative else "+"), _same_length(run[0], run[-1]))
+            runs.append([written])
+    for run in runs:
+        sign, (first, last) = run[0][0], sorted([run[0][1:], run[-1][1:]])
+        yield concat(text(sign), same_length(first, last))
 
 
 # -- excluded values ---------------------------------------------------------------------------------------------------
@@ -486,9 +369,9 @@ def _exponents(powers: list[int]) -> Iterator[Node]:
 
 def _spellings(value: Decimal) -> Node:
     """Every text that is this number, as written or as it is read."""
-    sign, size = (_MINUS if value < 0 else EMPTY), value.copy_abs()
+    sign, size = (MINUS if value < 0 else EMPTY), value.copy_abs()
     if not value:
-        return alt(_ZERO, concat(repeat(_MINUS, 0, 1), _FLOAT_ZERO))
+        return alt(ZERO, concat(repeat(MINUS, 0, 1), _FLOAT_ZERO))
     read = _as_read(size)
     sizes = [size] if read is None else [size, read]
     alternatives = [text(str(int(value))) for value in sizes if value == value.to_integral_value() and value]

@@ -6,33 +6,25 @@ found by working upwards from what surely has values; alternatives that need one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import islice
 
-from ..constraints.json_style import Spelling
+from ..constraints.json_style import KeyOrder, Spelling
+from ..constraints.values import JsonSchema
 from ..errors import CompileLimitExceeded, InvalidConstraint
 from ..regex import ANYTHING
-from .content_automata import PLAIN, ContentAutomaton, ContentWriter, Edge, joined
+from .content_automata import ANY_ITEMS, ANY_MEMBERS, ContentAutomaton, joined
+from .content_writer import ContentWriter
 from .context import too_deep_is_a_limit
 from .normalize import Normalizer
-from .registers import DifferentNames
 from .scalars import has_text
-from .shapes import (
-    ANY,
-    UNIVERSE,
-    ArrayClause,
-    Clause,
-    ObjectClause,
-    Position,
-    StringClause,
-    pointer_of,
-    string_language,
-)
+from .shapes import UNIVERSE, ArrayClause, Clause, ObjectClause, Position, StringClause, pointer_of, string_language
 
 MAX_POSITIONS = 10_000
 _MOST_LOOKED_AT = 50  # positions without values in one place
+_FEW = 200  # positions: no text is read in too many ways then
 
 
 @dataclass(slots=True)
@@ -42,14 +34,11 @@ class Content:
     Args:
         scalars: clauses of values without children.
         arrays, objects: automata over items and members.
-        any_array, any_object: whether any will do.
     """
 
     scalars: tuple[Clause, ...] = ()
     arrays: tuple[ContentAutomaton, ...] = ()
     objects: tuple[ContentAutomaton, ...] = ()
-    any_array: bool = False
-    any_object: bool = False
 
     @property
     def automata(self) -> tuple[ContentAutomaton, ...]:
@@ -60,10 +49,19 @@ class Content:
         """The positions of items and of members' values."""
         return [entry.value for automaton in self.arrays + self.objects for entry in automaton.entries()]
 
+    def key(self) -> tuple[Hashable, ...]:
+        """Equal for contents that differ in the positions of their children alone."""
+        return self.scalars, len(self.arrays), *[automaton.key() for automaton in self.automata]
+
+    def renamed(self, at: Callable[[Position], Position]) -> Content:
+        """The content with other positions: see ``ContentAutomaton.renamed``."""
+        arrays, objects = ([one.renamed(at) for one in automata] for automata in (self.arrays, self.objects))
+        return Content(self.scalars, tuple(arrays), tuple(objects))
+
 
 @too_deep_is_a_limit()
 def contents(
-    n: Normalizer, *, closed: bool, spelling: Spelling, writer: ContentWriter = PLAIN
+    n: Normalizer, *, closed: bool, spelling: Spelling, key_order: KeyOrder | None = None
 ) -> dict[Position, Content]:
     """The content of every position that a value of the schema can have, the root first.
 
@@ -71,24 +69,25 @@ def contents(
         n: the schema.
         closed: whether objects that declare properties and do not speak of others have no others.
         spelling: which texts of a value there are; a value without any is none here.
-        writer: of arrays and objects.
+        key_order: see ``ContentWriter``.
 
     Raises:
         InvalidConstraint: no value satisfies the schema.
         CompileLimitExceeded: it has too many positions.
     """
+    writer = ContentWriter(n, closed=closed, key_order=key_order)
     contents_of: dict[Position, Content] = {}
     todo = [n.root]
     while todo:
         position = todo.pop()
-        if position in contents_of or position == ANY:
+        if position in contents_of:
             continue
         if len(contents_of) >= MAX_POSITIONS:
             raise CompileLimitExceeded(
                 f"the JSON Schema has more than {MAX_POSITIONS} positions for values; make it smaller"
             )
-        contents_of[position] = content = _content(n, position, closed, spelling, writer)
-        for automaton in content.automata if content.arrays or content.objects else ():
+        contents_of[position] = content = _content(writer, position, spelling)
+        for automaton in content.automata:
             todo += [entry.value for entry in reversed(automaton.entries())]
     return completable_contents(contents_of, n.root)
 
@@ -104,7 +103,7 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
         InvalidConstraint: it has no value.
     """
     alive, whole = _alive(contents_of)
-    if root not in alive and root != ANY:
+    if root not in alive:
         pointer = pointer_of(_contradiction(contents_of, alive, root)) if root else ""
         what = f"what {pointer} requires" if pointer else "it"
         raise InvalidConstraint(
@@ -112,36 +111,32 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
             "required names that rule each other out",
             pointers=[pointer] if pointer else (),
         )
-    are_all_alive = len(alive) > len(contents_of)  # any value is alive too
+    are_all_alive = len(alive) == len(contents_of)
     for position, content in contents_of.items():
-        is_container = content.arrays or content.objects
-        if is_container and position in alive and not (are_all_alive and position in whole):
-            content.arrays = all_pruned(content.arrays, alive)
-            content.objects = all_pruned(content.objects, alive)
+        if content.automata and position in alive and not (are_all_alive and position in whole):
+            content.arrays, content.objects = (
+                tuple([pruned for automaton in automata if (pruned := automaton.pruned(alive)) is not None])
+                for automata in (content.arrays, content.objects)
+            )
     return contents_of if are_all_alive else {at: content for at, content in contents_of.items() if at in alive}
 
 
-def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling, writer: ContentWriter) -> Content:
+def _content(writer: ContentWriter, position: Position, spelling: Spelling) -> Content:
     scalars: list[Clause] = []
     arrays: list[ContentAutomaton] = []
     objects: list[ContentAutomaton] = []
-    any_array = any_object = False
-    for kind, clauses in n.shape(position).items():
+    for kind, clauses in writer.n.shape(position).items():
         for clause in clauses:
+            is_any = clause == UNIVERSE[kind][0]
             if isinstance(clause, ArrayClause):
-                if clause == UNIVERSE[kind][0]:
-                    any_array = True
-                else:
-                    arrays.append(writer.array(n, clause))
+                arrays.append(ANY_ITEMS if is_any else writer.array(clause))
             elif isinstance(clause, ObjectClause):
-                if clause == UNIVERSE[kind][0]:
-                    any_object = True
-                else:
-                    objects += writer.objects(n, clause, closed=closed)
-            elif clause is UNIVERSE[kind][0] or _has_text(n, position, clause, spelling):
+                objects += [ANY_MEMBERS] if is_any else writer.objects(clause)
+            elif is_any or _has_text(writer.n, position, clause, spelling):
                 scalars.append(clause)
-    arrays, objects = [] if any_array else joined(arrays), [] if any_object else joined(objects)
-    return Content(tuple(scalars), tuple(arrays), tuple(objects), any_array, any_object)
+    arrays = [ANY_ITEMS] if ANY_ITEMS in arrays else joined(arrays)
+    objects = [ANY_MEMBERS] if ANY_MEMBERS in objects else joined(objects)
+    return Content(tuple(scalars), tuple(arrays), tuple(objects))
 
 
 def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spelling) -> bool:
@@ -158,17 +153,16 @@ def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spell
 
 def _alive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[Position]]:
     """Positions that have a finite value; and those of them where, if all are alive, nothing has to be left out."""
-    alive, whole = {ANY}, set[Position]()
+    alive, whole = set[Position](), set[Position]()
     waiting = list(reversed(contents_of))  # children mostly before their parents
     while True:
         left = []
         for position in waiting:
             content = contents_of[position]
-            if content.scalars or content.any_array or content.any_object:
+            if content.scalars:
                 alive.add(position)
                 continue
-            automata = [automaton for automaton in content.automata if _has_room(automaton, alive)]
-            useful = [_useful(automaton, alive) for automaton in automata]
+            useful = [automaton.useful(alive) for automaton in content.automata if automaton.has_room(alive)]
             if any([0 in states for states in useful]):
                 alive.add(position)
                 if list(map(len, useful)) == [len(automaton.edges) for automaton in content.automata]:
@@ -189,67 +183,65 @@ def _contradiction(contents_of: dict[Position, Content], alive: AbstractSet[Posi
         entries = automata[0].entries() if len(automata) == 1 else []
         dead = dict.fromkeys([entry.value for entry in entries if entry.value and entry.value not in alive])
         for child in islice(dead, _MOST_LOOKED_AT):
-            if not completable(automata[0], {ANY, *contents_of} - {child}):
+            if automata[0].pruned(contents_of.keys() - {child}) is None:
                 position = child
                 break
     return position
 
 
-def completable(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> bool:
-    """Whether values at these positions are enough for the entries of an array or an object."""
-    return 0 in _useful(automaton, alive) and _has_room(automaton, alive)
+def with_equal_positions(contents_of: dict[Position, Content]) -> dict[Position, Content]:
+    """The contents with one position instead of those that have the same values at the same depth.
 
+    Many alternatives often repeat a part, each at a position of its own. Were they told apart, a text would be read in
+    as many ways as there are alternatives that it may belong to.
 
-def _has_room(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> bool:
-    """Whether names with such values are enough for what the register wants."""
-    if not isinstance(automaton.register, DifferentNames) or not automaton.register.any_order:
-        return True
-    return automaton.register.has_room(entry.name for entry in automaton.entries() if entry.value in alive)
-
-
-def _useful(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> set[int]:
-    """States from which the end can be reached."""
-    useful = set(automaton.accepting)
-    waiting = [state for state in reversed(range(len(automaton.edges))) if state not in useful]
-    while waiting:  # seldom more than once: most edges lead to later states
-        left = []
-        for state in waiting:
-            if not useful.isdisjoint(automaton.skips[state]) or any(
-                [
-                    edge.target in useful and any([entry.value in alive for entry in edge.entries])
-                    for edge in automaton.edges[state]
-                ]
-            ):
-                useful.add(state)
-            else:
-                left.append(state)
-        if len(left) == len(waiting):
-            break
-        waiting = left
-    return useful
-
-
-def all_pruned(automata: Sequence[ContentAutomaton], alive: AbstractSet[Position]) -> tuple[ContentAutomaton, ...]:
-    """The automata with values at these positions alone, without those that cannot be completed.
-
-    Those of which nothing is left out are not built again.
+    Args:
+        contents_of: of every position that has values, the root first; it stays.
     """
-    return tuple([pruned for automaton in automata if (pruned := _pruned(automaton, alive)) is not None])
+    if len(contents_of) <= _FEW:
+        return contents_of
+    depths = _depths(contents_of)
+    groups = _numbered((position, (depths.get(position), *content.key())) for position, content in contents_of.items())
+    children = {position: content.children() for position, content in contents_of.items()}
+    before = 0
+    while len({*groups.values()}) > before:
+        before = len({*groups.values()})
+        groups = _numbered(
+            (position, (groups[position], *[groups[child] for child in children[position]])) for position in contents_of
+        )
+    first: dict[int, Position] = {}
+    for position, group in groups.items():
+        first.setdefault(group, position)
+    if len(first) == len(contents_of):
+        return contents_of
+    same = {position: first[group] for position, group in groups.items()}
+    return {at: contents_of[at].renamed(lambda inside: same.get(inside, inside)) for at in first.values()}
 
 
-def _pruned(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> ContentAutomaton | None:
-    useful = _useful(automaton, alive)
-    if 0 not in useful or not _has_room(automaton, alive):
-        return None
-    if len(useful) == len(automaton.edges) and all([entry.value in alive for entry in automaton.entries()]):
-        return automaton
-    edges: list[list[Edge]] = []
-    for leaving in automaton.edges:
-        kept = []
-        for edge in leaving:
-            entries = tuple(entry for entry in edge.entries if entry.value in alive)
-            if entries and edge.target in useful:
-                kept.append(edge._replace(entries=entries))
-        edges.append(kept)
-    skips = [tuple(target for target in targets if target in useful) for targets in automaton.skips]
-    return ContentAutomaton(edges, skips, automaton.accepting & useful, automaton.register)
+def _numbered(keys: Iterable[tuple[Position, Hashable]]) -> dict[Position, int]:
+    """A number for each position, the same where the keys are equal."""
+    numbers: dict[Hashable, int] = {}
+    return {position: numbers.setdefault(key, len(numbers)) for position, key in keys}
+
+
+def _depths(contents_of: dict[Position, Content]) -> dict[Position, int]:
+    """How many brackets are open at least around the values of each position that values have."""
+    root = next(iter(contents_of))
+    depths, todo = {root: 0}, [root]
+    for position in todo:  # grows meanwhile
+        for child in contents_of[position].children():
+            if child not in depths:
+                depths[child] = depths[position] + 1
+                todo.append(child)
+    return depths
+
+
+def depends_on_order(constraint: JsonSchema) -> bool:
+    """Whether the order of members makes a difference: whether any are declared beside others.
+
+    Raises:
+        InvalidConstraint, CompileLimitExceeded: as ``contents``.
+    """
+    found = contents(Normalizer.of(constraint), closed=constraint.extra == "forbid", spelling=constraint.spelling)
+    objects = [automaton for content in found.values() for automaton in content.objects]
+    return any(len({entry.name for entry in automaton.entries()}) > 1 for automaton in objects)

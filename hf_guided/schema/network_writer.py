@@ -1,33 +1,27 @@
-"""Writes values into the components of a network: every value inside another is a call, and marks tell registers."""
+"""Writes values into the components of a network: every value inside another is a call, and marks tell registers.
+
+A component is built from its end: each part is built for the state after it, and once for each such state. So parts
+with equal ends are shared, and little work is left when the automaton is made minimal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from functools import cached_property
+from collections.abc import Hashable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from typing_extensions import override
-
-from ..automaton.rtn import Mark
-from ..constraints.json_style import JsonStyle
-from ..regex import (
-    EMPTY,
-    Node,
-    only_text,
-)
-from .content_automata import MOST_APART, Entry
+from ..automaton.rtn import ComponentBuilder, Mark
+from ..regex import EMPTY, Node, alt, concat, only_text
+from .content_automata import MOST_APART, ContentAutomaton, DifferentNames, Edge, Entry
 from .grammar import Content
-from .registers import DifferentNames
-from .scalars import Values, listed_texts
-from .shapes import Clause, Kind, Position
-from .to_nfa import Builder, Entries, Inner, NfaWriter, ValueSlot
-
-_MOST_PARTS = 200  # the most parts of a constant that is written without calls
-
+from .layout import Layout, layout_of
+from .scalars import Values, constant_text, has_language, language_of, listed_texts
+from .shapes import Clause, Kind, NumberClause, Position
 
 if TYPE_CHECKING:
     from .to_network import Positions
+
+_MOST_PARTS = 200  # the most parts of a constant that is written without calls
 
 
 class Inside(NamedTuple):
@@ -49,94 +43,122 @@ class Inside(NamedTuple):
 
 
 Callee = Inside | Node | Values  # or the formal language of a position whose values have no children
-Row = tuple[Hashable, ...]  # words and callees, one after the other
+Row = tuple[Hashable, ...]  # words, which are bytes, and callees, one after the other
 
 
-class Caller(Builder, Protocol):
-    """A builder that can also call."""
-
-    def call(self, callee: Hashable, start: int, end: int) -> None:
-        """The text of the callee between two states."""
-        ...
-
-    def row(self, parts: Row, start: int, end: int) -> None:
-        """Words, which are bytes, and the texts of callees between two states; one after the other."""
-        ...
-
-
-class NetworkWriter(NfaWriter):
-    """Writes a call for every value inside another, and for insides that have a register.
+class NetworkWriter:
+    """Writes one component.
 
     Args:
         positions: whose values it calls.
-        contents, builder, style, marks: see ``NfaWriter``.
+        builder: takes the states.
+        is_inline: whether the values inside a value are written in its place, instead of called.
     """
 
-    def __init__(
-        self,
-        positions: Positions,
-        contents: Mapping[Position, Content],
-        builder: Caller,
-        style: JsonStyle,
-        marks: tuple[str, ...],
-    ):
-        super().__init__(contents, builder, style, marks)
-        self._positions, self._caller = positions, builder
-        self._called: dict[ValueSlot, int] = {}
+    def __init__(self, positions: Positions, builder: ComponentBuilder, *, is_inline: bool = False):
+        self.positions, self.builder, self.is_inline = positions, builder, is_inline
+        self.calls_space = positions.style.is_flexible  # white space has many states then: a component for all
         self._callees: dict[tuple[Position, int | None], Callee] = {}
+        self._inline: dict[tuple[Position, int | None, int], int] = {}
+        self._todo: list[tuple[Position, int | None, int]] = []
 
-    def value(self, slot: ValueSlot) -> int:
-        """A call instead of the value."""
-        start = self._called.get(slot)
-        if start is None:
-            start = self._called[slot] = self._caller.state()
-            self._caller.call(self.callee(slot.position, slot.level), start, slot.end)
-        return start
+    def write(self, content: Content, position: Position, level: int | None, start: int, end: int) -> None:
+        """Write the values of a position.
+
+        Args:
+            content: its values, or those of one kind.
+            position: the position.
+            level: how many brackets are open around it, where the layout depends on that.
+            start: the state before.
+            end: the state after.
+        """
+        self._value(content, position, level, start, end)
+        while self._todo:
+            inside, level, end = key = self._todo.pop()
+            self._value(self.positions.content(inside), inside, level, self._inline[key], end)
+
+    def _value(self, content: Content, position: Position, level: int | None, start: int, end: int) -> None:
+        self._scalars(content.scalars, start, end)
+        inside = None if level is None else level + 1
+        layout = self.layout(inside)
+        for automata, begin in ((content.arrays, layout.begin_array), (content.objects, layout.begin_object)):
+            if not automata:
+                continue
+            opened = self.builder.state()
+            self.lay(begin, start, opened)
+            for automaton in automata:
+                if automaton.register is None:
+                    self.entries(automaton, inside, opened, end, is_array=automata is content.arrays)
+                else:
+                    self.builder.call(self.positions.track(position, level, automaton), opened, end)
+
+    def _scalars(self, clauses: Iterable[Clause], start: int, end: int) -> None:
+        positions, builder = self.positions, self.builder
+        languages: list[Node | None] = []
+        for clause in clauses:
+            if (texts := listed_texts(clause, positions.style.spelling, positions.marks)) is not None:
+                builder.add_words((text.encode() for text in texts), start, end)
+            elif string := positions.long_string(clause):
+                builder.call(string, start, end)
+            elif isinstance(clause, NumberClause) and not has_language(clause):
+                positions.add_multiples(clause, start, end, builder)
+            else:
+                languages.append(language_of(clause, positions.style.spelling, positions.marks))
+        if languages:
+            builder.add(alt(*filter(None, languages)), start, end)
+
+    def entries(self, automaton: ContentAutomaton, level: int | None, opened: int, end: int, *, is_array: bool) -> None:
+        """All entries of an array or an object after its opening bracket, and the closing bracket."""
+        _Entries(self, automaton, level, end, is_array=is_array).build(opened)
+
+    def layout(self, level: int | None) -> Layout:
+        """The text between values with ``level`` open brackets."""
+        return layout_of(self.positions.style, level)
+
+    def lay(self, node: Node, start: int, end: int) -> None:
+        """Text of the layout between two states."""
+        if self.calls_space and node is not EMPTY:
+            self.builder.call(node, start, end)
+        else:
+            self.builder.add(node, start, end)
 
     def callee(self, position: Position, level: int | None) -> Callee:
         """The callee for a value at a position; the items of a counted array all have the same."""
         callee = self._callees.get((position, level))
         if callee is None:
-            callee = self._callees[position, level] = self._positions.callee(position, level)
+            callee = self._callees[position, level] = self.positions.callee(position, level)
         return callee
 
-    @cached_property
-    def _calls_space(self) -> bool:
-        """Whether white space has many states: it is a component then, the same for all."""
-        return self._style.is_flexible
+    def before(self, position: Position, level: int | None, end: int) -> int:
+        """The state before a value that is written in its place."""
+        key = position, level, end
+        start = self._inline.get(key)
+        if start is None:
+            start = self._inline[key] = self.builder.state()
+            self._todo.append(key)
+        return start
 
-    @override
-    def fill(self, slot: ValueSlot, start: int) -> None:
-        super().fill(slot, start)
-        for clause in self._contents[slot.position].scalars:
-            if string := self._positions.long_string(clause):
-                self._caller.call(string, start, slot.end)
-
-    @override
-    def language(self, clause: Clause) -> Node | None:
-        return self._positions.language(clause)
-
-    @override
-    def names(self, language: Node) -> Node:
-        return self._positions.names_text(language)
+    def word(self, name: str) -> bytes:
+        """How a name is written."""
+        return constant_text(name, self.positions.marks).encode()
 
     def part(self, node: Node) -> Row:
         """Text of the layout as a part of a row."""
         if node is EMPTY:
             return ()
-        word = None if self._calls_space else only_text(node)
+        word = None if self.calls_space else only_text(node)
         return (node if word is None else word.encode(),)
 
     def constant(self, position: Position, level: int | None) -> Row | None:
         """The only value at a position as a row without calls of values; None if there may be several."""
-        content = self._contents[position]
-        if content.any_array or content.any_object or len(content.scalars) + len(content.automata) != 1:
+        content = self.positions.content(position)
+        if len(content.scalars) + len(content.automata) != 1:
             return None
         for clause in content.scalars:
-            texts = listed_texts(clause, self._style.spelling, self._marks)
+            texts = listed_texts(clause, self.positions.style.spelling, self.positions.marks)
             few = [] if texts is None else [*islice(texts, 2)]
             return (few[0].encode(),) if len(few) == 1 else None
-        level = self._positions.inside(position, level).level
+        level = self.positions.inside(position, level).level
         (automaton,), inside = content.automata, None if level is None else level + 1
         layout = self.layout(inside)
         begin, close = layout.begin_object, layout.close_object
@@ -160,77 +182,147 @@ class NetworkWriter(NfaWriter):
             return None
         return *row, *self.part(layout.last if state else EMPTY), *self.part(close)
 
-    @override
-    def lay(self, node: Node, start: int, end: int) -> None:
-        if self._calls_space and node is not EMPTY:
-            self._caller.call(node, start, end)
-        else:
-            super().lay(node, start, end)
 
-    @override
-    def entries(self, inner: Inner, opened: int) -> None:
-        if inner.automaton.register is None:
-            _Rows(self, inner, self._caller).build(opened)
-        else:
-            self._caller.call(self._positions.track(inner), opened, inner.slot.end)
+class _Entries:
+    """Writes one content automaton after its opening bracket, with marks where it has a register.
 
+    For each of its states there are two states of the component: one after an entry, where a comma or the closing
+    bracket comes next, and one after the comma, where an entry must come.
+    """
 
-class _Rows(Entries):
-    """Writes each entry as one row of words and calls."""
-
-    _writer: NetworkWriter
-
-    def __init__(self, writer: NetworkWriter, inner: Inner, builder: Caller):
-        super().__init__(writer, inner)
-        self._caller = builder
-        self._colon, self._space = writer.part(self._layout.colon), writer.part(self._layout.space)
-        self._has_many_edges = max(map(len, inner.automaton.edges)) > MOST_APART
-
-    def entry(self, entry: Entry, start: int, after: int) -> None:
-        value = self._value(entry)
-        if isinstance(entry.name, str):
-            self._caller.row((self._writer.word(entry.name), *self._colon, *value), start, after)
-        elif entry.name is None:
-            self._caller.row(value, start, after)
-        else:
-            self._caller.row((*self._colon, *value), self._writer.name(entry.name, start), after)
-
-    def _value(self, entry: Entry, *marks: Mark) -> Row:
-        """A value, and the white space after it."""
+    def __init__(
+        self, writer: NetworkWriter, automaton: ContentAutomaton, level: int | None, end: int, *, is_array: bool
+    ):
+        self._writer, self._builder = writer, writer.builder
+        self._automaton, self._level, self._end = automaton, level, end
+        self._layout = writer.layout(level)
+        self._colon = writer.part(self._layout.colon)
+        self._closing = self._layout.close_array if is_array else self._layout.close_object
         # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
-        value = self._writer.constant(entry.value, self._inside.level) if self._has_many_edges and not marks else None
-        return *(value or (self._writer.callee(entry.value, self._inside.level),)), *marks, *self._space
+        self._has_many_edges = max(map(len, automaton.edges)) > MOST_APART
+        self._after: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        self._todo: list[int] = []
+        skipped_from: list[list[int]] = [[] for _ in automaton.skips]
+        for state, targets in enumerate(automaton.skips):
+            for target in targets:
+                skipped_from[target].append(state)
+        self._ends = _reaching(automaton.accepting, skipped_from)
+        self._going_on = _reaching([state for state, edges in enumerate(automaton.edges) if edges], skipped_from)
 
+    def build(self, opened: int) -> None:
+        """Write the entries and the closing bracket, from the state after the opening one."""
+        self._writer.lay(self._layout.first, opened, self._before_entry(0))
+        if 0 in self._ends:
+            self._builder.add(self._closing, self._marked(Mark.CLOSE, opened), self._end)
+        while self._todo:
+            state = self._todo.pop()
+            before = self._before[state]
+            for target in self._automaton.skips[state]:
+                self._builder.epsilon(before, self._before_entry(target))
+            for edge in self._automaton.edges[state]:
+                self._run(edge, before)
 
-class RegisteredRows(_Rows):
-    """Writes entries with marks around them."""
+    def _before_entry(self, state: int) -> int:
+        known = self._before.get(state)
+        if known is None:
+            known = self._before[state] = self._builder.state()
+            self._todo.append(state)
+        return known
 
-    def __init__(self, writer: NetworkWriter, inner: Inner, builder: Caller):
-        super().__init__(writer, inner, builder)
-        self._register = inner.automaton.register
+    def _after_entry(self, state: int) -> int:
+        known = self._after.get(state)
+        if known is None:
+            known = self._after[state] = self._builder.state()
+            spaced = self._spaced(known)
+            if state in self._ends:
+                closing = concat(self._layout.last, self._closing)
+                self._builder.add(closing, self._marked(Mark.CLOSE, spaced), self._end)
+            if state in self._going_on:
+                self._comma(spaced, self._before_entry(state))
+        return known
+
+    def _spaced(self, after: int) -> int:
+        """The state after the white space that follows an entry."""
+        if self._layout.space is EMPTY:
+            return after
+        spaced = self._builder.state()
+        self._writer.lay(self._layout.space, after, spaced)
+        return spaced
+
+    def _comma(self, spaced: int, before: int) -> None:
+        self._writer.lay(self._layout.comma, self._marked(Mark.MORE, spaced), before)
 
     def _marked(self, mark: Mark, start: int) -> int:
-        end = self._caller.state()
-        self._caller.call(mark, start, end)
+        """The state after a mark, where there is a register; else the same state."""
+        if self._automaton.register is None:
+            return start
+        end = self._builder.state()
+        self._builder.call(mark, start, end)
         return end
 
-    @override
-    def closed(self, state: int) -> int:
-        return self._marked(Mark.CLOSE, state)
+    def _run(self, edge: Edge, before: int) -> None:
+        """``low`` to ``high`` entries in a row."""
+        builder, (entries, target, low, high) = self._builder, edge
+        if high != 1:  # most are one
+            builder.need(high or low)  # states, one for each count
+        for count in range(1, low if high is None else high):
+            after = builder.state()
+            self._any_of(entries, before, after)
+            if count >= low:
+                builder.epsilon(after, self._after_entry(target))
+            before = builder.state()
+            self._comma(self._spaced(after), before)
+        after = self._after_entry(target)
+        if high is None:
+            before, once = builder.state(), before
+            builder.epsilon(once, before)
+            after, last = builder.state(), after
+            builder.epsilon(after, last)
+            self._comma(self._spaced(after), before)
+        self._any_of(entries, before, after)
 
-    @override
-    def continued(self, state: int) -> int:
-        return self._marked(Mark.MORE, state)
+    def _any_of(self, entries: Iterable[Entry], before: int, after: int) -> None:
+        for entry in entries:
+            self._entry(entry, before, after)
 
-    @override
-    def entry(self, entry: Entry, start: int, after: int) -> None:
-        name, register = entry.name, self._register
-        if name is None:
-            self._caller.row((Mark.BEGIN, *self._value(entry, Mark.END)), start, after)
-            return
-        begins = [Mark.BEGIN]
-        if isinstance(register, DifferentNames) and register.high is not None and name in register.required:
-            begins.append(Mark.BEGIN_REQUIRED)
-        named = self._writer.word(name) if isinstance(name, str) else self._writer.names(name)
-        for begin in begins:
-            self._caller.row((begin, named, Mark.END, *self._colon, *self._value(entry)), start, after)
+    def _entry(self, entry: Entry, start: int, after: int) -> None:
+        """One item, or one member."""
+        writer, builder, register, name = self._writer, self._builder, self._automaton.register, entry.name
+        if register is None:
+            named: Row = ()
+            if isinstance(name, str):
+                named = writer.word(name), *self._colon
+            elif name is not None:
+                start, named = builder.regex(writer.positions.names_text(name), start), self._colon
+            if not writer.is_inline:
+                builder.row((*named, *self._value(entry)), start, after)
+            elif named:
+                builder.row(named, start, writer.before(entry.value, self._level, after))
+            else:
+                builder.epsilon(start, writer.before(entry.value, self._level, after))
+        elif name is None:
+            builder.row((Mark.BEGIN, writer.callee(entry.value, self._level), Mark.END), start, after)
+        else:
+            begins = [Mark.BEGIN]
+            if isinstance(register, DifferentNames) and register.high is not None and name in register.required:
+                begins.append(Mark.BEGIN_REQUIRED)
+            text = writer.word(name) if isinstance(name, str) else writer.positions.names_text(name)
+            for begin in begins:
+                builder.row((begin, text, Mark.END, *self._colon, *self._value(entry)), start, after)
+
+    def _value(self, entry: Entry) -> Row:
+        value = self._writer.constant(entry.value, self._level) if self._has_many_edges else None
+        return value or (self._writer.callee(entry.value, self._level),)
+
+
+def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:
+    """The states from which one of these is reached without an entry."""
+    todo = list(states)
+    reaching = set(todo)
+    while todo:
+        for source in skipped_from[todo.pop()]:
+            if source not in reaching:
+                reaching.add(source)
+                todo.append(source)
+    return reaching

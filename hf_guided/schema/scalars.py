@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from ..automaton.emptiness import Emptiness
+from ..automaton.estimate import longest
 from ..automaton.rtn import LaterLanguage
 from ..constraints.json_style import Spelling
 from ..regex import (
@@ -29,18 +30,29 @@ from ..regex import (
     text,
     tree_cache,
 )
-from .canonical_numbers import canonical_but_for_untold, canonical_listed, canonical_numbers
+from .canonical_numbers import canonical_listed, canonical_numbers
 from .context import too_deep_is_a_limit
-from .ranges import but_for_untold, listed_numbers, number_language, undecided_factors
-from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
+from .ranges import listed_numbers, number_language, undecided_factors
+from .shapes import (
+    BooleanClause,
+    Clause,
+    NullClause,
+    NumberClause,
+    StringClause,
+    canonical_clause,
+    canonical_strings,
+    string_language,
+)
 
 _SMALL, _HALF = 10**12, Decimal("0.5")  # integers and halves up to here are doubles, and have no exponent
 _QUOTE = text('"')
+_FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
+_MANY_CHARACTERS = 64  # of a string of a language: the automaton would have its states for each of so many
 _as_json = json.JSONEncoder(ensure_ascii=False).encode  # ``json.dumps`` makes an encoder for each value
 
 
 def without(language: Node, marks: tuple[str, ...]) -> Node:
-    """Those of some texts that hold none of these marks.
+    """The texts of a language that hold none of some marks.
 
     Where JSON is written between marks, and a reader looks for those first, its strings write them with escapes.
     """
@@ -55,10 +67,12 @@ def quoted(content: Node) -> Node:
 def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Node | None:
     """The JSON texts of a clause's values, without marks (see ``without``).
 
-    None for numbers that digits do not decide (see ``number_language``).
+    None for numbers that digits do not decide (see ``undecided_factors``).
     """
     listed = listed_texts(clause, spelling, marks)
-    return _unlisted(clause, spelling, marks) if listed is None else alt(*map(text, listed))
+    if listed is not None:
+        return alt(*map(text, listed))
+    return _unlisted(clause, spelling, marks) if has_language(clause) else None
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ class Values(LaterLanguage):
     @override
     @too_deep_is_a_limit()
     def language(self) -> Node:
-        """Their texts."""
+        """The texts of the values."""
         languages = [language_of(clause, self.spelling, self.marks) for clause in self.clauses]
         return alt(*filter(None, languages))
 
@@ -90,14 +104,54 @@ def has_language(clause: Clause) -> bool:
 
 
 @tree_cache(maxsize=4096)
-def _unlisted(clause: Clause, spelling: Spelling, marks: tuple[str, ...]) -> Node | None:
-    """As ``language_of``, of a clause that does not list its values."""
+def _unlisted(clause: Clause, spelling: Spelling, marks: tuple[str, ...]) -> Node:
+    """See ``language_of``; the clause does not list its values."""
     if isinstance(clause, NumberClause):
-        return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
+        return numbers_without_undecided(clause, spelling)
     assert isinstance(clause, StringClause)
     if spelling == "canonical":
         return quoted(json_spelling_without(canonical_strings(clause), marks))
     return without(quoted(json_spellings(string_language(clause))), marks)
+
+
+class LongString(NamedTuple):
+    """A string of which a register knows how many characters there are.
+
+    Args:
+        low, high: how many; ``high`` None is no bound.
+        schema: its name, where one network has several.
+        closing: the mark after a string whose characters are written as they are; None for a JSON string.
+        language: of the strings, however long; ``low`` is 0 where it is not all strings.
+    """
+
+    low: int
+    high: int | None
+    schema: str
+    closing: str | None = None
+    language: Node = ANYTHING
+
+
+def long_string(clause: Clause, schema: str = "", closing: str | None = None) -> LongString | None:
+    """A string of any characters whose bounds would take many states; None if there is none."""
+    if not isinstance(clause, StringClause) or max(clause.low, clause.high or 0) <= _FEW_CHARACTERS:
+        return None
+    is_any = clause.values is None and clause.language == ANYTHING
+    return LongString(clause.low, clause.high, schema, closing) if is_any else None
+
+
+def long_string_of_language(clause: Clause, schema: str) -> LongString | None:
+    """A string of a language, as the canonical spelling writes it, whose upper bound would take many states.
+
+    The language has the lower bound: whether a longer text comes is not for a register to know.
+    """
+    if not isinstance(clause, StringClause) or clause.values is not None or clause.language == ANYTHING:
+        return None
+    most = longest(clause.language)
+    is_long = clause.high is not None and clause.high > _MANY_CHARACTERS and (most is None or most > _MANY_CHARACTERS)
+    if not is_long or clause.low > _FEW_CHARACTERS:
+        return None
+    language = string_language(replace(canonical_clause(clause), high=None))
+    return LongString(0, clause.high, schema, language=language)
 
 
 @tree_cache(maxsize=4096)
@@ -111,9 +165,7 @@ def has_text(clause: Clause, spelling: Spelling) -> bool | None:
     if isinstance(clause, NumberClause):
         if has_plain_number(clause):
             return True
-        language = language_of(clause, spelling)
-        language = numbers_without_undecided(clause, spelling) if language is None else language
-        empty = Emptiness().verdict(language)
+        empty = Emptiness().verdict(_unlisted(clause, spelling, ()))
         return None if empty is None else not empty
     return True
 
@@ -142,7 +194,7 @@ def _is_surely_inside(clause: NumberClause, value: Decimal) -> bool:
 
 def numbers_without_undecided(clause: NumberClause, spelling: Spelling) -> Node:
     """The texts of numbers that would be in a clause but for the factors that digits do not decide."""
-    return canonical_but_for_untold(clause) if spelling == "canonical" else but_for_untold(clause)
+    return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
 
 
 def listed_texts(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Iterator[str] | None:

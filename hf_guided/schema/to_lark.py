@@ -6,20 +6,28 @@ quotes, and white space belongs to the brackets, commas and colons around it.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..constraints.json_style import JsonStyle
+from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import Node, concat, json_spelling, to_lark
+from ..regex import ANYTHING, NOTHING, Node, alt, concat, json_spelling, text, to_lark, tree_cache
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, contents
-from .lark_scalars import multiples_rule, name_terminal, scalars
 from .layout import MAX_TABS, Layout, has_levels, layout_of
-from .levels import has_known_levels, of_known_level
+from .nesting import heights, of_known_level
 from .normalize import Normalizer
-from .scalars import quoted
-from .shapes import ANY, BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
+from .ranges import whole_bounds
+from .scalars import constant_text, language_of, quoted
+from .shapes import Clause, NumberClause, Position, StringClause
+
+_MAX_FACTOR = 100_000  # of multipleOf: the number of states that llguidance's lexer may have
+_EXACT = 2**53  # it computes with doubles
+_LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
+_LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
+_SHARED = NumberClause(), StringClause()  # the engine takes a millisecond to read them: each is read once
 
 
 def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
@@ -36,7 +44,7 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
         CompileLimitExceeded: it is too large.
     """
     contents_of = contents(n, closed=closed, spelling=style.spelling)
-    if style.indent is not None and not has_known_levels(n.root, contents_of):
+    if style.indent is not None and n.root not in heights(contents_of):
         reason = (
             "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well, "
             'which backend="native" enforces'
@@ -64,7 +72,6 @@ class _SchemaWriter:
         self._names: dict[tuple[Position, int | None], str] = {}
         self._signs: dict[tuple[str, int | None], str] = {}
         self._terminals: dict[str, str] = {}
-        self._any_is_used = False
 
     def write(self) -> list[str]:
         """The lines of the grammar."""
@@ -75,20 +82,9 @@ class _SchemaWriter:
             key = list(self._names)[written]
             written += 1
             self._rule(self._names[key], *key)
-        lines = self._lines
-        if self._any_is_used:
-            comma = self._sign("COMMA")
-            lbrace, rbrace, lbrack, rbrack = map(self._sign, ("LBRACE", "RBRACE", "LBRACK", "RBRACK"))
-            [string] = self._scalars([StringClause()])
-            lines += [
-                f"any: {' | '.join(self._scalars(_ANY_SCALAR))} | any_object | any_array",
-                f'any_object: {lbrace} "}}" | {lbrace} any_member ({comma} any_member)* {rbrace}',
-                f"any_member: {string} {self._sign('COLON')} any",
-                f'any_array: {lbrack} "]" | {lbrack} any ({comma} any)* {rbrack}',
-            ]
-        lines += [f"{name}: {to_lark(self._language_of(*sign))}" for sign, name in self._signs.items()]
-        lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
-        return [f"start: {start}", *lines]
+        signs = [f"{name}: {to_lark(self._language_of(*sign))}" for sign, name in self._signs.items()]
+        terminals = [f"{name}: {expression}" for expression, name in self._terminals.items()]
+        return [f"start: {start}", *self._lines, *signs, *terminals]
 
     def _level(self, level: int) -> int | None:
         return level if has_levels(self._style) else None
@@ -103,11 +99,8 @@ class _SchemaWriter:
 
     def _value(self, position: Position, level: int | None) -> str:
         """The expression for a value at this position, with ``level`` open brackets around it."""
-        if position == ANY:
-            self._any_is_used = True
-            return "any"
         content = self._contents[position]
-        if content.scalars and not (content.arrays or content.objects or content.any_array or content.any_object):
+        if not content.automata:
             alternatives = self._scalars(content.scalars)
             if len(alternatives) == 1:
                 return alternatives[0]
@@ -126,21 +119,13 @@ class _SchemaWriter:
         """The expressions for the arrays and objects of a position, in the rule of this name."""
         inside = None if level is None else level + 1
         alternatives = []
-        for kind, is_any, automata in (
-            ("array", content.any_array, content.arrays),
-            ("object", content.any_object, content.objects),
+        for kind, opening, empty, closing, automata in (
+            ("a", "LBRACK", '"]"', "RBRACK", content.arrays),
+            ("o", "LBRACE", '"}"', "RBRACE", content.objects),
         ):
-            if is_any:
-                self._any_is_used = True
-                alternatives.append(f"any_{kind}")
             for i, automaton in enumerate(automata):
-                opening, empty, closing = (
-                    ("LBRACE", '"}"', "RBRACE") if kind == "object" else ("LBRACK", '"]"', "RBRACK")
-                )
-                opening, closing = self._sign(opening, inside), self._sign(closing, inside)
-                alternatives.append(
-                    f"{opening} {self._automaton(f'{name}_{kind[0]}{i}', automaton, empty, closing, inside)}"
-                )
+                begin, end = self._sign(opening, inside), self._sign(closing, inside)
+                alternatives.append(f"{begin} {self._automaton(f'{name}_{kind}{i}', automaton, empty, end, inside)}")
         return alternatives
 
     def _automaton(self, prefix: str, automaton: ContentAutomaton, empty: str, closing: str, level: int | None) -> str:
@@ -204,14 +189,16 @@ class _SchemaWriter:
         return f"{first} ({comma} {entry}){'*' if (low, high) == (0, '') else f'{{{low},{high}}}'}"
 
     def _entry(self, entry: Entry, level: int | None) -> str:
-        value = self._value(entry.value, level)
-        if entry.name is None:
+        name, value = entry.name, self._value(entry.value, level)
+        if name is None:
             return value
-        if isinstance(entry.name, str):
-            name = self._terminal(name_terminal(entry.name))
+        if name == ANYTHING:
+            [named] = self._scalars([StringClause()])
+        elif isinstance(name, str):
+            named = self._terminal(_name_terminal(name))
         else:
-            name = self._terminal(to_lark(quoted(json_spelling(entry.name))))
-        return f"{name} {self._sign('COLON', level)} {value}"
+            named = self._terminal(to_lark(quoted(json_spelling(name))))
+        return f"{named} {self._sign('COLON', level)} {value}"
 
     def _terminal(self, expression: str) -> str:
         return self._terminals.setdefault(expression, f"T{len(self._terminals)}")
@@ -222,10 +209,10 @@ class _SchemaWriter:
         others = tuple(clause for clause in clauses if clause not in _SHARED)
         alternatives: list[str] = []
         for together in (others, *shared):
-            terminal, multiples = scalars(together, self._spelling)
+            terminal, multiples = _scalars(together, self._spelling)
             alternatives += [self._terminal(terminal)] if terminal else []
             for clause in multiples:
-                if (rule := multiples_rule(clause, self._spelling)) is None:
+                if (rule := _multiples_rule(clause, self._spelling)) is None:
                     reason = "digits decide only small whole factors and parts of ten"
                     self._n.lose_at(clause.origin, "multipleOf", reason)
                     alternatives += self._scalars([replace(clause, factors=())])
@@ -278,5 +265,68 @@ def _signs(layout: Layout) -> dict[str, Node]:
     }
 
 
-_ANY_SCALAR = NullClause(), BooleanClause(), NumberClause(), StringClause()
-_SHARED = NumberClause(), StringClause()  # the engine takes a millisecond to read them: each is read once
+@tree_cache(maxsize=4096)
+def _scalars(clauses: tuple[Clause, ...], spelling: Spelling) -> tuple[str, tuple[NumberClause, ...]]:
+    """One terminal for all of the clauses.
+
+    Args:
+        clauses: of values without children.
+        spelling: which texts of a value there are.
+
+    Returns:
+        Its expression, "" if there is no such value; and numbers for which it takes a rule (see ``_multiples_rule``).
+    """
+    languages = [(clause, language_of(clause, spelling)) for clause in clauses]
+    multiples = tuple(
+        clause
+        for clause, language_or_none in languages
+        if language_or_none is None and isinstance(clause, NumberClause)
+    )
+    language = alt(*(language_or_none or NOTHING for _, language_or_none in languages))
+    return "" if language == NOTHING else to_lark(language), multiples
+
+
+@tree_cache(maxsize=4096)
+def _name_terminal(name: str) -> str:
+    """The terminal of a declared name."""
+    return to_lark(text(constant_text(name)))
+
+
+def _multiples_rule(clause: NumberClause, spelling: Spelling) -> str | None:
+    """Multiples of a factor that digits do not decide: llguidance counts remainders; None if it cannot do that."""
+    factor = math.lcm(*(factor.as_integer_ratio()[0] for factor in clause.factors))
+    whole = clause.integral or all(factor == factor.to_integral_value() for factor in clause.factors)
+    low, high = whole_bounds(clause)
+    exact = all(abs(value) <= _EXACT for value in (low, high) if value is not None)
+    if not whole or factor > _MAX_FACTOR or clause.excluded or not exact:
+        return None
+    if spelling == "canonical":
+        return _canonical_multiples(factor, low, high, clause.integral is True)
+    multiple = _multiples_between(factor, low, high)
+    if not clause.integral:
+        return rf"{multiple} /\.0+/?"  # as many zeros as other numbers may have, and as the automaton takes
+    return f'{multiple} ".0"?' if clause.point_zero else multiple
+
+
+def _canonical_multiples(factor: int, low: int | None, high: int | None, is_integer: bool) -> str:
+    """Without the zero that has a sign, and with a point up to the digits that floats have without an exponent."""
+    low, high = (-_LARGEST_INTEGER if low is None else low), (_LARGEST_INTEGER if high is None else high)
+    ranges = [(0, _LARGEST_INTEGER, ""), (-_LARGEST_INTEGER, -1, "")]
+    if not is_integer:
+        past = _LARGEST_WITH_POINT + 2
+        ranges = [(0, _LARGEST_WITH_POINT, ' ".0"?'), (-_LARGEST_WITH_POINT, -1, ' ".0"?')]
+        ranges += [(past, _LARGEST_INTEGER, ""), (-_LARGEST_INTEGER, -past, "")]
+    alternatives = [
+        f"{_multiples_between(factor, max(low, least), min(high, greatest))}{point}"
+        for least, greatest, point in ranges
+        if -(-max(low, least) // factor) * factor <= min(high, greatest)
+    ]
+    if not is_integer and low <= 0 <= high:
+        alternatives.append('"-0.0"')
+    return f"({' | '.join(alternatives)})"
+
+
+def _multiples_between(factor: int, low: int | None, high: int | None) -> str:
+    schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
+    schema = {key: value for key, value in schema.items() if value is not None}
+    return f"%json {json.dumps({**schema, 'x-guidance': {'whitespace_flexible': False}})}"  # or it takes any before it

@@ -1,4 +1,4 @@
-"""A schema as a network: automata of its values that call each other, with registers (registers.py).
+"""A schema as a network: automata of its values that call each other, with registers.
 
 The inside of an array or an object that has a register is a component of its own; marks in it say where the register
 is asked.
@@ -6,45 +6,42 @@ is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 from ..automaton.network import MAX_FRAMES
-from ..automaton.rtn import Mark
+from ..automaton.rtn import ComponentBuilder, Mark
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import (
-    ANYTHING,
-    Node,
-    json_spelling_without,
-    json_spellings,
-    text,
-)
-from .content_automata import ContentAutomaton
+from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
+from .content_automata import ContentAutomaton, DifferentItems, Register, has_one_order
 from .context import too_deep_is_a_limit
-from .depth import ANY_CONTENT, heights, within_depth
-from .equal_positions import with_equal_positions
-from .grammar import Content, completable_contents, contents
-from .layout import has_levels, layout_of
-from .least_sizes import LeastSizes
-from .levels import has_known_levels, of_known_level
-from .long_string import LongString, long_string, long_string_of_language
-from .member_order import has_one_order
-from .network_writer import Callee, Caller, Inside, NetworkWriter, RegisteredRows
+from .grammar import Content, completable_contents, contents, with_equal_positions
+from .layout import has_levels
+from .nesting import heights, of_known_level, within_depth
+from .network_writer import Callee, Inside, NetworkWriter
 from .normalize import Normalizer
-from .ranges import undecided_factors
-from .registered_content import registered
-from .registers import DifferentItems, Register
-from .scalars import Values, has_language, language_of, numbers_without_undecided, quoted, without
-from .shapes import ANY, Clause, NumberClause, Position
-from .to_nfa import Builder, Inner, NfaWriter, ValueSlot, check_remainders
+from .ranges import remainder_states, undecided_factors
+from .scalars import (
+    LongString,
+    Values,
+    has_language,
+    language_of,
+    long_string,
+    long_string_of_language,
+    numbers_without_undecided,
+    quoted,
+    without,
+)
+from .shapes import Clause, NumberClause, Position, pointer_of
+from .sizes import LeastSizes
 
-_MOST_PARTS = 200  # the most parts of a constant that is written without calls
+_MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
 
 
 class Track(NamedTuple):
-    """What follows the opening bracket of an array or an object with a register, its closing bracket included.
+    """The component from the opening bracket of an array or an object with a register to its closing bracket.
 
     Args:
         position: of the array or object.
@@ -73,13 +70,13 @@ class Positions:
 
     Raises:
         InvalidConstraint: no value satisfies it.
-        UnsupportedConstraint: it is to be indented, and its depth has no bound.
-        NotRegular: a multipleOf has too many remainders.
+        UnsupportedConstraint: it is to be indented, and its depth has no bound; or a multipleOf has too many
+            remainders.
         CompileLimitExceeded: it is too large.
 
     Attributes:
-        name, marks: the arguments.
-        position, level: of a whole text.
+        style, name, marks: the arguments.
+        position: of a whole text.
         root: its callee.
     """
 
@@ -96,61 +93,42 @@ class Positions:
     ):
         self._key_order = key_order
         self._uncounted: set[Node] = set()
-        self._style, self.name, self.marks = style, schema, marks
-        self.position, self._own = within_depth(n.root, self._contents(n, closed), max_depth)
-        self._all: Mapping[Position, Content] = {ANY: ANY_CONTENT, **self._own}
-        if style.indent is not None and not has_known_levels(self.position, self._own):
+        self.style, self.name, self.marks = style, schema, marks
+        found = with_equal_positions(contents(n, closed=closed, spelling=style.spelling, key_order=key_order))
+        _check_remainders(n, found)
+        self.position, self._all = within_depth(n.root, found, max_depth)
+        if style.indent is not None and self.position not in heights(self._all):
             reason = (
                 "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well"
             )
             raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
-        self.level = 0
         self.root = self.callee(self.position, 0)
-
-    def _contents(self, n: Normalizer, closed: bool) -> dict[Position, Content]:
-        found = contents(n, closed=closed, spelling=self._style.spelling, writer=registered(self._key_order))
-        found = with_equal_positions(found)
-        for position, content in found.items():
-            for clause in content.scalars:
-                check_remainders(position, clause)
-        return found
 
     @cached_property
     def _known(self) -> frozenset[Position]:
         """The positions whose levels are distinguished."""
-        if self._style.indent is not None:
-            return frozenset(self._own)
-        return of_known_level(self.position, self._own) if has_levels(self._style) else frozenset()
+        if self.style.indent is not None:
+            return frozenset(self._all)
+        return of_known_level(self.position, self._all) if has_levels(self.style) else frozenset()
 
     def leave_out(self, tracks: Collection[Track]) -> None:
         """Leave out alternatives for arrays or objects that have no value; raises InvalidConstraint if none is left."""
         none = {id(self.automaton(track)) for track in tracks}
-        for content in self._own.values():
+        for content in self._all.values():
             content.arrays = tuple([automaton for automaton in content.arrays if id(automaton) not in none])
             content.objects = tuple([automaton for automaton in content.objects if id(automaton) not in none])
-        self._own = completable_contents(self._own, self.position)
-        self._all = {ANY: ANY_CONTENT, **self._own}
+        self._all = completable_contents(self._all, self.position)
 
-    def callee(self, position: Position, level: int | None) -> Callee:
-        """The callee for a value at a position: the same where the same scalars are allowed."""
-        content = self.content(position)
-        is_inside = content.arrays or content.objects or content.any_array or content.any_object
-        if is_inside or not all([has_language(clause) and not self.long_string(clause) for clause in content.scalars]):
-            return self.inside(position, level)
-        return Values(content.scalars, self._style.spelling, self.marks)
+    def content(self, position: Position) -> Content:
+        """The values at a position."""
+        return self._all[position]
 
-    @property
-    def whole(self) -> Inside:
-        """The position of the whole text."""
-        return self.inside(self.position, 0)
-
-    def inside(self, position: Position, level: int | None) -> Inside:
-        """A position with its level, where levels are distinguished."""
-        return Inside(position, level if position in self._known else None, self.name)
-
-    def name_of(self, inside: Inside) -> Callee:
-        """What the component of one of these positions is called."""
-        return self.callee(inside.position, inside.level) if inside.only is None else inside
+    def content_of(self, inside: Inside) -> Content:
+        """The values at a position, or those of one kind."""
+        content = self.content(inside.position)
+        if inside.only is None:
+            return content
+        return Content(arrays=content.arrays) if inside.only == "array" else Content(objects=content.objects)
 
     def reached(self, starts: Iterable[Inside]) -> Iterator[tuple[Inside, Content]]:
         """All positions that values have, each once for each level that it has, and their contents.
@@ -162,10 +140,8 @@ class Positions:
         seen = set(todo)
         while todo:
             inside = todo.pop()
-            content = self.content(inside.position) if inside.only is None else self.container(inside)
+            content = self.content_of(inside)
             yield inside, content
-            if not content.arrays and not content.objects:
-                continue
             level = None if inside.level is None else inside.level + 1
             for position in content.children():
                 child = self.inside(position, level)
@@ -182,11 +158,81 @@ class Positions:
     @cached_property
     def is_ordered(self) -> bool:
         """Whether equal values always have their members in the same order."""
-        return self._key_order == "declared" and has_one_order(self._own.values())
+        objects = [automaton for content in self._all.values() for automaton in content.objects]
+        return self._key_order == "declared" and has_one_order(objects)
+
+    @property
+    def has_one_spelling(self) -> bool:
+        """Whether each string has only one text."""
+        return self.style.is_canonical
+
+    @property
+    def is_spelled_like_keys(self) -> bool:
+        """Whether that text is the key of the string (written_values.py): keys have no escapes for marks."""
+        return self.has_one_spelling and not self.marks
+
+    @property
+    def most_calls(self) -> int:
+        """Of different values in one place; where white space is called too, each is read in more ways."""
+        return MAX_FRAMES // (5 if self.style.is_flexible else 2)
+
+    # -- components ----------------------------------------------------------------------------------------------------
+
+    def callee(self, position: Position, level: int | None) -> Callee:
+        """The callee for a value at a position: the same where the same scalars are allowed."""
+        content = self.content(position)
+        if content.automata or not all(map(self._is_regular, content.scalars)):
+            return self.inside(position, level)
+        return Values(content.scalars, self.style.spelling, self.marks)
+
+    @property
+    def whole(self) -> Inside:
+        """The position of the whole text."""
+        return self.inside(self.position, 0)
+
+    def inside(self, position: Position, level: int | None) -> Inside:
+        """A position with its level, where levels are distinguished."""
+        return Inside(position, level if position in self._known else None, self.name)
+
+    def name_of(self, inside: Inside) -> Callee:
+        """The name of the component of a position."""
+        return self.callee(inside.position, inside.level) if inside.only is None else inside
+
+    def automaton(self, track: Track) -> ContentAutomaton:
+        """The content automaton of a track."""
+        return self.content(track.position).automata[track.number]
+
+    def track(self, position: Position, level: int | None, automaton: ContentAutomaton) -> Track:
+        """The track of a content automaton of a position.
+
+        Args:
+            position: the position.
+            level: how many brackets are open around the array or object, where that is known.
+            automaton: the content automaton.
+        """
+        inside = None if level is None else level + 1
+        automata = self.content(position).automata
+        number = next(i for i, other in enumerate(automata) if other is automaton)
+        return Track(position, inside, number, self.name)
+
+    def register(self, track: Track) -> Register:
+        """The register of a component."""
+        register = self.automaton(track).register
+        assert register is not None, "only what has one is a track"
+        return register
+
+    def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
+        """The callees of the first items, and at last of all others; None where no value may stand."""
+        return [self.callee(position, track.level) if position in self._all else None for position in register.items]
+
+    def names(self, track: Track) -> tuple[list[str], list[Node]]:
+        """The names that are listed, and the languages of the texts of the others."""
+        listed, languages = names_of(self.automaton(track))
+        return listed, [*map(self.names_text, languages)]
 
     @cached_property
     def _least(self) -> LeastSizes:
-        return LeastSizes({**self._all}, self._style, self.marks)
+        return LeastSizes(self._all, self.style, self.marks)
 
     def least_size(self, callee: Hashable) -> int | None:
         """Bytes that are enough for the text of a component; None where only its automaton tells."""
@@ -200,14 +246,53 @@ class Positions:
             return self._least.at(callee.position)
         return None
 
-    def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
-        """The callees of the first items, and at last of all others; None where no value may stand."""
-        return [self.callee(position, track.level) if position in self._all else None for position in register.items]
+    @too_deep_is_a_limit()
+    def build(self, callee: Inside | Track | LongString, builder: ComponentBuilder) -> tuple[int, int]:
+        """Build the automaton of a callee.
 
-    def names(self, track: Track) -> tuple[list[str], list[Node]]:
-        """The names that are listed, and the languages of the texts of the others."""
-        listed, languages = names_of(self.automaton(track))
-        return listed, [*map(self.names_text, languages)]
+        Returns:
+            The state before its text, and the one after it.
+        """
+        if isinstance(callee, LongString):
+            return self._long_string(callee, builder)
+        start, end = builder.state(), builder.state()
+        if isinstance(callee, Track):
+            is_array = callee.number < len(self.content(callee.position).arrays)
+            NetworkWriter(self, builder).entries(self.automaton(callee), callee.level, start, end, is_array=is_array)
+        else:
+            writer = NetworkWriter(self, builder, is_inline=callee.only is None and self._is_inline(callee.position))
+            writer.write(self.content_of(callee), callee.position, callee.level, start, end)
+        return start, end
+
+    def _is_inline(self, position: Position) -> bool:
+        """Whether so many different values may come in one place that they are written without calls, if they can be.
+
+        Calls would all be followed; without them, what several values have in common is one path.
+        """
+        by_name: dict[str | Node | None, set[Position]] = {}
+        for automaton in self.content(position).automata:
+            for entry in automaton.entries():
+                by_name.setdefault(entry.name, set()).add(entry.value)
+        if max(map(len, by_name.values()), default=0) <= self.most_calls or position not in heights(self._all):
+            return False
+        inside = [content for _, content in self.reached([Inside(position, None, self.name)])]
+        return not any([automaton.register for content in inside for automaton in content.automata])
+
+    def _long_string(self, string: LongString, builder: ComponentBuilder) -> tuple[int, int]:
+        """A string, with the calls ``Mark.BEGIN`` and ``Mark.END`` around its characters."""
+        start, begun, ended = builder.state(), builder.state(), builder.state()
+        opening, closing = ('"', '"') if string.closing is None else ("", string.closing)
+        builder.call(Mark.BEGIN, builder.regex(text(opening), start), begun)
+        if string.closing is not None:
+            content = without(ANYTHING, self.marks)
+        elif self.has_one_spelling:
+            content = json_spelling_without(string.language, self.marks)
+        else:
+            content = without(json_spellings(ANYTHING), self.marks)
+        builder.call(Mark.END, builder.regex(content, begun), ended)
+        return start, builder.regex(text(closing), ended)
+
+    # -- texts ---------------------------------------------------------------------------------------------------------
 
     def names_text(self, language: Node) -> Node:
         """How the names of a language are written; none is left out, so marks in them are written with escapes."""
@@ -215,7 +300,10 @@ class Positions:
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values; None where digits do not decide, and where a register counts."""
-        return None if self.long_string(clause) else language_of(clause, self._style.spelling, self.marks)
+        return None if self.long_string(clause) else language_of(clause, self.style.spelling, self.marks)
+
+    def _is_regular(self, clause: Clause) -> bool:
+        return has_language(clause) and not self.long_string(clause)
 
     def long_string(self, clause: Clause, closing: str | None = None) -> LongString | None:
         """The component of a string that a register counts; None if there is none.
@@ -231,128 +319,34 @@ class Positions:
     @cached_property
     def _counts_languages(self) -> bool:
         """Whether registers may count strings of a language: not where it matters how many of them there are."""
-        automata = [automaton for content in self._own.values() for automaton in content.automata]
+        automata = [automaton for content in self._all.values() for automaton in content.automata]
         return self.has_one_spelling and not any(isinstance(one.register, DifferentItems) for one in automata)
 
     def leave_uncounted(self, string: LongString) -> None:
         """Have a string counted by the states of an automaton."""
         self._uncounted.add(string.language)
 
-    def register(self, track: Track) -> Register:
-        """The register of a component."""
-        register = self.automaton(track).register
-        assert register is not None, "only what has one is a track"
-        return register
-
-    @property
-    def has_one_spelling(self) -> bool:
-        """Whether each string has only one text."""
-        return self._style.is_canonical
-
-    @property
-    def is_spelled_like_keys(self) -> bool:
-        """Whether that text is the key of the string (written_values.py): keys have no escapes for marks."""
-        return self.has_one_spelling and not self.marks
-
-    @too_deep_is_a_limit()
-    def build(self, callee: Inside | Track | LongString, builder: Caller) -> tuple[int, int]:
-        """Build the automaton of a callee.
-
-        Returns:
-            The state before its text, and the one after it.
-
-        Raises:
-            NotRegular: a scalar is not.
-        """
-        if isinstance(callee, LongString):
-            return self._long_string(callee, builder)
-        start, end = builder.state(), builder.state()
-        slot = ValueSlot(callee.position, end, callee.level)
-        if isinstance(callee, Track):
-            layout = layout_of(self._style, callee.level)
-            is_array = callee.number < len(self._all[callee.position].arrays)
-            inner = Inner(self.automaton(callee), slot, layout, layout.close_array if is_array else layout.close_object)
-            RegisteredRows(self._writer(self._all, builder), inner, builder).build(start)
-        elif callee.only is None and self._begins_in_many_ways(callee.position):
-            start = NfaWriter(self._all, builder, self._style, self.marks).whole(slot)
-        else:
-            contents = self._all
-            if callee.only is not None:
-                contents = {**contents, callee.position: self.container(callee)}
-            self._writer(contents, builder).fill(slot, start)
-        return start, end
-
-    @property
-    def most_calls(self) -> int:
-        """Of different values in one place; where white space is called too, each is read in more ways."""
-        return MAX_FRAMES // (5 if self._style.is_flexible else 2)
-
-    def _begins_in_many_ways(self, position: Position) -> bool:
-        """Whether so many different values may come in one place that they are written without calls, if they can be.
-
-        Calls would all be followed; without them, what several values have in common is one path.
-        """
-        by_name: dict[str | Node | None, set[Position]] = {}
-        for automaton in self.content(position).automata:
-            for entry in automaton.entries():
-                by_name.setdefault(entry.name, set()).add(entry.value)
-        if max(map(len, by_name.values()), default=0) <= self.most_calls or position not in heights(self._own):
-            return False
-        inside = [content for _, content in self.reached([Inside(position, None, self.name)])]
-        return not any([automaton.register for content in inside for automaton in content.automata])
-
-    def _long_string(self, string: LongString, builder: Caller) -> tuple[int, int]:
-        """A string, with the calls ``Mark.BEGIN`` and ``Mark.END`` around its characters."""
-        start, begun, ended = builder.state(), builder.state(), builder.state()
-        opening, closing = ('"', '"') if string.closing is None else ("", string.closing)
-        builder.call(Mark.BEGIN, builder.regex(text(opening), start), begun)
-        if string.closing is not None:
-            content = without(ANYTHING, self.marks)
-        elif self.has_one_spelling:
-            content = json_spelling_without(string.language, self.marks)
-        else:
-            content = without(json_spellings(ANYTHING), self.marks)
-        builder.call(Mark.END, builder.regex(content, begun), ended)
-        return start, builder.regex(text(closing), ended)
-
-    def automaton(self, track: Track) -> ContentAutomaton:
-        """The content automaton of a track."""
-        return self.content(track.position).automata[track.number]
-
-    def track_at(self, inside: Inside, automaton: ContentAutomaton) -> Track:
-        """The track of a content automaton of a position."""
-        return self._track(inside.position, None if inside.level is None else inside.level + 1, automaton)
-
-    def track(self, inner: Inner) -> Track:
-        """The track of a content automaton."""
-        return self._track(inner.slot.position, inner.slot.level, inner.automaton)
-
-    def _track(self, position: Position, level: int | None, automaton: ContentAutomaton) -> Track:
-        automata = self.content(position).automata
-        number = next(i for i, other in enumerate(automata) if other is automaton)
-        return Track(position, level, number, self.name)
-
-    def content(self, position: Position) -> Content:
-        """The values at a position."""
-        return self._all[position]
-
-    def container(self, callee: Inside) -> Content:
-        """The values of one kind that are allowed at a position: arrays or objects."""
-        content = self.content(callee.position)
-        if callee.only == "array":
-            return Content(arrays=content.arrays, any_array=content.any_array)
-        return Content(objects=content.objects, any_object=content.any_object)
-
-    def add_multiples(self, clause: NumberClause, start: int, end: int, builder: Builder) -> None:
+    def add_multiples(self, clause: NumberClause, start: int, end: int, builder: ComponentBuilder) -> None:
         """Add the numbers of a clause that digits do not decide between two states."""
-        numbers = numbers_without_undecided(clause, self._style.spelling)
+        numbers = numbers_without_undecided(clause, self.style.spelling)
         builder.add_multiples(numbers, undecided_factors(clause), start, end)
-
-    def _writer(self, contents: Mapping[Position, Content], builder: Caller) -> NetworkWriter:
-        return NetworkWriter(self, contents, builder, self._style, self.marks)
 
 
 def names_of(automaton: ContentAutomaton) -> tuple[list[str], list[Node]]:
     """The names of members that are listed, and the languages of the others."""
     names = dict.fromkeys([entry.name for entry in automaton.entries()])
     return [name for name in names if isinstance(name, str)], [name for name in names if isinstance(name, Node)]
+
+
+def _check_remainders(n: Normalizer, contents_of: dict[Position, Content]) -> None:
+    """Raise UnsupportedConstraint where a multipleOf has too many remainders."""
+    for position, content in contents_of.items():
+        for clause in content.scalars:
+            if not isinstance(clause, NumberClause):
+                continue
+            for factor in undecided_factors(clause):
+                if remainder_states(factor) > _MAX_REMAINDERS:
+                    reason = f"{factor} has more than {_MAX_REMAINDERS} remainders to distinguish"
+                    loss = Loss(clause.origin or pointer_of(position), "multipleOf", reason)
+                    message = "the native engine does not take this JSON Schema"
+                    raise UnsupportedConstraint(message, [*n.losses, loss])

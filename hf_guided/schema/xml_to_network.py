@@ -6,25 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..automaton.emptiness import Emptiness
+from ..automaton.rtn import ComponentBuilder
 from ..constraints.tool_xml import NAME, XmlStyle
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import (
-    NOTHING,
-    Node,
-    alt,
-    both,
-    concat,
-    matches,
-    only_text,
-    parse_fullmatch,
-    text,
-)
+from ..regex import NOTHING, Node, alt, both, concat, matches, only_text, parse_fullmatch, text
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content
-from .network_writer import Caller, Inside
+from .network_writer import Inside
 from .scalars import without
 from .shapes import (
-    ANY,
     BooleanClause,
     Clause,
     Kind,
@@ -43,8 +33,6 @@ _KINDS: tuple[tuple[type[Clause], Kind], ...] = (
     (NumberClause, "number"),
     (StringClause, "string"),
 )
-_ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 0, None)], []], [(), ()], {1})
-_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(_ANY_NAME, ANY),), 1, 0, None)], []], [(), ()], {1})
 
 
 class ElementPositions:
@@ -60,22 +48,20 @@ class ElementPositions:
 
     def __init__(self, positions: Positions, xml: XmlStyle):
         self._positions, self._xml = positions, xml
-        self._elements = _Elements(xml, positions)
-        self.root = self._inside(positions.position, "object")
+        self._emptiness = Emptiness()
+        self.root = self._inside(positions.position, "object", as_elements=True)
 
-    def _inside(self, position: Position, kind: Kind, *, as_elements: bool = True) -> Inside:
-        level = None if as_elements else self._positions.level
-        return Inside(position, level, self._positions.name, kind, as_elements)
+    def _inside(self, position: Position, kind: Kind, *, as_elements: bool) -> Inside:
+        return Inside(position, None if as_elements else 0, self._positions.name, kind, as_elements)
 
     def json_inside(self) -> Iterator[Inside]:
         """The arrays and objects that elements hold as JSON."""
         if self._xml.item is None:
-            for automaton in self._automata(self.root):
-                for entry in (entry for edges in automaton.edges for edge in edges for entry in edge.entries):
-                    for kind in self._elements.containers(self._positions.content(entry.value)):
-                        yield self._inside(entry.value, kind, as_elements=False)
+            for position in self._positions.content_of(self.root).children():
+                for kind in _containers(self._positions.content(position)):
+                    yield self._inside(position, kind, as_elements=False)
 
-    def build(self, callee: Any, builder: Caller) -> tuple[int, int]:
+    def build(self, callee: Any, builder: ComponentBuilder) -> tuple[int, int]:
         """See ``Positions.build``.
 
         Raises:
@@ -85,58 +71,56 @@ class ElementPositions:
         if not isinstance(callee, Inside) or not callee.as_elements:
             return self._positions.build(callee, builder)
         start, end = builder.state(), builder.state()
-        automata = self._automata(callee)
+        automata = self._positions.content_of(callee).automata
         if not automata:
             raise InvalidConstraint("a tool's arguments are an object, and this schema allows none")
         for automaton in automata:
-            if automaton.register is not None:
-                reason = "is not kept where items or members are elements"
-                raise UnsupportedConstraint("elements have no registers", [Loss(*automaton.register.origin, reason)])
-            states = [builder.state() for _ in automaton.edges]
-            builder.epsilon(start, states[0])
-            for state in automaton.accepting:
-                builder.epsilon(states[state], end)
-            for state, (edges, skips) in enumerate(zip(automaton.edges, automaton.skips, strict=True)):
-                for target in skips:
-                    builder.epsilon(states[state], states[target])
-                for edge in edges:
-                    self._run(edge, states[state], states[edge.target], builder)
+            self._automaton(automaton, start, end, builder)
         return start, end
 
-    def _automata(self, callee: Inside) -> list[ContentAutomaton]:
-        content = self._positions.container(callee)
-        if content.any_array or content.any_object:
-            return [_ANY_ITEMS if content.any_array else _ANY_MEMBERS]
-        return [*content.arrays, *content.objects]
+    def _automaton(self, automaton: ContentAutomaton, start: int, end: int, builder: ComponentBuilder) -> None:
+        if automaton.register is not None:
+            reason = "is not kept where items or members are elements"
+            raise UnsupportedConstraint("elements have no registers", [Loss(*automaton.register.origin, reason)])
+        states = [builder.state() for _ in automaton.edges]
+        builder.epsilon(start, states[0])
+        for state in automaton.accepting:
+            builder.epsilon(states[state], end)
+        for state, (edges, skips) in enumerate(zip(automaton.edges, automaton.skips, strict=True)):
+            for target in skips:
+                builder.epsilon(states[state], states[target])
+            for edge in edges:
+                self._run(edge, states[state], states[edge.target], builder)
 
-    def _run(self, edge: Edge, start: int, end: int, builder: Caller) -> None:
+    def _run(self, edge: Edge, start: int, end: int, builder: ComponentBuilder) -> None:
         """``low`` to ``high`` elements in a row."""
         state = builder.state()
         builder.epsilon(start, state)
-        for count in range(edge.low if edge.high is None else edge.high):
+        for count in range(1, edge.low if edge.high is None else edge.high):
+            state = self._one_of(edge, state, builder)
             if count >= edge.low:
                 builder.epsilon(state, end)
-            state = self._one_of(edge, state, builder)
+        last = self._one_of(edge, state, builder)
         if edge.high is None:
-            builder.epsilon(self._one_of(edge, state, builder), state)
-        builder.epsilon(state, end)
+            builder.epsilon(last, state)
+        builder.epsilon(last, end)
 
-    def _one_of(self, edge: Edge, start: int, builder: Caller) -> int:
+    def _one_of(self, edge: Edge, start: int, builder: ComponentBuilder) -> int:
         end = builder.state()
         for entry in edge.entries:
             self._element(entry, start, end, builder)
         return end
 
-    def _element(self, entry: Entry, start: int, end: int, builder: Caller) -> None:
+    def _element(self, entry: Entry, start: int, end: int, builder: ComponentBuilder) -> None:
         content = self._positions.content(entry.value)
-        elements, called = self._elements.whole(entry, content)
-        containers = self._elements.containers(content)
+        elements, called = self._whole(entry, content)
+        containers = _containers(content)
         if not elements and not called and not containers:
-            raise _without_text(self._xml)
+            raise _unsayable(f"strings that all hold {' or '.join(self._xml.marks)}, which ends them")
         for node in elements:
             builder.add(node, start, end)
         for kind, clauses in called:
-            before, after = self._elements.marks(entry, kind)
+            before, after = self._marks(entry, kind)
             opened, closing = builder.regex(before, start), builder.state()
             for clause in clauses:
                 if isinstance(clause, NumberClause):
@@ -145,25 +129,12 @@ class ElementPositions:
                     builder.call(self._positions.long_string(clause, only_text(after)), opened, end)
             builder.add(after, closing, end)
         for kind in containers:
-            before, after = self._elements.marks(entry, kind)
+            before, after = self._marks(entry, kind)
             opened, closing = builder.regex(before, start), builder.state()
             builder.call(self._inside(entry.value, kind, as_elements=self._xml.item is not None), opened, closing)
             builder.add(after, closing, end)
 
-
-class _Elements:
-    """The elements of one style.
-
-    Args:
-        style: how they are written.
-        positions: of the schema.
-    """
-
-    def __init__(self, style: XmlStyle, positions: Positions):
-        self._style, self._positions = style, positions
-        self._emptiness = Emptiness()
-
-    def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
+    def _whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
         """Two lists: elements whose values have no children, with their marks; and clauses that are calls.
 
         Numbers that digits do not decide are calls, and strings that a register counts.
@@ -179,50 +150,46 @@ class _Elements:
             of_kind[kind] = alt(*(node for node in languages if node is not None))
             if rest := [clause for clause, node in zip(clauses, languages, strict=True) if node is None]:
                 called.append((kind, rest))
-        if self._style.kinds is None:
+        if self._xml.kinds is None:
             # Strings and numbers are not distinguishable, so they are one language.
             of_kind = {"string": alt(*of_kind.values())}
         elements = []
         for kind, node in of_kind.items():
             if node != NOTHING:
-                before, after = self.marks(entry, kind)
+                before, after = self._marks(entry, kind)
                 elements.append(concat(before, node, after))
         return elements, called
 
-    def containers(self, content: Content) -> list[Kind]:
-        """Which of arrays and objects the values may be."""
-        kinds: list[Kind] = ["object"] if content.objects or content.any_object else []
-        return [*kinds, "array"] if content.arrays or content.any_array else kinds
-
-    def marks(self, entry: Entry, kind: Kind) -> tuple[Node, Node]:
-        """What stands before and after a value; raises UnsupportedConstraint if the style cannot write the name."""
+    def _marks(self, entry: Entry, kind: Kind) -> tuple[Node, Node]:
+        """The marks before and after a value; raises UnsupportedConstraint if the style cannot write the name."""
         name = entry.name
         if isinstance(name, Node):
-            if "{name}" in self._style.closing:
+            if "{name}" in self._xml.closing:
                 raise _unsayable("names that are not declared, because closing marks repeat them")
-            before, after = self._style.before("{name}", kind).split("{name}")
-            return concat(text(before), both(name, _ANY_NAME), text(after)), text(self._style.after(""))
+            before, after = self._xml.before("{name}", kind).split("{name}")
+            return concat(text(before), both(name, _ANY_NAME), text(after)), text(self._xml.after(""))
         if name is not None and not matches(_ANY_NAME, name):
             raise _unsayable(f"the name {name!r}")
-        return text(self._style.before(name, kind)), text(self._style.after(name))
+        return text(self._xml.before(name, kind)), text(self._xml.after(name))
 
     def _raw(self, clause: StringClause) -> Node | None:
         if self._positions.long_string(clause, closing="") is not None:
             return None
-        language = without(canonical_strings(clause), self._style.marks)
+        language = without(canonical_strings(clause), self._xml.marks)
         empty = self._emptiness.verdict(language)
         if empty is None:
             raise _unsayable("strings of which it takes too long to tell whether there are any")
         return NOTHING if empty else language
 
 
-def _without_text(style: XmlStyle) -> UnsupportedConstraint:
-    """The error for an element whose every value would end it."""
-    return _unsayable(f"strings that all hold {' or '.join(style.marks)}, which ends them")
+def _containers(content: Content) -> list[Kind]:
+    """The kinds of arrays and objects among the values."""
+    kinds: list[Kind] = ["object"] if content.objects else []
+    return [*kinds, "array"] if content.arrays else kinds
 
 
 def _unsayable(what: str) -> UnsupportedConstraint:
-    """The error for what elements cannot hold."""
+    """The error for a part of a schema that elements cannot hold."""
     return UnsupportedConstraint(
         "this format of arguments cannot express all of the schema",
         (Loss("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.backends.network import NetworkBackend
-from hf_guided.schema import long_string
+from hf_guided.schema import scalars
 from tests import toy
 from tests.effort import repeats
 from tests.property.strategies import allowed, tiny
@@ -36,7 +36,7 @@ ALPHABET = 'abcéx\\"\n\u00011'
 def all_bounds_are_counted() -> Iterator[None]:
     """By a register, however small they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_MANY_CHARACTERS", 0)
+        patch.setattr(scalars, "_MANY_CHARACTERS", 0)
         yield
 
 

@@ -20,7 +20,7 @@ from hf_guided.automaton.frame import Frame, Text
 from hf_guided.automaton.mask_builder import MaskBuilder
 from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.backends.network import NetworkBackend
-from hf_guided.schema import long_string
+from hf_guided.schema import scalars
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy, vocabularies
 from tests.compiled_core import run_under_sanitizers
@@ -37,7 +37,7 @@ BYTES = NetworkBackend(toy.all_bytes())
 def all_bounds_are_counted() -> Iterator[None]:
     """By a register, however small they are; also in components that are built while a text is read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_FEW_CHARACTERS", 0)
+        patch.setattr(scalars, "_FEW_CHARACTERS", 0)
         yield
 
 
@@ -269,12 +269,12 @@ def test_many_characters_are_no_states() -> None:
 _UNDER_SANITIZERS = """
 from random import Random
 from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.schema import long_string
+from hf_guided.schema import scalars
 from hf_guided.backends.network import NetworkBackend
 from tests.property.test_counted_strings import a_constraint, bounded
 from tests.property.test_frame_machine import check_same, engines
 from tests.property.test_tag_network import pieces
-long_string._FEW_CHARACTERS = 0
+scalars._FEW_CHARACTERS = 0
 backend = NetworkBackend(pieces())
 for seed in range(24):
     random = Random(seed)

@@ -23,7 +23,7 @@ from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import BackendError, CompileLimitExceeded
-from hf_guided.schema import long_string
+from hf_guided.schema import scalars
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
@@ -61,7 +61,7 @@ def test_both_engines_are_the_same(
     """
     backend = NetworkBackend(pieces())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_string, "_FEW_CHARACTERS", counted)
+        patch.setattr(scalars, "_FEW_CHARACTERS", counted)
         compiled = compiled_or_none(backend, Writer(random, draft).document(), extra="allow", **options)
         both = None if compiled is None else engines(compiled, backend)
         if both is None:
@@ -253,7 +253,7 @@ def test_too_many_ways_to_read_a_text_end_the_row():
 _UNDER_SANITIZERS = """
 from random import Random
 from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.schema import long_string
+from hf_guided.schema import scalars
 from tests.property.test_frame_machine import STYLES, check_same, engines
 from tests.property.schema_examples import Writer
 from tests.property.test_network import compiled_or_none, pieces
@@ -263,7 +263,7 @@ walked = 0
 for seed in range(60):
     random = Random(seed)
     component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed % 3]
-    long_string._FEW_CHARACTERS = (0, 2, 16)[seed // 9 % 3]
+    scalars._FEW_CHARACTERS = (0, 2, 16)[seed // 9 % 3]
     frame_machine._SET_BYTES = (0, 30_000, 1 << 22)[seed // 3 % 3]
     compiled = compiled_or_none(backend, Writer(random, 2020).document(), extra="allow", **STYLES[seed % 3])
     both = None if compiled is None else engines(compiled, backend)

@@ -23,11 +23,10 @@ from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.options import NETWORK, CompileLimits
 from hf_guided.regex import characters
-from hf_guided.schema.component_size import size_of_content
 from hf_guided.schema.formats import FORMATS
 from hf_guided.schema.normalize import Normalizer
+from hf_guided.schema.sizes import size_of_content
 from hf_guided.schema.to_network import Positions, Track
-from hf_guided.schema.to_nfa import NotRegular
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
 from tests.toy import all_bytes
@@ -49,7 +48,7 @@ def positions(schema: Any, marks: tuple[str, ...] = (), **options: Any) -> Posit
     n = Normalizer.of(constraint)
     try:
         read = Positions(n, constraint.style, closed=False, key_order=constraint.key_order, marks=marks)
-    except (ConstraintError, CompileLimitExceeded, NotRegular):
+    except (ConstraintError, CompileLimitExceeded):
         return None
     return None if n.losses else read
 

@@ -1,24 +1,18 @@
-"""A bound on the depth of nesting: the contents of a schema with a position for each number of levels that are left."""
+"""How deeply values nest: the levels of each position, and a bound on the depth."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 
 from ..errors import CompileLimitExceeded, InvalidConstraint
-from ..regex import ANYTHING
-from .content_automata import ContentAutomaton, Edge, Entry
 from .documents import Subschema
-from .equal_positions import renamed
 from .grammar import MAX_POSITIONS, Content, completable_contents
-from .shapes import ANY, UNIVERSE, Position, Term
+from .shapes import Position, Term
 
-ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
-ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
-ANY_CONTENT = Content(
-    tuple(clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]),
-    any_array=True,
-    any_object=True,
-)
+_MAX_LEVELS = 8  # of one position: each has its rules written once more
 _LAST = 2**62  # in the order of reading: so no pointer is that of a bound
 
 
@@ -63,17 +57,11 @@ def within_depth(
                 f"the JSON Schema has more than {MAX_POSITIONS} positions for values, each counted once for each "
                 f"number of levels that are left of max_depth={max_depth}; lower it, or make the schema smaller"
             )
-        content = ANY_CONTENT if position == ANY else contents_of[position]
-        if bounded != position:
-            arrays = (ANY_ITEMS,) if content.any_array else content.arrays
-            objects = (ANY_MEMBERS,) if content.any_object else content.objects
-            content = Content(content.scalars, arrays, objects) if left else Content(content.scalars)
+        content = contents_of[position]
+        if bounded != position and not left:
+            content = Content(content.scalars)
         todo += [(child, left - 1) for child in content.children()]
-        if bounded != position:
-            inside = partial(at, left=left - 1)
-            content.arrays = tuple([renamed(automaton, inside) for automaton in content.arrays])
-            content.objects = tuple([renamed(automaton, inside) for automaton in content.objects])
-        found[bounded] = content
+        found[bounded] = content if bounded == position else content.renamed(partial(at, left=left - 1))
     root = at(root, max_depth)
     try:
         return root, completable_contents(found, root)
@@ -83,24 +71,45 @@ def within_depth(
         ) from None
 
 
-def heights(contents_of: dict[Position, Content]) -> dict[Position, int]:
+def heights(contents_of: Mapping[Position, Content]) -> dict[Position, int]:
     """How deeply the values of each position nest at most; without those for which nothing bounds it."""
-    parents: dict[Position, list[Position]] = {}
-    waiting: dict[Position, int] = {}  # children without a height
+    children = {position: {*content.children()} for position, content in contents_of.items()}
     found: dict[Position, int] = {}
-    for position, content in contents_of.items():
-        if content.any_array or content.any_object:
-            continue
-        children = {*content.children()}
-        waiting[position], found[position] = len(children), 1 if content.automata else 0
-        for child in children:
-            parents.setdefault(child, []).append(position)
-    todo = [position for position, count in waiting.items() if not count]
+    for position in _ordered(children):
+        deepest = max([found[child] + 1 for child in children[position]], default=1)
+        found[position] = deepest if contents_of[position].automata else 0
+    return found
+
+
+def of_known_level(root: Position, contents_of: Mapping[Position, Content]) -> frozenset[Position]:
+    """The positions that no recursion leads to, and that have few levels: numbers of open brackets around the values.
+
+    Args:
+        root: the position of the whole text.
+        contents_of: the content of every position.
+    """
+    parents: dict[Position, set[Position]] = {root: set()}
+    todo = [root]
     for position in todo:  # grows meanwhile
-        for parent in parents.get(position, ()):
-            if parent in waiting:
-                found[parent] = max(found[parent], found[position] + 1)
-                waiting[parent] -= 1
-                if not waiting[parent]:
-                    todo.append(parent)
-    return {position: found[position] for position in todo}
+        for child in contents_of[position].children():
+            if child not in parents:
+                parents[child] = set()
+                todo.append(child)
+            parents[child].add(position)
+    levels: dict[Position, set[int]] = {}
+    for position in _ordered(parents):
+        if parents[position] <= levels.keys():
+            here = {level + 1 for parent in parents[position] for level in levels[parent]} or {0}
+            if len(here) <= _MAX_LEVELS:
+                levels[position] = here
+    return frozenset(levels)
+
+
+def _ordered(before: Mapping[Position, set[Position]]) -> Iterator[Position]:
+    """Every position after those that come before it, without the positions that a cycle comes before."""
+    sorter = TopologicalSorter(before)
+    with suppress(CycleError):
+        sorter.prepare()
+    while ready := sorter.get_ready():
+        yield from ready
+        sorter.done(*ready)
