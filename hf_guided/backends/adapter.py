@@ -23,7 +23,6 @@ class Made(NamedTuple):
     nbytes: int
     at_once_bytes: int | None = None
     growth: Growth | None = None
-    keeps_budget: bool = False
 
 
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
@@ -86,6 +85,21 @@ class Adapter(ABC):
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
         return self._compiled(constraint, Made(*build()), losses, began)
 
+    def packed(self, compiled: CompiledConstraint) -> Any:
+        """What makes the engines of a constraint in another process, without most of the work; it is pickled.
+
+        None where it has to be compiled there once more.
+        """
+        return None
+
+    def unpacked(self, constraint: Constraint, packed: Any, losses: tuple[Loss, ...]) -> CompiledConstraint:
+        """The compiled constraint of which another process has sent the result of ``packed``."""
+        began = time.perf_counter()
+        return self._compiled(constraint, self._unpack(packed), losses, began)
+
+    def _unpack(self, packed: Any) -> Made:
+        raise NotImplementedError(f"{self.title} packs nothing")
+
     def _compiled(
         self, constraint: Constraint, made: Made, losses: tuple[Loss, ...], began: float
     ) -> CompiledConstraint:
@@ -99,7 +113,7 @@ class Adapter(ABC):
             growth=made.growth,
             compile_seconds=time.perf_counter() - began,
             losses=losses,
-            keeps_budget=self.keeps_budget or made.keeps_budget,
+            keeps_budget=self.keeps_budget,
             keeps_masks=self.keeps_masks,
             spelling=held_spelling(self, constraint),
         )
@@ -123,23 +137,3 @@ class Adapter(ABC):
     @classmethod
     def _unsupported(cls, keyword: str, reason: str) -> UnsupportedConstraint:
         return UnsupportedConstraint(f"{cls.title} cannot enforce this", (Loss("", keyword, reason),))
-
-
-class PortableAdapter(Adapter):
-    """An adapter whose compiled constraints can be made again from what another process sends."""
-
-    @abstractmethod
-    def packed(self, compiled: CompiledConstraint) -> Any:
-        """What it takes to make the engines of a constraint in another process, without most of the work.
-
-        It is pickled.
-        """
-
-    def unpacked(self, constraint: Constraint, packed: Any, losses: Sequence[Loss]) -> CompiledConstraint:
-        """The compiled constraint of which another process has sent the result of ``packed``."""
-        began = time.perf_counter()
-        return self._compiled(constraint, self._unpack(packed), tuple(losses), began)
-
-    @abstractmethod
-    def _unpack(self, packed: Any) -> Made:
-        """What makes its engines here."""

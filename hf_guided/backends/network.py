@@ -35,7 +35,7 @@ from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
 from ..schema.to_nfa import NotRegular
-from .adapter import Build, Made, PortableAdapter
+from .adapter import Adapter, Build, Made
 from .base import CompiledConstraint, Engine
 from .frame_engine import FrameEngine, FrameMasks
 from .hazard_engine import HazardEngine
@@ -61,7 +61,7 @@ class PackedNetwork(NamedTuple):
     ordered: bool
 
 
-class NetworkBackend(PortableAdapter):
+class NetworkBackend(Adapter):
     """The adapter.
 
     Args:
@@ -71,7 +71,7 @@ class NetworkBackend(PortableAdapter):
     name = title = "native"
     bounds_depth = canonical_spelling = True
     any_key_order = True
-    keeps_masks = True
+    keeps_budget = keeps_masks = True
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -150,13 +150,11 @@ class NetworkBackend(PortableAdapter):
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
-                keeps_budget=True,
             )
         registered, start = BudgetedNetworkMasks(network, self._tables, token_bytes), network.start
         return Made(
             self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
             registered.nbytes + built.nbytes + beside,
-            keeps_budget=True,
         )
 
     def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:

@@ -1,4 +1,4 @@
-"""Chooses the backend of a constraint, with the reason.
+"""Chooses the backend of a constraint, with the reason, and compiles with it: in this process and in the worker.
 
 "auto" takes the first backend of ``candidates`` that loses nothing. All but grammars have the native engine, which is
 ready in about a millisecond and knows the shortest path to the end; xgrammar takes the structural tags that contain a
@@ -7,13 +7,13 @@ grammar. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from ..constraints.json_style import Spelling
 from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
-from ..errors import BackendUnavailable, Loss, UnsupportedConstraint
-from .base import Backend, held_spelling
+from ..errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
+from .base import Backend, CompiledConstraint, held_spelling
 
 AUTO = "auto"
 NATIVE = "native"
@@ -108,6 +108,48 @@ def choose_backend(
         raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
     spelling = held_spelling(backends[name], constraint)
     return BackendChoice(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
+
+
+def compile_with_first(
+    constraint: Constraint,
+    backend: str,
+    backends: Mapping[str, Backend],
+    compile: Callable[[BackendChoice, Backend], CompiledConstraint],
+    refused: Mapping[str, tuple[Loss, ...]] | None = None,
+) -> CompiledConstraint:
+    """Compile with the first engine that enforces all of a constraint and does not give up.
+
+    Args:
+        constraint: what to compile.
+        backend: "auto", or the name of a backend.
+        backends: by name.
+        compile: called with each choice and its backend.
+        refused: engines that have given up already, with the reason.
+
+    Raises:
+        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
+        CompileLimitExceeded: an engine gave up that would enforce all of it if it were smaller.
+    """
+    refused = dict(refused or {})
+    limit: CompileLimitExceeded | None = None
+    while True:
+        try:
+            chosen = choose_backend(constraint, backend, backends, refused)
+        except UnsupportedConstraint as error:
+            if limit is None:
+                raise
+            if len(refused) == 1:
+                raise limit from None
+            # A backend would enforce it if it were smaller.
+            raise CompileLimitExceeded(str(error)) from limit
+        try:
+            return replace(compile(chosen, backends[chosen.backend]), choice=chosen)
+        except (UnsupportedConstraint, CompileLimitExceeded) as error:
+            if backend != AUTO:
+                raise
+            losses = error.losses if isinstance(error, UnsupportedConstraint) else ()
+            limit = error if isinstance(error, CompileLimitExceeded) else limit
+            refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
 
 
 def _reason(name: str, losses: tuple[Loss, ...], backend: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:

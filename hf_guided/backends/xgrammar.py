@@ -30,7 +30,7 @@ from ..schema.prepare import prepare
 from ..schema.subschemas import iter_subschemas
 from ..vocabulary.layout import words
 from . import utf8
-from .adapter import Build, Made, PortableAdapter
+from .adapter import Adapter, Build, Made
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MAX_WHITESPACE = 42
 
 
-class XGrammarBackend(PortableAdapter):
+class XGrammarBackend(Adapter):
     """The adapter; compiling takes milliseconds to seconds."""
 
     name = title = "xgrammar"
