@@ -68,7 +68,7 @@ class Engine(Protocol):
 
 
 class BudgetedEngine(Engine, Protocol):
-    """An engine that knows a path to the end, so it can close its text before a token budget ends."""
+    """An engine that knows a path to the end, so it can close its text before a token budget ends; a base of such."""
 
     def min_tokens_to_finish(self) -> int | None:
         """How many tokens, a stop token counted, are enough to finish from here; None if it found no path."""
@@ -76,7 +76,8 @@ class BudgetedEngine(Engine, Protocol):
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """Whether ``min_tokens_to_finish`` is at most this; need not count where much more is left."""
-        ...
+        needed = self.min_tokens_to_finish()
+        return None if needed is None else needed <= tokens_left
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """As ``fill``, without the tokens after which the text could not be finished within the rest of the budget.
@@ -87,7 +88,7 @@ class BudgetedEngine(Engine, Protocol):
 
 
 class MaskedEngine(BudgetedEngine, Protocol):
-    """An engine that keeps its masks, so that filling a row is copying one."""
+    """An engine that keeps its masks, so that filling a row is copying one; a base of such engines."""
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
         """(words,) int32: what ``fill``, or with ``tokens_left`` ``fill_within``, writes; only text tokens.
@@ -96,6 +97,16 @@ class MaskedEngine(BudgetedEngine, Protocol):
         mask by it. One that was made for the rest of a budget, or for the end of thinking, is writeable.
         """
         ...
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        """See ``Engine.fill``."""
+        words = self.mask()
+        bitmask[row].numpy()[: len(words)] = words
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+        words = self.mask(tokens_left)
+        bitmask[row].numpy()[: len(words)] = words
 
 
 @runtime_checkable

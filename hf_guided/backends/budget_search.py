@@ -22,9 +22,8 @@ from ..automaton.after_fork import renew_in_child
 from ..automaton.token_trie import token_trie
 from ..constraints.values import Grammar, StructuralTag
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
-from .base import CompiledConstraint, Engine
+from .base import BudgetedEngine, CompiledConstraint, Engine
 from .completion_search import ASCII, CompletionSearch, leads_to_end
-from .layer import Layer
 from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ class _Failure(NamedTuple):
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     """The same constraint with engines that keep budgets; unchanged where they do, or where none is searched for."""
-    if compiled.keeps_budget or not isinstance(compiled.constraint, (Grammar, StructuralTag)):
+    keeps_it = compiled.keeps_budget or compiled.keeps_masks
+    if keeps_it or not isinstance(compiled.constraint, (Grammar, StructuralTag)):
         return compiled
     ends = _Ends(compiled)
     return replace(compiled, new_engine=lambda: SearchBudgetEngine(ends, compiled.new_engine()), keeps_budget=True)
@@ -107,13 +107,13 @@ def _literals(grammar: str) -> list[str]:
     return [*literals[:_LITERALS], *(letter for letter in ASCII if letter in grammar or letter in "\n 0aA")]
 
 
-class SearchBudgetEngine(Layer):
+class SearchBudgetEngine(BudgetedEngine):
     """One state of an engine, and a path to its end.
 
     Args:
         ends: shared by all engines of the constraint.
-        engine: see ``Layer``.
-        taken: see ``Layer``.
+        engine: at the start of the grammar, or after ``taken``.
+        taken: the tokens accepted so far.
         completion: the path that another engine of the constraint knows after these tokens, or after their beginning.
         failure: the failed search of such an engine.
     """
@@ -126,12 +126,24 @@ class SearchBudgetEngine(Layer):
         completion: _Completion | None = None,
         failure: _Failure | None = None,
     ):
-        super().__init__(engine, taken)
+        self.engine, self.taken = engine, list(taken)
         self._ends, self._completion, self._failure = ends, completion, failure
+
+    def accept(self, token_id: int) -> bool:
+        """See ``Engine.accept``."""
+        accepted = self.engine.accept(token_id)
+        if accepted:
+            self.taken.append(token_id)
+        return accepted
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        """See ``Engine.validate``."""
+        return self.engine.validate(token_ids)
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
-        super().rollback(num_tokens)
+        self.engine.rollback(num_tokens)
+        del self.taken[len(self.taken) - num_tokens :]
         if self._completion is not None and self._completion.position > len(self.taken):
             self._completion = None
         if self._failure is not None and self._failure.position > len(self.taken):
@@ -141,6 +153,18 @@ class SearchBudgetEngine(Layer):
         """See ``Engine.fork``."""
         return SearchBudgetEngine(self._ends, self.engine.fork(), self.taken, self._completion, self._failure)
 
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        """See ``Engine.fill``."""
+        self.engine.fill(bitmask, row)
+
+    def is_completed(self) -> bool:
+        """See ``Engine.is_completed``."""
+        return self.engine.is_completed()
+
+    def jump_forward_bytes(self) -> bytes:
+        """See ``Engine.jump_forward_bytes``."""
+        return self.engine.jump_forward_bytes()
+
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
         completion = self._known()
@@ -149,7 +173,7 @@ class SearchBudgetEngine(Layer):
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """See ``BudgetedEngine.fill_within``."""
         self.engine.fill(bitmask, row)
-        if self.is_far(tokens_left):
+        if self._is_far(tokens_left):
             return
         completion = self._known()
         if completion is None or not len(completion) < tokens_left <= len(completion) + 1 + _MARGIN:
@@ -161,8 +185,8 @@ class SearchBudgetEngine(Layer):
         words = self._ends.search.tokens.mask(np.fromiter(after_token, np.int64, len(after_token)))
         bitmask[row].numpy()[: len(words)] &= words
 
-    def is_far(self, tokens_left: int) -> bool:
-        """See ``Layer.is_far``."""
+    def _is_far(self, tokens_left: int) -> bool:
+        """Whether this budget certainly forbids no token here."""
         if self._completion is None:
             return False
         since = len(self.taken) - self._completion.position

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..automaton.frame_machine import FrameMachine
 from ..automaton.network import Network
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from .base import MaskedEngine
 
 _MASK_BYTES = 3 * 2**20  # of the masks kept
 _UNKNOWN = sys.maxsize  # tokens: more than any limit
@@ -80,7 +77,7 @@ class FrameMasks:
             self._generation = self.machine.generation
 
 
-class FrameEngine:
+class FrameEngine(MaskedEngine):
     """One position.
 
     Args:
@@ -157,16 +154,6 @@ class FrameEngine:
         with self._machine.lock:
             here = self._here()
             return self._masks.of(here) if tokens_left is None else self._masks.within(here, tokens_left)
-
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        """See ``Engine.fill``."""
-        words = self.mask()
-        bitmask[row].numpy()[: len(words)] = words
-
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """See ``BudgetedEngine.fill_within``."""
-        words = self.mask(tokens_left)
-        bitmask[row].numpy()[: len(words)] = words
 
     def min_tokens_to_finish(self) -> int:
         """See ``BudgetedEngine.min_tokens_to_finish``."""

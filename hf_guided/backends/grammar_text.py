@@ -12,7 +12,7 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, StructuralTag
 from ..errors import Loss, UnsupportedConstraint
 from .base import CompiledConstraint
-from .layer import Layer
+from .budget_search import SearchBudgetEngine
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -48,7 +48,7 @@ def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
         loss = Loss("", compiled.constraint.kind, reason)
         raise UnsupportedConstraint("this grammar writes special tokens", (loss,))
     engine = compiled.new_engine()
-    return cast(PrintedEngine, engine.engine if isinstance(engine, Layer) else engine).grammar_text()
+    return cast(PrintedEngine, engine.engine if isinstance(engine, SearchBudgetEngine) else engine).grammar_text()
 
 
 def not_shared(constraint: Constraint, backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:

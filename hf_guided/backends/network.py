@@ -7,7 +7,6 @@ expressions and choices. Members in any order, different items, bounds on member
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -26,7 +25,7 @@ from ..automaton.network_budget import BudgetedNetworkMasks
 from ..automaton.regex_network import RegexNetwork, regex_network
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
-from ..automaton.token_trie import token_trie
+from ..automaton.token_trie import TokenTrie, token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
@@ -36,21 +35,19 @@ from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
 from ..schema.to_nfa import NotRegular
 from .adapter import Adapter, Build, Made
-from .base import CompiledConstraint, Engine
+from .base import CompiledConstraint, Engine, MaskedEngine
 from .frame_engine import FrameEngine, FrameMasks
-from .hazard_engine import HazardEngine
 from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
 from .tag_network import TagNetwork
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..vocabulary.tokens import Vocabulary
 
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
 _MOST_NAMED = 8  # bytes in a message
 _NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
+_MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
 
 
 class PackedNetwork(NamedTuple):
@@ -90,7 +87,8 @@ class NetworkBackend(Adapter):
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword, error.reason)]
             raise UnsupportedConstraint("the native engine does not take this JSON Schema", losses) from None
-        return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
+        plan, characters = NetworkPlan.of_schema(positions), len(constraint.schema_json)
+        return lambda: self._built(plan, constraint, characters), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
@@ -111,7 +109,7 @@ class NetworkBackend(Adapter):
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the native engine does not enforce all of the schemas in this tag", tag.losses)
-        return _NetworkBuild(self, tag.plan, constraint, len(constraint.tag_json))
+        return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
 
     def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
         """Compile a regular language."""
@@ -162,12 +160,12 @@ class NetworkBackend(Adapter):
         tokens, texts = self._tables.tokens, self._texts
         if texts is None or not len(texts.hazards):
             return new_engine
-        return lambda: HazardEngine(new_engine(), tokens, texts.hazards)
+        return lambda: _HazardEngine(new_engine(), tokens, texts.hazards)
 
     @override
     def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
         """Its automata and rules."""
-        network = cast(NetworkEngine | FrameEngine | HazardEngine, compiled.new_engine()).network
+        network = cast(NetworkEngine | FrameEngine | _HazardEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):
             network.reach(len(components))
@@ -199,27 +197,7 @@ def _unwritable(constraint: Constraint, missing: bytes) -> UnwritableConstraint:
     )
 
 
-@dataclass(frozen=True)
-class _NetworkBuild:
-    """Compiles a constraint that is read already.
-
-    Args:
-        backend: which compiles it.
-        plan: of the network.
-        constraint: what was read.
-        characters: the length of its text.
-    """
-
-    backend: NetworkBackend
-    plan: NetworkPlan
-    constraint: Constraint
-    characters: int
-
-    def __call__(self) -> Made:
-        return self.backend._built(self.plan, self.constraint, self.characters)
-
-
-class NetworkEngine:
+class NetworkEngine(MaskedEngine):
     """One position.
 
     Args:
@@ -288,24 +266,9 @@ class NetworkEngine:
             return self._masks.of(self._states[-1], self._text)
         return self._masks.within(self._states[-1], self._text, tokens_left)
 
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        """See ``Engine.fill``."""
-        words = self.mask()
-        bitmask[row].numpy()[: len(words)] = words
-
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """See ``BudgetedEngine.fill_within``."""
-        words = self.mask(tokens_left)
-        bitmask[row].numpy()[: len(words)] = words
-
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
         return self._masks.needed(self._states[-1], self._text)
-
-    def can_finish_in(self, tokens_left: int) -> bool | None:
-        """See ``BudgetedEngine.can_finish_in``."""
-        needed = self.min_tokens_to_finish()
-        return None if needed is None else needed <= tokens_left
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""
@@ -328,3 +291,89 @@ class NetworkEngine:
             ((byte, frames),) = alive
             text = text.plus(bytes((byte,)))
         return text.path
+
+
+class _HazardEngine(MaskedEngine):
+    """Refuses tokens that end inside a character, unless the text can be completed after them.
+
+    Few vocabularies have such tokens, the *hazards* (``WritableTexts.hazards``). After any other token the text can be
+    completed: the network below has only texts that are sequences of tokens. ``can_finish_in`` counts in tokens, as
+    bytes tell nothing after a hazard, where not each is a token.
+
+    Args:
+        engine: of the network.
+        tokens: the vocabulary.
+        hazards: (n,) tokens.
+    """
+
+    def __init__(self, engine: FrameEngine | NetworkEngine, tokens: TokenTrie, hazards: NDArray[np.int64]):
+        self._engine, self._tokens, self._hazards = engine, tokens, hazards
+        self._words, self._ids = tokens.mask(hazards), frozenset(hazards.tolist())
+
+    @property
+    def network(self) -> Network:
+        """What the engine reads."""
+        return self._engine.network
+
+    def accept(self, token_id: int) -> bool:
+        if token_id in self._ids and not self._leads_on(token_id):
+            return False
+        return self._engine.accept(token_id)
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        if self._ids.isdisjoint(token_ids):
+            return self._engine.validate(token_ids)
+        twin = self.fork()
+        return next((count for count, token_id in enumerate(token_ids) if not twin.accept(token_id)), len(token_ids))
+
+    def rollback(self, num_tokens: int) -> None:
+        self._engine.rollback(num_tokens)
+
+    def fork(self) -> _HazardEngine:
+        return _HazardEngine(self._engine.fork(), self._tokens, self._hazards)
+
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        words = self._engine.mask(tokens_left)
+        hazards = self._among(words)
+        if hazards and tokens_left is not None and self.can_finish_in(tokens_left):
+            refused = [token_id for token_id in hazards if not self._leads_out(token_id, tokens_left - 1)]
+        else:
+            refused = [token_id for token_id in hazards if not self._leads_on(token_id)]
+        return words & ~self._tokens.mask(np.array(refused)) if refused else words
+
+    def min_tokens_to_finish(self) -> int | None:
+        """See ``BudgetedEngine.min_tokens_to_finish``; after a hazard there may be a path that is not known."""
+        return self._engine.min_tokens_to_finish()
+
+    def is_completed(self) -> bool:
+        return self._engine.is_completed()
+
+    def jump_forward_bytes(self) -> bytes:
+        return self._engine.jump_forward_bytes()
+
+    def _among(self, words: NDArray[np.int32]) -> list[int]:
+        """The hazards in a mask."""
+        ids = self._hazards
+        found: list[int] = ids[(words[ids >> 5] >> (ids & 31) & 1).astype(np.bool_)].tolist()
+        return found
+
+    def _leads_out(self, token_id: int, tokens_left: int) -> bool:
+        """Whether a way to the end is known after a hazard, and so many tokens are enough for it."""
+        twin = self.fork()
+        return twin.accept(token_id) and bool(twin.can_finish_in(tokens_left))
+
+    def _leads_on(self, token_id: int) -> bool:
+        """Whether the text can be completed after a hazard, if need be by more hazards."""
+        paths: list[list[int]] = [[token_id]]
+        for path in paths:  # grows meanwhile, the shortest first
+            if self._engine.validate(path) < len(path):
+                continue
+            twin = self._engine.fork()
+            for step in path:
+                twin.accept(step)
+            words = twin.mask()
+            if twin.is_completed() or (words & ~self._words).any():
+                return True
+            if len(paths) < _MOST_PATHS:
+                paths += [[*path, hazard] for hazard in self._among(words)]
+        return False
