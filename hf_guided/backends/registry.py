@@ -16,7 +16,7 @@ from ..automaton import core  # noqa: F401  # where it cannot be loaded nothing 
 from ..constraints.values import Constraint, StructuralTag
 from ..errors import BackendUnavailable, InvalidConstraint, shown
 from .base import Backend
-from .tag_tokens import special_tokens
+from .tag_marks import special_tokens
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary

@@ -18,7 +18,7 @@ from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary, single_bytes
 from .base import Backend, CompiledConstraint
 from .matcher import Matcher
-from .tag_tokens import depends_on_tokens
+from .tag_marks import depends_on_tokens
 
 _MAX_STEPS = 2000
 _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')

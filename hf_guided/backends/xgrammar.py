@@ -34,7 +34,7 @@ from .adapter import Adapter, Build, Made
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
-from .tag_tokens import depends_on_tokens, resolve_tokens
+from .tag_marks import depends_on_tokens, resolve_tokens
 from .xgrammar_json import UNESCAPED, XGrammarSubset
 from .xgrammar_patterns import Patterns
 from .xgrammar_tags import reduce_schemas
