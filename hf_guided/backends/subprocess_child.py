@@ -50,6 +50,9 @@ class Limits(NamedTuple):
     wall_s: float | None = None
 
 
+_NO_LIMITS = Limits()
+
+
 class Report(NamedTuple):
     """The part of a job that begins.
 
@@ -108,9 +111,15 @@ def serve(parent: int) -> None:
     Args:
         parent: id of the process that started this one.
     """
-    _die_with(parent)
-    _no_core_dump()
-    if hasattr(os, "nice"):
+    # On Linux the system ends this process when the parent ends, at any point; elsewhere it ends after its job.
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the call
+            sys.exit()
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash of an engine is an expected answer here
         os.nice(_NICENESS)
     jobs, answers = FileIO(os.dup(0), "rb"), FileIO(os.dup(1), "wb")
     _Job.answers, _Job.memory = answers, _allocated()
@@ -124,22 +133,23 @@ def serve(parent: int) -> None:
 
 def _answer(job: bytearray) -> bytes:
     limits, call = pickle.loads(job)
+    if sys.platform != "win32" and limits.wall_s is not None:
+        signal.alarm(math.ceil(limits.wall_s) + 1)  # for a parent that is not there to see to it
     try:
-        with _alarm(limits[2]):
-            _Job.began = time.process_time()
-            with _cpu(limits[0]), _memory(limits[1], _Job.memory):
-                function, args = pickle.loads(call)
-                value = function(*args)
-                return pickle.dumps((_done(limits[1]), value, used_s()), pickle.HIGHEST_PROTOCOL)
+        _Job.began = time.process_time()
+        with _limited(limits, _Job.memory):
+            function, args = pickle.loads(call)
+            value = function(*args)
+            # So much kept that the next jobs would have too little.
+            is_full = limits.nbytes is not None and _allocated() > _Job.memory + limits.nbytes // _KEPT
+            return pickle.dumps((DONE_LAST if is_full else DONE, value, used_s()), pickle.HIGHEST_PROTOCOL)
     except MemoryError:
         return pickle.dumps((NO_MEMORY, None, used_s()))
     except BaseException as error:  # a panic of a Rust library is no Exception
         return pickle.dumps((FAILED, _portable(error), used_s()))
-
-
-def _done(nbytes: int | None) -> str:
-    """Whether the process has kept so much memory of its jobs that the next ones would have too little."""
-    return DONE_LAST if nbytes is not None and _allocated() > _Job.memory + nbytes // _KEPT else DONE
+    finally:
+        if sys.platform != "win32":
+            signal.alarm(0)
 
 
 def used_s() -> float:
@@ -147,20 +157,17 @@ def used_s() -> float:
     return time.process_time() - _Job.began
 
 
-_NO_LIMITS = Limits()
-
-
 def report(title: str, limits: Limits = _NO_LIMITS, advice: str = "") -> None:
     """Tell the parent which part of the job begins; see ``Report``."""
     if _Job.answers is not None:
-        write_frame(_Job.answers, pickle.dumps((REPORT, (title, used_s(), tuple(limits), advice), 0.0)))
+        write_frame(_Job.answers, pickle.dumps((REPORT, Report(title, used_s(), limits, advice), 0.0)))
 
 
 @contextmanager
 def part(title: str, limits: Limits, advice: str = "") -> Iterator[None]:
     """A part of the job, within narrower limits; see ``Report``."""
     report(title, limits, advice)
-    with _cpu(limits.cpu_s), _memory(limits.nbytes, _allocated()):
+    with _limited(limits, _allocated()):
         yield
 
 
@@ -201,66 +208,31 @@ def _portable(error: BaseException) -> BaseException:
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
-def _die_with(parent: int) -> None:
-    """Have the system end this process when the parent ends, at any point.
+@contextmanager
+def _limited(limits: Limits, before: int) -> Iterator[None]:
+    """Die of SIGPROF once the CPU time is used, or the rest of an outer limit; and bound the memory.
 
-    On systems other than Linux it ends when the parent is gone: after its job, which the alarm bounds.
+    Args:
+        limits: for this process; the time until the answer is for others to see to.
+        before: bytes of memory that do not count.
     """
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the call
-            sys.exit()
-
-
-def _no_core_dump() -> None:
-    """A crash of an engine is an expected answer here, so no core dump is written."""
-    if sys.platform != "win32":
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-@contextmanager
-def _alarm(seconds: float | None) -> Iterator[None]:
-    """Die soon after the time limit, for a parent that is not there to see to it."""
-    if sys.platform == "win32" or seconds is None:
+    if sys.platform == "win32":
         yield
         return
-    signal.alarm(math.ceil(seconds) + 1)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-
-
-@contextmanager
-def _cpu(seconds: float | None) -> Iterator[None]:
-    """Die of SIGPROF once this much CPU time is used, or what is left of an outer limit."""
-    if sys.platform == "win32" or seconds is None:
-        yield
-        return
-    began = time.process_time()
-    outer = signal.getitimer(signal.ITIMER_PROF)[0]
-    signal.setitimer(signal.ITIMER_PROF, min(seconds, outer) if outer else seconds)
-    try:
-        yield
-    finally:
-        left = max(outer - (time.process_time() - began), 1e-3) if outer else 0.0
-        signal.setitimer(signal.ITIMER_PROF, left)
-
-
-@contextmanager
-def _memory(nbytes: int | None, before: int) -> Iterator[None]:
-    """Bound what this process may allocate in addition to what it had."""
-    if sys.platform == "win32" or nbytes is None:
-        yield
-        return
+    began, outer_s = time.process_time(), signal.getitimer(signal.ITIMER_PROF)[0]
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (_at_most(_at_most(before + nbytes, soft), hard), hard))
+    if limits.cpu_s is not None:
+        signal.setitimer(signal.ITIMER_PROF, min(limits.cpu_s, outer_s) if outer_s else limits.cpu_s)
+    if limits.nbytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (_at_most(_at_most(before + limits.nbytes, soft), hard), hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        if limits.nbytes is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        if limits.cpu_s is not None:
+            left_s = max(outer_s - (time.process_time() - began), 1e-3) if outer_s else 0.0
+            signal.setitimer(signal.ITIMER_PROF, left_s)
 
 
 def _at_most(nbytes: int, limit: int) -> int:

@@ -28,6 +28,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ..automaton.after_fork import renew_in_child
 from ..errors import CompileLimitExceeded, InternalError
 from ..options import WAIT, CompilerOptions
 from .subprocess_child import ALARM, DONE, DONE_LAST, NO_MEMORY, PROF, REPORT, Limits, Report, read_frame, write_frame
@@ -72,12 +73,20 @@ def job_limits(allowed: Allowance | None) -> Limits:
 class CompileWorker:
     """Runs functions in another process. Thread safe; there is no process before the first job."""
 
-    _child: _Child | None
-    _finalizer: weakref.finalize[..., CompileWorker] | None
-
     def __init__(self) -> None:
-        self._restart()
-        _live.add(self)
+        self._child: _Child | None = None
+        self._finalizer: weakref.finalize[..., CompileWorker] | None = None
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """The initial state: a child of a fork has no part in its parent's process."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._child is not None:
+            self._child.disown()
+        self._lock = threading.Lock()
+        self._child = self._finalizer = None
 
     def run(self, title: str, limits: Limits, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the process.
@@ -98,7 +107,7 @@ class CompileWorker:
             Exception: the exception of the function; a RuntimeError with its text if it cannot be pickled.
         """
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
-        job = pickle.dumps((tuple(limits), call), pickle.HIGHEST_PROTOCOL)
+        job = pickle.dumps((limits, call), pickle.HIGHEST_PROTOCOL)
         with self._lock:
             if self._child is not None and self._child.is_gone:
                 self._stop()
@@ -132,18 +141,6 @@ class CompileWorker:
         assert self._finalizer is not None
         self._finalizer()
         self._child = self._finalizer = None
-
-    def _restart(self) -> None:
-        """At birth, and in the child of a fork."""
-        self._lock = threading.Lock()
-        self._child = self._finalizer = None
-
-    def _after_fork_in_child(self) -> None:
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        if self._child is not None:
-            self._child.disown()
-        self._restart()
 
 
 class _Child:
@@ -188,9 +185,10 @@ class _Child:
                 outcome, value, used_s = pickle.loads(read_frame(self._answers))
                 if outcome != REPORT:
                     return outcome, value, used_s
-                part, used_s, narrower, advice = value
                 self._reported = time.monotonic()
-                self.report = Report(part, used_s, _within(Limits(*narrower), limits), advice or _ADVICE)
+                # Where the part has no limits of its own, those of the job.
+                narrower = [outer if own is None else own for own, outer in zip(value.limits, limits, strict=True)]
+                self.report = value._replace(limits=Limits._make(narrower), advice=value.advice or _ADVICE)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -245,11 +243,6 @@ class _Child:
         return InternalError(f"the process in which {report.title} was compiling ended with exit code {code}{last}")
 
 
-def _within(limits: Limits, outer: Limits) -> Limits:
-    """The limits of a part: where it has none of its own, those of the job."""
-    return limits._replace(**{name: other for name, other in outer._asdict().items() if getattr(limits, name) is None})
-
-
 def _keep(started: Future[subprocess.Popen[bytes]], said: bytearray) -> None:
     """On the thread that is the process's parent: start it, listen to its stderr, wait for its end."""
     try:
@@ -292,17 +285,6 @@ def _too_much_memory(report: Report, used_s: float) -> JobKilled:
         f"{report.title} needed more memory than {limit}; {report.advice}", title=report.title, used_s=used_s
     )
 
-
-_live: weakref.WeakSet[CompileWorker] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for worker in list(_live):
-        worker._after_fork_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 SHARED = CompileWorker()
 """The one that all backends use."""
