@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..constraints.values import Constraint, JsonObject, JsonSchema
-from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint, UnwritableConstraint
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
     from ..automaton.growth import Growth
     from ..vocabulary.tokens import Vocabulary
+
+
+_MOST_NAMED = 8  # bytes in a message
 
 
 class Made(NamedTuple):
@@ -107,10 +110,7 @@ class Adapter(ABC):
             constraint=constraint,
             backend=self.name,
             vocabulary=self._vocabulary(constraint),
-            new_engine=made.new_engine,
-            nbytes=made.nbytes,
-            at_once_bytes=made.at_once_bytes,
-            growth=made.growth,
+            **made._asdict(),
             compile_seconds=time.perf_counter() - began,
             losses=losses,
             keeps_budget=self.keeps_budget,
@@ -137,3 +137,13 @@ class Adapter(ABC):
     @classmethod
     def _unsupported(cls, keyword: str, reason: str) -> UnsupportedConstraint:
         return UnsupportedConstraint(f"{cls.title} cannot enforce this", (Loss("", keyword, reason),))
+
+
+def unwritable(constraint: Constraint, missing: Iterable[int]) -> UnwritableConstraint:
+    """The error for a constraint whose every text needs one of some bytes; none where no row of tokens is a text."""
+    names = ", ".join([repr(bytes((byte,)))[1:] for byte in [*missing][:_MOST_NAMED]])
+    needed = f"every text of {constraint} needs one of the bytes {names}, and no token of this vocabulary has them"
+    return UnwritableConstraint(
+        f"{needed if names else f'no text of {constraint} can be written with the tokens of this vocabulary'}; use a "
+        "model whose tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
+    )

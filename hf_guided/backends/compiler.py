@@ -29,7 +29,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..automaton.after_fork import renew_in_child
 from ..automaton.limits import MovesToWorker, limited
@@ -71,29 +71,17 @@ _MAX_SENTENCES = 10  # of a warning
 
 @dataclass(frozen=True)
 class CompilerStats:
-    """The counts of a compiler so far; a snapshot.
+    """The counts of a compiler so far; a snapshot."""
 
-    Args:
-        hits: answered from the cache.
-        joined: answered by a compile that was already running.
-        misses: compiles begun.
-        replays: failures raised again from memory.
-        failures: compiles that failed.
-        evictions: grammars dropped from the cache.
-        entries: grammars in the cache now.
-        nbytes: their size in bytes.
-        compile_ms: time spent compiling, all threads together.
-    """
-
-    hits: int = 0
-    joined: int = 0
-    misses: int = 0
-    replays: int = 0
-    failures: int = 0
-    evictions: int = 0
-    entries: int = 0
-    nbytes: int = 0
-    compile_ms: float = 0.0
+    hits: int = 0  # answered from the cache
+    joined: int = 0  # answered by a compile that was already running
+    misses: int = 0  # compiles begun
+    replays: int = 0  # failures raised again from memory
+    failures: int = 0  # compiles that failed
+    evictions: int = 0  # grammars dropped from the cache
+    entries: int = 0  # grammars in the cache now
+    nbytes: int = 0  # their size in bytes
+    compile_ms: float = 0.0  # time spent compiling, all threads together
 
 
 class CompiledCache(ByteCache[CompiledConstraint]):
@@ -160,18 +148,12 @@ class Waiter(Future[CompiledConstraint]):
             self.set_exception(copy.copy(outcome) if isinstance(outcome, _REPLAYED) else outcome)
 
 
-class Job:
-    """A compile and the callers that wait for it.
+class Job(NamedTuple):
+    """A compile and the callers that wait for it."""
 
-    Args:
-        constraint: what to compile.
-        backend: "auto", or the name of a backend.
-        waiter: the first caller's.
-    """
-
-    def __init__(self, constraint: Constraint, backend: str, waiter: Waiter) -> None:
-        self.key = constraint.key, backend
-        self.constraint, self.waiters = constraint, [waiter]
+    key: tuple[str, str]  # of the constraint, and the backend requested
+    constraint: Constraint
+    waiters: list[Waiter]
 
 
 class Compiler:
@@ -209,7 +191,7 @@ class Compiler:
             CompileLimitExceeded; the last also when ``result()`` has waited for 60 times ``cpu_s``.
         """
         waiter = Waiter(self.options)
-        self._submit(Job(constraint, backend, waiter), False)
+        self._submit(Job((constraint.key, backend), constraint, [waiter]), False)
         return waiter
 
     def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
@@ -219,7 +201,7 @@ class Compiler:
         millisecond, and a fifth more on another core, whose caches have nothing of it.
         """
         waiter = Waiter(self.options)
-        job = Job(constraint, backend, waiter)
+        job = Job((constraint.key, backend), constraint, [waiter])
         try:
             if self._submit(job, _is_shallow()):
                 self._run(job, in_worker=False, on_caller_thread=True)
@@ -268,13 +250,7 @@ class Compiler:
         """Wait until the threads have finished their queues, and end them; more work would start others.
 
         The interpreter kills threads that still run when it ends; in the middle of an engine that takes the process
-        with it.
-
-        Args:
-            timeout_s: how long to wait.
-
-        Returns:
-            Whether all threads have ended.
+        with it. False where some have not ended in this time.
         """
         deadline = time.monotonic() + timeout_s
         ended = True
@@ -301,12 +277,7 @@ class Compiler:
     def _submit(self, job: Job, may_be_here: bool) -> bool:
         """Answer the first caller of a job with what is known, or have it wait.
 
-        Args:
-            job: what to compile.
-            may_be_here: whether the caller compiles it, where nothing else is compiled.
-
-        Returns:
-            Whether the caller has to compile it.
+        True where the caller has to compile it: if it may, and nothing else is compiled.
         """
         key, waiter = job.key, job.waiters[0]
         in_worker = key not in self._cache and self._is_costly(job.constraint, key[1])
@@ -354,12 +325,7 @@ class Compiler:
             self._finish(job, outcome)
 
     def _outcome(self, job: Job, in_worker: bool, on_caller_thread: bool) -> CompiledConstraint | BaseException:
-        """The result of a compile.
-
-        Raises:
-            MovesToWorker: it has to begin again there.
-            BaseException: on the caller's thread, what ends a thread.
-        """
+        """The result of a compile; raises MovesToWorker, and on the caller's thread what ends a thread."""
         began = time.perf_counter()
         try:
             can_move = self._given is None and not in_worker

@@ -78,15 +78,14 @@ class FrameMasks:
 
 
 class FrameEngine(MaskedEngine):
-    """One position.
+    """One position; at the start, where no other engine's is given.
 
     Args:
         masks: shared by all engines of the constraint.
         network: what the machine reads.
         token_bytes: of each token.
-        numbers: of the sets, one per prefix, the start first.
-        taken: the tokens so far, one less.
-        generation: of the machine, for which the numbers are valid.
+        position: the numbers of the sets, one per prefix, the start first; the tokens so far; and the generation of
+            the machine for which the numbers are valid.
     """
 
     def __init__(
@@ -94,18 +93,13 @@ class FrameEngine(MaskedEngine):
         masks: FrameMasks,
         network: Network,
         token_bytes: Sequence[bytes | None],
-        numbers: list[int],
-        taken: list[int],
-        generation: int,
+        position: tuple[list[int], list[int], int] | None = None,
     ):
         self._masks, self._machine, self.network, self._token_bytes = masks, masks.machine, network, token_bytes
-        self._numbers, self._taken, self._generation = numbers, taken, generation
-
-    @classmethod
-    def at_start(cls, masks: FrameMasks, network: Network, token_bytes: Sequence[bytes | None]) -> FrameEngine:
-        """Before the first token."""
-        with masks.machine.lock:
-            return cls(masks, network, token_bytes, [masks.machine.start], [], masks.machine.generation)
+        if position is None:
+            with masks.machine.lock:
+                position = [masks.machine.start], [], masks.machine.generation
+        self._numbers, self._taken, self._generation = position
 
     def _here(self) -> int:
         """The number of the set; the machine's lock is held."""
@@ -145,9 +139,8 @@ class FrameEngine(MaskedEngine):
 
     def fork(self) -> FrameEngine:
         """See ``Engine.fork``."""
-        return FrameEngine(
-            self._masks, self.network, self._token_bytes, self._numbers.copy(), self._taken.copy(), self._generation
-        )
+        position = self._numbers.copy(), self._taken.copy(), self._generation
+        return FrameEngine(self._masks, self.network, self._token_bytes, position)
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
         """See ``MaskedEngine.mask``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from ..automaton.component_tables import ComponentTables
 from ..automaton.counted_string import AmbiguousString
 from ..automaton.dawg import dawg_dfa
 from ..automaton.frame import Frames, Text
-from ..automaton.frame_machine import FrameMachine, reads
+from ..automaton.frame_machine import FrameMachine
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_budget import BudgetedNetworkMasks
@@ -28,34 +28,25 @@ from ..automaton.rtn import Component
 from ..automaton.token_trie import TokenTrie, token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
-from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
+from ..errors import Loss, UnsupportedConstraint
 from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
 from ..schema.to_nfa import NotRegular
-from .adapter import Adapter, Build, Made
+from .adapter import Adapter, Build, Made, unwritable
 from .base import CompiledConstraint, Engine, MaskedEngine
 from .frame_engine import FrameEngine, FrameMasks
-from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
+from .network_of_schema import Built, NetworkPlan, reachable_network, whole_network
 from .tag_network import TagNetwork
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
-_MOST_NAMED = 8  # bytes in a message
 _NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 _MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
-
-
-class PackedNetwork(NamedTuple):
-    """What a network is made of; see ``Network``."""
-
-    components: Sequence[Component]
-    rules: Mapping[int, Rule]
-    ordered: bool
 
 
 class NetworkBackend(Adapter):
@@ -121,10 +112,8 @@ class NetworkBackend(Adapter):
             try:
                 made = made.cut_to(self._texts, meter)
             except NothingWritable as error:
-                raise _unwritable(constraint, error.missing) from None
-        components, rules = made
-        network = Network(components, rules.get, ordered=True)
-        return self._made(Built(network, size_of(components), range(len(components)), True))
+                raise unwritable(constraint, error.missing) from None
+        return self._made(Built.of(*made, ordered=True))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
         meter, built = WorkMeter(NETWORK), None
@@ -135,7 +124,7 @@ class NetworkBackend(Adapter):
             except AmbiguousString:  # the plan does without this register now
                 continue
             except NothingWritable as error:
-                raise _unwritable(constraint, error.missing) from None
+                raise unwritable(constraint, error.missing) from None
         return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: Built, read_bytes: int = 0) -> Made:
@@ -144,7 +133,7 @@ class NetworkBackend(Adapter):
         if built.is_compiled:
             masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
             return Made(
-                self._careful(lambda: FrameEngine.at_start(masks, network, token_bytes)),
+                self._careful(lambda: FrameEngine(masks, network, token_bytes)),
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
@@ -163,21 +152,18 @@ class NetworkBackend(Adapter):
         return lambda: _HazardEngine(new_engine(), tokens, texts.hazards)
 
     @override
-    def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
-        """Its automata and rules."""
+    def packed(self, compiled: CompiledConstraint) -> tuple[Sequence[Component], Mapping[int, Rule], bool]:
+        """Its automata and rules, and whether it is ordered."""
         network = cast(NetworkEngine | FrameEngine | _HazardEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):
             network.reach(len(components))
             components.append(network.components[len(components)])
-        return PackedNetwork(components, network.rules, network.ordered)
+        return components, network.rules, network.ordered
 
     @override
-    def _unpack(self, packed: PackedNetwork) -> Made:
-        network = Network(packed.components, packed.rules.get, ordered=packed.ordered)
-        components = packed.components
-        are_read = all(map(reads, packed.rules.values()))
-        return self._made(Built(network, size_of(components), range(len(components)), are_read))
+    def _unpack(self, packed: tuple[Sequence[Component], Mapping[int, Rule], bool]) -> Made:
+        return self._made(Built.of(*packed))
 
     @cached_property
     def _texts(self) -> WritableTexts | None:
@@ -185,20 +171,8 @@ class NetworkBackend(Adapter):
         return WritableTexts.of(self._tables.tokens)
 
 
-def _unwritable(constraint: Constraint, missing: bytes) -> UnwritableConstraint:
-    advice = "use a model whose tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
-    if not missing:
-        return UnwritableConstraint(
-            f"no text of {constraint} can be written with the tokens of this vocabulary; {advice}"
-        )
-    names = ", ".join([repr(bytes((byte,)))[1:] for byte in missing[:_MOST_NAMED]])
-    return UnwritableConstraint(
-        f"every text of {constraint} needs one of the bytes {names}, and no token of this vocabulary has them; {advice}"
-    )
-
-
 class NetworkEngine(MaskedEngine):
-    """One position.
+    """One position in a network that compiled loops do not read.
 
     Args:
         masks: shared by all engines of the constraint.
@@ -219,8 +193,7 @@ class NetworkEngine(MaskedEngine):
         text: bytes | bytearray = b"",
     ):
         self._masks, self.network, self._token_bytes = masks, network, token_bytes
-        self._states, self._ends = states, ends
-        self._text = bytearray(text)
+        self._states, self._ends, self._text = states, ends, bytearray(text)
 
     @property
     def _here(self) -> Text:

@@ -7,7 +7,6 @@ engine is imported before it is requested by name.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
@@ -75,26 +74,20 @@ def _points() -> dict[str, EntryPoint]:
     return points
 
 
-class EngineSet(Mapping[str, Backend]):
+class EngineSet(dict[str, Backend]):
     """The backends for one vocabulary, each made when first requested. Thread safe."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
         self.vocabulary = vocabulary
-        self._made: dict[str, Backend] = {}
         self._lock = threading.Lock()
         self._marked = lru_cache(_MAX_MARKED)(lambda marks: EngineSet(vocabulary.with_text(dict(marks))))
 
-    def __getitem__(self, name: str) -> Backend:
+    def __missing__(self, name: str) -> Backend:
         with self._lock:
-            if name not in self._made:
-                self._made[name] = create(name, self.vocabulary)
-            return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(available())
-
-    def __len__(self) -> int:
-        return len(available())
+            if name not in self:
+                self[name] = create(name, self.vocabulary)
+        return super().__getitem__(name)
 
     def for_constraint(self, constraint: Constraint) -> EngineSet:
         """The engines for a constraint: over a vocabulary where the special tokens of a tag's marks are text."""

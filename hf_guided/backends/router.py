@@ -23,30 +23,17 @@ _NAMED = 5  # keywords in the first line of a message; all of them are listed be
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """A chosen backend.
-
-    Args:
-        backend: name of the chosen backend.
-        reason: why it was chosen.
-        considered: the backends examined, in order: name and losses.
-        losses: the keywords that the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
-        spelling: how it spells JSON values; None where there are none.
-    """
+    """A chosen backend."""
 
     backend: str
     reason: str
-    considered: tuple[tuple[str, tuple[Loss, ...]], ...]
-    losses: tuple[Loss, ...] = ()
-    spelling: Spelling | None = None
+    considered: tuple[tuple[str, tuple[Loss, ...]], ...]  # the backends examined, in order, and their losses
+    losses: tuple[Loss, ...] = ()  # of the chosen one; only with ``on_unsupported`` "warn" or "validate"
+    spelling: Spelling | None = None  # of JSON values; None where there are none
 
 
 def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
-    """The names to examine, in order.
-
-    Args:
-        constraint: the request.
-        backend: "auto", or the name of a backend.
-    """
+    """The names of the backends to examine, in order; ``backend`` is "auto", or a name."""
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
@@ -67,9 +54,8 @@ def choose_backend(
 
     Args:
         constraint: the request.
-        backend: "auto", or the name of a backend.
-        backends: by name; only the examined ones are created, where they are created on demand. "auto" passes over
-            those that are not there.
+        backend: "auto", which passes over backends that are not there, or the name of a backend.
+        backends: by name; only the examined ones are created, where they are created on demand.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
 
     Raises:
@@ -117,14 +103,7 @@ def compile_with_first(
     compile: Callable[[BackendChoice, Backend], CompiledConstraint],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
 ) -> CompiledConstraint:
-    """Compile with the first engine that enforces all of a constraint and does not give up.
-
-    Args:
-        constraint: what to compile.
-        backend: "auto", or the name of a backend.
-        backends: by name.
-        compile: called with each choice and its backend.
-        refused: engines that have given up already, with the reason.
+    """Compile with the first engine that enforces all of a constraint and does not give up; see ``choose_backend``.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.

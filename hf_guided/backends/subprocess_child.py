@@ -37,36 +37,23 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Limits(NamedTuple):
-    """Bounds on one job, or on a part of it.
+    """Bounds on one job, or on a part of it; None is no limit."""
 
-    Args:
-        cpu_s: seconds of CPU time of the process; None is no limit.
-        nbytes: of memory that it may allocate in addition to what it has; None is no limit. On Linux only.
-        wall_s: seconds until the answer; a safety net for a machine that is busy with other work.
-    """
-
-    cpu_s: float | None = None
-    nbytes: int | None = None
-    wall_s: float | None = None
+    cpu_s: float | None = None  # CPU time of the process
+    nbytes: int | None = None  # memory that it may allocate in addition to what it has; on Linux only
+    wall_s: float | None = None  # time until the answer; a safety net for a machine that is busy with other work
 
 
 _NO_LIMITS = Limits()
 
 
 class Report(NamedTuple):
-    """The part of a job that begins.
-
-    Args:
-        title: what it is.
-        used_s: CPU time that the job has used before.
-        limits: of the part; those of the job, where it has none of its own.
-        advice: what else to do where they do not suffice.
-    """
+    """The part of a job that begins."""
 
     title: str
-    used_s: float
-    limits: Limits
-    advice: str = ""
+    used_s: float  # CPU time that the job has used before
+    limits: Limits  # of the part; those of the job, where it has none of its own
+    advice: str = ""  # what else to do where they do not suffice
 
 
 class _Job:
@@ -79,10 +66,9 @@ class _Job:
 
 def write_frame(pipe: FileIO, data: bytes) -> None:
     """Send one frame."""
-    for part in _LENGTH.pack(len(data)), data:
-        rest = memoryview(part)
-        while rest:
-            rest = rest[pipe.write(rest) :]
+    rest = memoryview(_LENGTH.pack(len(data)) + data)
+    while rest:
+        rest = rest[pipe.write(rest) :]
 
 
 def read_frame(pipe: FileIO) -> bytearray:
@@ -106,11 +92,7 @@ def _read(pipe: FileIO, size: int) -> bytearray:
 
 
 def serve(parent: int) -> None:
-    """Answer jobs until the parent is gone.
-
-    Args:
-        parent: id of the process that started this one.
-    """
+    """Answer jobs until the parent, the process of this id, is gone."""
     # On Linux the system ends this process when the parent ends, at any point; elsewhere it ends after its job.
     if sys.platform == "linux":
         import ctypes
@@ -173,11 +155,9 @@ def part(title: str, limits: Limits, advice: str = "") -> Iterator[None]:
 
 @contextmanager
 def not_counted(memory: bool = True) -> Iterator[None]:
-    """For what is made once and kept: its time counts for no job.
+    """For what is made once and kept: its time counts for no job, and its memory neither.
 
-    Args:
-        memory: whether its memory does not count either. That of a library does, for it can be large, and the size of
-            the process has a bound.
+    The memory of a library counts, for it can be large, and the size of the process has a bound.
     """
     if sys.platform == "win32":
         yield
@@ -210,12 +190,7 @@ def _portable(error: BaseException) -> BaseException:
 
 @contextmanager
 def _limited(limits: Limits, before: int) -> Iterator[None]:
-    """Die of SIGPROF once the CPU time is used, or the rest of an outer limit; and bound the memory.
-
-    Args:
-        limits: for this process; the time until the answer is for others to see to.
-        before: bytes of memory that do not count.
-    """
+    """Die of SIGPROF once the CPU time, or the rest of an outer limit, is used; bound the memory beyond ``before``."""
     if sys.platform == "win32":
         yield
         return

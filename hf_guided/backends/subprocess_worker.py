@@ -47,13 +47,9 @@ _PATIENCE = 5.0  # seconds that a process may take to be gone
 
 
 class JobKilled(CompileLimitExceeded):
-    """A job reached a limit, or crashed.
+    """A job reached a limit, or crashed, in the part of this title, after about so much CPU time.
 
-    Args:
-        message: who, which limit, and what to do.
-        title: the part of the job that ran.
-        used_s: CPU time of the job, about.
-        may_recur: whether the job is the cause; otherwise the machine is, busy or without memory.
+    It may recur where the job is the cause; otherwise the machine is, busy or without memory.
     """
 
     def __init__(self, message: str, *, title: str, used_s: float, may_recur: bool = True) -> None:

@@ -95,19 +95,12 @@ def runs_on(part: dict[str, Any]) -> bool:
 
 
 class _Named(NamedTuple):
-    """One token in a tag: ``holder[key]``.
-
-    Args:
-        holder: the object or list that holds it.
-        key: where in it.
-        pointer: JSON pointer to it.
-        written: whether the tag writes it, and does not exclude it.
-    """
+    """One token in a tag: ``holder[key]``."""
 
     holder: Any
     key: Any
     pointer: str
-    written: bool
+    written: bool  # whether the tag writes it, and does not exclude it
 
 
 def special_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> dict[int, bytes]:

@@ -16,6 +16,7 @@ from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, Structur
 from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary, single_bytes
+from .adapter import unwritable
 from .base import Backend, CompiledConstraint
 from .matcher import Matcher
 from .tag_marks import depends_on_tokens
@@ -59,11 +60,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         held -= _JSON_LAYOUT
     missing = _missing(backend(single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
     if missing:
-        names = ", ".join(repr(bytes([byte]))[1:] for byte in sorted(missing)[:8])
-        raise UnwritableConstraint(
-            f"every text of {compiled.constraint} needs one of the bytes {names}, and no token of this vocabulary has "
-            "them; use a model whose tokenizer can write them (any byte-level BPE, or SentencePiece with byte fallback)"
-        )
+        raise unwritable(compiled.constraint, sorted(missing))
 
 
 def _begins(compiled: CompiledConstraint, pattern: str) -> bool:

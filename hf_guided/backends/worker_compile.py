@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
@@ -45,7 +46,7 @@ _TRAVEL = frozenset({"native", "xgrammar"})  # engines whose results do
 
 
 def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) -> tuple[CompiledConstraint, float]:
-    """Compile in the worker; see ``compile_with_first``.
+    """Compile in the worker, see ``compile_with_first``; raises CompileLimitExceeded also for its CPU time and memory.
 
     Args:
         constraint: what to compile.
@@ -54,10 +55,6 @@ def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) 
 
     Returns:
         The compiled constraint, and the seconds of CPU time that the worker took.
-
-    Raises:
-        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
-        CompileLimitExceeded: the compile took more CPU time or memory than it may.
     """
     choice, packed, worker_s = _compiled_there(constraint, backend, engines.vocabulary)
     engine = cast(Adapter, engines[choice.backend])
@@ -68,7 +65,7 @@ def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) 
 def check_in_worker(constraint: Constraint) -> None:
     """As ``Constraint.check``, within the limits of a compile."""
     try:
-        SHARED.run("checking the constraint", job_limits(allowance()), _check, _portable(constraint))
+        SHARED.run("checking the constraint", job_limits(allowance()), methodcaller("check"), _portable(constraint))
     except JobKilled as killed:
         raise CompileLimitExceeded(str(killed)) from None
 
@@ -136,14 +133,17 @@ class _WorkerEngines(EngineSet):
     """The engines for one vocabulary; each tells the parent when its turn comes."""
 
     @override
+    def __missing__(self, name: str) -> Backend:
+        with not_counted(memory=False), suppress(ImportError):  # it is reported when the engine is made
+            import_module(_LARGE.get(name, "sys"))
+        with not_counted():
+            return super().__missing__(name)
+
+    @override
     def __getitem__(self, name: str) -> Backend:
-        if name not in self._made:
-            with not_counted(memory=False), suppress(ImportError):  # it is reported when the engine is made
-                import_module(_LARGE.get(name, "sys"))
-            with not_counted():
-                super().__getitem__(name)
+        engine = super().__getitem__(name)
         report(name)
-        return self._made[name]
+        return engine
 
 
 _held: OrderedDict[str, _WorkerEngines] = OrderedDict()
@@ -195,7 +195,3 @@ def compile_packed(
     compiled = compile_with_first(constraint, backend, engines, compile, refused)
     assert compiled.choice is not None
     return compiled.choice, cast(Adapter, engines[compiled.backend]).packed(compiled), used_s()
-
-
-def _check(constraint: Constraint) -> None:
-    constraint.check()
