@@ -31,15 +31,6 @@ class Made(NamedTuple):
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
 
 
-def has_any_order(constraint: JsonSchema) -> bool:
-    """Whether members may come in another order than that of the schema."""
-    if constraint.key_order == "declared":
-        return False
-    from ..schema.member_order import depends_on_order  # all of schema/, which other engines do not need
-
-    return depends_on_order(constraint)
-
-
 class Adapter(ABC):
     """A ``Backend`` on top of two questions about one library.
 
@@ -129,8 +120,11 @@ class Adapter(ABC):
             )
             if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.bounds_depth:
                 losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
-            if isinstance(constraint, JsonSchema) and not self.any_key_order and has_any_order(constraint):
-                losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
+            if isinstance(constraint, JsonSchema) and not self.any_key_order and constraint.key_order != "declared":
+                from ..schema.member_order import depends_on_order  # all of schema/, which other engines do not need
+
+                if depends_on_order(constraint):
+                    losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
 

@@ -1,9 +1,9 @@
 """Whether a vocabulary can write any text of a constraint: T5, for one, has no token with ``{`` in it.
 
-Byte-complete vocabularies, nearly all there are, pass at once, except with look-arounds: whether these exclude each
-other is known for certain only to the engine. For the other vocabularies the constraint is compiled a second time, over
-single bytes, and walked along bytes that some token holds, those that tend to close a text first. The walk is bounded:
-where it does not come to a verdict, a dead end is still detected while generating.
+Byte-complete vocabularies, nearly all there are, pass at once, and the native engine refuses such constraints itself.
+For the other engines the constraint is compiled a second time, over single bytes, and walked along bytes that some
+token holds, those that tend to close a text first. The walk is bounded: where it does not come to a verdict, a dead end
+is still detected while generating.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, StructuralTag
-from ..errors import UnwritableConstraint
+from ..constraints.values import Choice, JsonObject, JsonSchema, StructuralTag
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary, single_bytes
 from .adapter import unwritable
@@ -37,10 +36,6 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.
     """
     vocabulary = compiled.vocabulary
-    if isinstance(compiled.constraint, Regex) and not _begins(compiled, compiled.constraint.pattern):
-        raise UnwritableConstraint(
-            f"no token begins a text of {compiled.constraint}: its look-arounds exclude each other; change one of them"
-        )
     if len(vocabulary.writable_bytes) == 256:
         return
     from .lark_grammar import names_tokens  # reads schemas and patterns, which takes time to import
@@ -61,21 +56,6 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
     missing = _missing(backend(single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
     if missing:
         raise unwritable(compiled.constraint, sorted(missing))
-
-
-def _begins(compiled: CompiledConstraint, pattern: str) -> bool:
-    """Whether the first mask allows anything; looked at only where the pattern does not show that it does."""
-    from ..regex import UnsupportedRegex, parse_fullmatch  # loaded with the first engine, not when we are imported
-    from ..regex.ast import is_plain
-
-    try:
-        if is_plain(parse_fullmatch(pattern)):
-            return True
-    except UnsupportedRegex:  # another package's engine reads more
-        pass
-    bitmask = allocate_bitmask(1, compiled.vocabulary.padded_size)
-    compiled.matcher().fill_next_token_bitmask(bitmask)
-    return bool(bitmask.any())
 
 
 def _missing(start: Matcher, held: frozenset[int]) -> set[int]:
