@@ -125,7 +125,9 @@ class CompileWorker:
                 self._stop()
         if outcome in (DONE, DONE_LAST):
             return cast(T, value)
-        raise _too_much_memory(child.report, used_s) if outcome == NO_MEMORY else value
+        if outcome == NO_MEMORY:
+            raise JobKilled(_too_much_memory(child.report), title=child.report.title, used_s=used_s)
+        raise value
 
     def close(self) -> None:
         """End the process; a later job starts one again."""
@@ -170,11 +172,9 @@ class _Child:
         self._said.clear()
         self.report = Report(title, 0.0, limits, _ADVICE)
         self._busy, self._reported = True, time.monotonic()
-        timer = None
-        if limits.wall_s is not None:
-            timer = threading.Timer(limits.wall_s, self._time_out)
-            timer.daemon = True
-            timer.start()
+        timer = threading.Timer(limits.wall_s or threading.TIMEOUT_MAX, self._time_out)
+        timer.daemon = True
+        timer.start()
         try:
             write_frame(self._jobs, job)
             while True:
@@ -186,8 +186,7 @@ class _Child:
                 narrower = [outer if own is None else own for own, outer in zip(value.limits, limits, strict=True)]
                 self.report = value._replace(limits=Limits._make(narrower), advice=value.advice or _ADVICE)
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
             with self._turn:
                 self._busy = False
 
@@ -216,27 +215,29 @@ class _Child:
         used_s = report.used_s + (time.monotonic() - self._reported)  # about: more, where the machine is busy
         if report.limits.cpu_s is not None:
             used_s = min(used_s, report.used_s + report.limits.cpu_s)
+        may_recur = True
+        last = said.decode(errors="replace").strip()
+        last = f" (its last words: {last})" if last else ""
         if -code == PROF:
             used_s = report.used_s + (report.limits.cpu_s or 0.0)
             message = f"{report.title} needed more than {report.limits.cpu_s:.3g} s of CPU time; {report.advice}"
-            return JobKilled(message, title=report.title, used_s=used_s)
-        if self.timed_out or -code == ALARM:
+        elif self.timed_out or -code == ALARM:
+            may_recur = False
             message = (
                 f"{report.title} did not finish in {report.limits.wall_s:.3g} s on a machine that is busy with other "
                 "work; make the constraint smaller, or try again later"
             )
-            return JobKilled(message, title=report.title, used_s=used_s, may_recur=False)
-        if code < 0 and _NO_MEMORY.search(said):
-            return _too_much_memory(report, used_s)
-        last = said.decode(errors="replace").strip()
-        last = f" (its last words: {last})" if last else ""
-        if code < 0:
+        elif code < 0 and _NO_MEMORY.search(said):
+            message = _too_much_memory(report)
+        elif code < 0:
+            may_recur = -code != _KILL
             message = (
                 f"the process in which {report.title} was compiling died of {signal.Signals(-code).name}{last}; it was "
                 "too much for the engine, or for the memory of this machine: make the constraint smaller"
             )
-            return JobKilled(message, title=report.title, used_s=used_s, may_recur=-code != _KILL)
-        return InternalError(f"the process in which {report.title} was compiling ended with exit code {code}{last}")
+        else:
+            return InternalError(f"the process in which {report.title} was compiling ended with exit code {code}{last}")
+        return JobKilled(message, title=report.title, used_s=used_s, may_recur=may_recur)
 
 
 def _keep(started: Future[subprocess.Popen[bytes]], said: bytearray) -> None:
@@ -274,12 +275,10 @@ def _command() -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def _too_much_memory(report: Report, used_s: float) -> JobKilled:
+def _too_much_memory(report: Report) -> str:
     nbytes = report.limits.nbytes
     limit = "there is" if nbytes is None else f"{nbytes / 2**20:.0f} MiB"
-    return JobKilled(
-        f"{report.title} needed more memory than {limit}; {report.advice}", title=report.title, used_s=used_s
-    )
+    return f"{report.title} needed more memory than {limit}; {report.advice}"
 
 
 SHARED = CompileWorker()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..constraints.json_text import shorten
 from ..constraints.tool_formats import objects_in
@@ -94,15 +94,6 @@ def runs_on(part: dict[str, Any]) -> bool:
     return kind in ("any_text", "triggered_tags")
 
 
-class _Named(NamedTuple):
-    """One token in a tag: ``holder[key]``."""
-
-    holder: Any
-    key: Any
-    pointer: str
-    written: bool  # whether the tag writes it, and does not exclude it
-
-
 def special_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> dict[int, bytes]:
     """The special tokens that a tag writes, and their names: those in its literal texts, and those that it names."""
     special = vocabulary.special_in(_literals(tag))
@@ -145,16 +136,17 @@ def depends_on_tokens(tag: dict[str, Any]) -> bool:
     return counting or any(True for _ in _named(tag))
 
 
-def _named(tag: dict[str, Any]) -> Iterator[_Named]:
+def _named(tag: dict[str, Any]) -> Iterator[tuple[Any, Any, str, bool]]:
+    """Each token in a tag: its holder, the key or index there, its pointer, and whether the tag writes it."""
     for part, pointer in _parts(tag, ""):
         if "token" in part:
-            yield _Named(part, "token", f"{pointer}/token", True)
+            yield part, "token", f"{pointer}/token", True
         for key, written in (("trigger_tokens", True), ("exclude_tokens", False)):
             for index in range(len(part.get(key, ()))):
-                yield _Named(part[key], index, f"{pointer}/{key}/{index}", written)
+                yield part[key], index, f"{pointer}/{key}/{index}", written
         if part.get("type") == "token_dispatch":
             for index, rule in enumerate(part["rules"]):
-                yield _Named(rule, 0, f"{pointer}/rules/{index}/0", True)
+                yield rule, 0, f"{pointer}/rules/{index}/0", True
 
 
 def _parts(value: Any, pointer: str) -> Iterator[tuple[dict[str, Any], str]]:

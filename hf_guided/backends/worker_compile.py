@@ -73,11 +73,20 @@ def check_in_worker(constraint: Constraint) -> None:
 def _compiled_there(constraint: Constraint, backend: str, vocabulary: Vocabulary) -> tuple[BackendChoice, Any, float]:
     refused: dict[str, tuple[Loss, ...]] = {}
     limit: JobKilled | None = None
-    portable, allowed = _portable(constraint), allowance()
+    name, portable, allowed = vocabulary.fingerprint, _portable(constraint), allowance()
+
+    def job(limits: Limits) -> tuple[BackendChoice, Any, float]:
+        for _ in range(1 + _MOST_SENDS):
+            made = SHARED.run(_TITLE, limits, compile_packed, name, portable, backend, refused, limits.cpu_s)
+            if made is not None:
+                return made
+            # A new worker, or one that has been sent others meanwhile.
+            SHARED.run(_TITLE, limits._replace(cpu_s=None, nbytes=None), hold_vocabulary, name, vocabulary.bare())
+        raise InternalError(f"the worker process has lost the vocabulary {_MOST_SENDS} times; please report it")
+
     while True:
-        limits = job_limits(allowed)
         try:
-            made = _made_there(portable, backend, vocabulary, refused, limits)
+            made = job(job_limits(allowed))
         except JobKilled as killed:
             if allowed is not None:
                 allowed.spend(killed.used_s)
@@ -97,24 +106,6 @@ def _compiled_there(constraint: Constraint, backend: str, vocabulary: Vocabulary
             if allowed is not None:
                 allowed.spend(made[2])
             return made
-
-
-def _made_there(
-    portable: Constraint,
-    backend: str,
-    vocabulary: Vocabulary,
-    refused: Mapping[str, tuple[Loss, ...]],
-    limits: Limits,
-) -> tuple[BackendChoice, Any, float]:
-    for _ in range(1 + _MOST_SENDS):
-        arguments = vocabulary.fingerprint, portable, backend, refused, limits.cpu_s
-        made = SHARED.run(_TITLE, limits, compile_packed, *arguments)
-        if made is not None:
-            return made
-        # A new worker, or one that has been sent others meanwhile.
-        unlimited = limits._replace(cpu_s=None, nbytes=None)
-        SHARED.run(_TITLE, unlimited, hold_vocabulary, vocabulary.fingerprint, vocabulary.bare())
-    raise InternalError(f"the worker process has lost the vocabulary {_MOST_SENDS} times; please report it")
 
 
 def _portable(constraint: Constraint) -> Constraint:
