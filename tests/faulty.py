@@ -118,9 +118,8 @@ class FaultyEngine(FrameEngine):
     """The native engine of one constraint."""
 
     def __init__(self, key: str, engine: FrameEngine):
-        super().__init__(
-            engine._masks, engine.network, engine._token_bytes, engine._numbers, engine._taken, engine._generation
-        )
+        position = engine._numbers, engine._taken, engine._generation
+        super().__init__(engine._masks, engine.network, engine._token_bytes, position)
         self._key = key
 
     def accept(self, token_id: int) -> bool:

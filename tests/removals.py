@@ -702,9 +702,9 @@ REMOVALS = [
     ),
     Removal(
         "tool calls: JSON does not hold what ends its element",
-        "backends/tag_pieces.py",
-        'return self.excludes if self.style == "json" else STYLES[self.style].marks',
-        "return self.excludes",
+        "backends/tag_network.py",
+        'marks = excludes if style == "json" else STYLES[style].marks',
+        "marks = excludes",
         f"{READING}::test_json_escapes_the_end_marker_of_the_argument",
     ),
     Removal(

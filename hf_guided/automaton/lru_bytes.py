@@ -73,7 +73,7 @@ class ByteCache(Generic[Value]):
 
     def put(self, key: Hashable, value: Value) -> None:
         """Keep a value; it replaces an older one under this key."""
-        nbytes = max(0, value.nbytes)  # exactly the added size is subtracted later
+        nbytes = self._weight(value)  # exactly the added size is subtracted later
         dropped = []  # freed after the lock: a grammar's destructor may take its time
         with self._lock:
             if key in self._entries:
@@ -84,6 +84,9 @@ class ByteCache(Generic[Value]):
             dropped += self._make_room(nbytes)
             self._entries[key] = value, nbytes
             self._nbytes += nbytes
+
+    def _weight(self, value: Value) -> int:
+        return max(0, value.nbytes)
 
     def is_too_large(self, value: Value) -> bool:
         """Whether a value is not kept."""

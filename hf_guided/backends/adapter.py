@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
-from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint, UnwritableConstraint
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
     from ..automaton.growth import Growth
     from ..regex import Node
     from ..vocabulary.tokens import Vocabulary
+
+
+_MOST_NAMED = 8  # bytes in a message
 
 
 class Made(NamedTuple):
@@ -24,21 +27,11 @@ class Made(NamedTuple):
     nbytes: int
     at_once_bytes: int | None = None
     growth: Growth | None = None
-    keeps_budget: bool = False
 
 
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
 
 _T = TypeVar("_T")
-
-
-def has_any_order(constraint: JsonSchema) -> bool:
-    """Whether members may come in another order than that of the schema."""
-    if constraint.key_order == "declared":
-        return False
-    from ..schema.grammar import depends_on_order  # all of schema/, which other engines do not need
-
-    return depends_on_order(constraint)
 
 
 class Adapter(ABC):
@@ -91,6 +84,21 @@ class Adapter(ABC):
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
         return self._compiled(constraint, Made(*build()), losses, began)
 
+    def packed(self, compiled: CompiledConstraint) -> Any:
+        """What makes the engines of a constraint in another process, without most of the work; it is pickled.
+
+        None where it has to be compiled there once more.
+        """
+        return None
+
+    def unpacked(self, constraint: Constraint, packed: Any, losses: tuple[Loss, ...]) -> CompiledConstraint:
+        """The compiled constraint of which another process has sent the result of ``packed``."""
+        began = time.perf_counter()
+        return self._compiled(constraint, self._unpack(packed), losses, began)
+
+    def _unpack(self, packed: Any) -> Made:
+        raise NotImplementedError(f"{self.title} packs nothing")
+
     def _compiled(
         self, constraint: Constraint, made: Made, losses: tuple[Loss, ...], began: float
     ) -> CompiledConstraint:
@@ -98,13 +106,10 @@ class Adapter(ABC):
             constraint=constraint,
             backend=self.name,
             vocabulary=self._vocabulary(constraint),
-            new_engine=made.new_engine,
-            nbytes=made.nbytes,
-            at_once_bytes=made.at_once_bytes,
-            growth=made.growth,
+            **made._asdict(),
             compile_seconds=time.perf_counter() - began,
             losses=losses,
-            keeps_budget=self.keeps_budget or made.keeps_budget,
+            keeps_budget=self.keeps_budget,
             keeps_masks=self.keeps_masks,
             spelling=held_spelling(self, constraint),
         )
@@ -120,8 +125,11 @@ class Adapter(ABC):
             )
             if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.bounds_depth:
                 losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
-            if isinstance(constraint, JsonSchema) and not self.any_key_order and has_any_order(constraint):
-                losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
+            if isinstance(constraint, JsonSchema) and not self.any_key_order and constraint.key_order != "declared":
+                from ..schema.grammar import depends_on_order  # all of schema/, which other engines do not need
+
+                if depends_on_order(constraint):
+                    losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
 
@@ -147,21 +155,11 @@ class Adapter(ABC):
         return UnsupportedConstraint(f"{cls.title} cannot enforce this", (Loss("", keyword, reason),))
 
 
-class PortableAdapter(Adapter):
-    """An adapter whose compiled constraints can be made again from what another process sends."""
-
-    @abstractmethod
-    def packed(self, compiled: CompiledConstraint) -> Any:
-        """What it takes to make the engines of a constraint in another process, without most of the work.
-
-        It is pickled.
-        """
-
-    def unpacked(self, constraint: Constraint, packed: Any, losses: Sequence[Loss]) -> CompiledConstraint:
-        """The compiled constraint of which another process has sent the result of ``packed``."""
-        began = time.perf_counter()
-        return self._compiled(constraint, self._unpack(packed), tuple(losses), began)
-
-    @abstractmethod
-    def _unpack(self, packed: Any) -> Made:
-        """What makes its engines here."""
+def unwritable(constraint: Constraint, missing: Iterable[int]) -> UnwritableConstraint:
+    """The error for a constraint whose every text needs one of some bytes; none where no row of tokens is a text."""
+    names = ", ".join([repr(bytes((byte,)))[1:] for byte in [*missing][:_MOST_NAMED]])
+    needed = f"every text of {constraint} needs one of the bytes {names}, and no token of this vocabulary has them"
+    return UnwritableConstraint(
+        f"{needed if names else f'no text of {constraint} can be written with the tokens of this vocabulary'}; use a "
+        "model whose tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
+    )

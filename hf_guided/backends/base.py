@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..constraints.json_style import Spelling
     from ..constraints.values import Constraint
     from ..vocabulary.tokens import Vocabulary
+    from .router import BackendChoice
 
 
 class Engine(Protocol):
@@ -67,7 +68,7 @@ class Engine(Protocol):
 
 
 class BudgetedEngine(Engine, Protocol):
-    """An engine that knows a path to the end, so it can close its text before a token budget ends."""
+    """An engine that knows a path to the end, so it can close its text before a token budget ends; a base of such."""
 
     def min_tokens_to_finish(self) -> int | None:
         """How many tokens, a stop token counted, are enough to finish from here; None if it found no path."""
@@ -75,7 +76,8 @@ class BudgetedEngine(Engine, Protocol):
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """Whether ``min_tokens_to_finish`` is at most this; need not count where much more is left."""
-        ...
+        needed = self.min_tokens_to_finish()
+        return None if needed is None else needed <= tokens_left
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """As ``fill``, without the tokens after which the text could not be finished within the rest of the budget.
@@ -86,7 +88,7 @@ class BudgetedEngine(Engine, Protocol):
 
 
 class MaskedEngine(BudgetedEngine, Protocol):
-    """An engine that keeps its masks, so that filling a row is copying one."""
+    """An engine that keeps its masks, so that filling a row is copying one; a base of such engines."""
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
         """(words,) int32: what ``fill``, or with ``tokens_left`` ``fill_within``, writes; only text tokens.
@@ -95,6 +97,16 @@ class MaskedEngine(BudgetedEngine, Protocol):
         mask by it. One that was made for the rest of a budget, or for the end of thinking, is writeable.
         """
         ...
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        """See ``Engine.fill``."""
+        words = self.mask()
+        bitmask[row].numpy()[: len(words)] = words
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+        words = self.mask(tokens_left)
+        bitmask[row].numpy()[: len(words)] = words
 
 
 @runtime_checkable
@@ -147,6 +159,7 @@ class CompiledConstraint:
         spelling: how JSON values are spelled, see ``held_spelling``.
         at_once_bytes: the memory held before a text is read, in bytes; None where that is ``nbytes``.
         growth: of the memory that is held beside; None where it never grows.
+        choice: how the backend was chosen; None where a backend compiled it without a compiler.
     """
 
     constraint: Constraint
@@ -161,6 +174,7 @@ class CompiledConstraint:
     spelling: Spelling | None = None
     at_once_bytes: int | None = field(default=None, repr=False)
     growth: Growth | None = field(default=None, repr=False)
+    choice: BackendChoice | None = field(default=None, repr=False)
 
     @property
     def held_bytes(self) -> int:

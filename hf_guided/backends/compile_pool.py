@@ -11,14 +11,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeAlias
 
 from ..automaton.shutdown import interpreter_ends
 
 _PATIENCE_S = 1.0  # at the end of the interpreter
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
-
-Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
 
 
 class Pool:
@@ -30,35 +27,29 @@ class Pool:
     """
 
     def __init__(self, workers: int, name: str) -> None:
-        self.jobs: Jobs = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._workers, self._name = workers, name
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
 
     def submit(self, job: Callable[[], None]) -> None:
         """Queue a job; the caller holds the compiler's lock."""
-        self.jobs.put(job)
+        self._jobs.put(job)
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._workers:
             name = f"hf_guided-{self._name}-{len(self._threads) + 1}"
-            thread = threading.Thread(target=_work, args=(self.jobs, self._idle), name=name, daemon=True)
+            thread = threading.Thread(target=_work, args=(self._jobs, self._idle), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def end(self) -> list[threading.Thread]:
-        """Let every thread end after the queued work; the caller holds the compiler's lock."""
+        """Let every thread end after the queued work; the caller holds the compiler's lock, or is the last one."""
         for _ in self._threads:
-            self.jobs.put(None)
+            self._jobs.put(None)
         threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
         return threads
 
-    @staticmethod
-    def stop(queues: list[Jobs]) -> None:
-        """Let every thread end once its queue is empty; each queue is listed once for each of its threads."""
-        for jobs in queues:
-            jobs.put(None)
 
-
-def _work(jobs: Jobs, idle: threading.Semaphore) -> None:
+def _work(jobs: queue.SimpleQueue[Callable[[], None] | None], idle: threading.Semaphore) -> None:
     while True:
         job = jobs.get()
         thread, over = threading.current_thread(), threading.Event()

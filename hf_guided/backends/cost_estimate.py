@@ -49,7 +49,7 @@ def is_costly(constraint: Constraint) -> bool:
     if isinstance(constraint, ToolCalls):
         return _is_costly_json(map(json.dumps, constraint.parameters.values()))
     if isinstance(constraint, Regex):
-        return _is_costly_pattern(constraint.pattern)
+        return len(constraint.pattern) > MOST_PATTERN or len(_SIGN.findall(constraint.pattern)) > MOST_SIGNS
     if isinstance(constraint, Choice):
         return len(constraint.options) > MOST_VALUES or sum(map(len, constraint.options)) > MOST_TEXT
     return isinstance(constraint, Grammar) and len(constraint.text) > MOST_GRAMMAR
@@ -74,10 +74,6 @@ def written_out(text: str) -> int:
         if size[-1] > MOST_WRITTEN_OUT:
             return size[-1]
     return sum(size) + len(text) - start + sum(int(count) for count in _COUNTED.findall(text))
-
-
-def _is_costly_pattern(pattern: str) -> bool:
-    return len(pattern) > MOST_PATTERN or len(_SIGN.findall(pattern)) > MOST_SIGNS
 
 
 def _is_costly_json(texts: Iterable[str], tags: bool = False) -> bool:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..automaton.frame_machine import FrameMachine
 from ..automaton.network import Network
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from .base import MaskedEngine
 
 _MASK_BYTES = 3 * 2**20  # of the masks kept
 _UNKNOWN = sys.maxsize  # tokens: more than any limit
@@ -80,16 +77,15 @@ class FrameMasks:
             self._generation = self.machine.generation
 
 
-class FrameEngine:
-    """One position.
+class FrameEngine(MaskedEngine):
+    """One position; at the start, where no other engine's is given.
 
     Args:
         masks: shared by all engines of the constraint.
         network: what the machine reads.
         token_bytes: of each token.
-        numbers: of the sets, one per prefix, the start first.
-        taken: the tokens so far, one less.
-        generation: of the machine, for which the numbers are valid.
+        position: the numbers of the sets, one per prefix, the start first; the tokens so far; and the generation of
+            the machine for which the numbers are valid.
     """
 
     def __init__(
@@ -97,18 +93,13 @@ class FrameEngine:
         masks: FrameMasks,
         network: Network,
         token_bytes: Sequence[bytes | None],
-        numbers: list[int],
-        taken: list[int],
-        generation: int,
+        position: tuple[list[int], list[int], int] | None = None,
     ):
         self._masks, self._machine, self.network, self._token_bytes = masks, masks.machine, network, token_bytes
-        self._numbers, self._taken, self._generation = numbers, taken, generation
-
-    @classmethod
-    def at_start(cls, masks: FrameMasks, network: Network, token_bytes: Sequence[bytes | None]) -> FrameEngine:
-        """Before the first token."""
-        with masks.machine.lock:
-            return cls(masks, network, token_bytes, [masks.machine.start], [], masks.machine.generation)
+        if position is None:
+            with masks.machine.lock:
+                position = [masks.machine.start], [], masks.machine.generation
+        self._numbers, self._taken, self._generation = position
 
     def _here(self) -> int:
         """The number of the set; the machine's lock is held."""
@@ -148,25 +139,14 @@ class FrameEngine:
 
     def fork(self) -> FrameEngine:
         """See ``Engine.fork``."""
-        return FrameEngine(
-            self._masks, self.network, self._token_bytes, self._numbers.copy(), self._taken.copy(), self._generation
-        )
+        position = self._numbers.copy(), self._taken.copy(), self._generation
+        return FrameEngine(self._masks, self.network, self._token_bytes, position)
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
         """See ``MaskedEngine.mask``."""
         with self._machine.lock:
             here = self._here()
             return self._masks.of(here) if tokens_left is None else self._masks.within(here, tokens_left)
-
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        """See ``Engine.fill``."""
-        words = self.mask()
-        bitmask[row].numpy()[: len(words)] = words
-
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """See ``BudgetedEngine.fill_within``."""
-        words = self.mask(tokens_left)
-        bitmask[row].numpy()[: len(words)] = words
 
     def min_tokens_to_finish(self) -> int:
         """See ``BudgetedEngine.min_tokens_to_finish``."""

@@ -35,7 +35,7 @@ from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
-from .adapter import Build, Made, PortableAdapter
+from .adapter import Adapter, Build, Made
 from .base import CompiledConstraint
 from .lark_grammar import MOST_STATES, LarkGrammar, check_terminals, lexer_cost, longest_chain, read
 
@@ -52,7 +52,7 @@ _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an
 _T = TypeVar("_T")
 
 
-class LLGuidanceBackend(PortableAdapter):
+class LLGuidanceBackend(Adapter):
     """The adapter; building it takes about a second for 131k tokens, compiling milliseconds."""
 
     name = title = "llguidance"

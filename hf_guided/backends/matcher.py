@@ -131,22 +131,15 @@ class Matcher:
             (i for i, token_id in enumerate(token_ids[text:]) if token_id not in self.stop_token_ids),
             len(token_ids) - text,
         )
-        return text + stops if stops and self._would_complete(token_ids[:text]) else text
+        if not stops:
+            return text
+        ahead = self.fork() if text else self
+        for token_id in token_ids[:text]:
+            ahead.accept_token(token_id)
+        return text + stops if ahead.is_completed() else text
 
     def _is_text(self, token_id: int) -> bool:
         return token_id not in self.stop_token_ids and self.compiled.vocabulary.is_text(token_id)
-
-    def _would_complete(self, token_ids: Sequence[int]) -> bool:
-        """Whether the text may stop after these valid text tokens."""
-        if not token_ids:
-            return self.is_completed()
-        try:
-            ahead = self._engine.fork()
-            for token_id in token_ids:
-                ahead.accept(token_id)
-            return ahead.is_completed()
-        except Exception as error:
-            self.compiled.fail(error)
 
     def rollback(self, num_tokens: int) -> None:
         """Take back the last accepted tokens.

@@ -7,9 +7,8 @@ expressions and choices. Members in any order, different items, bounds on member
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,48 +18,37 @@ from ..automaton.component_tables import ComponentTables
 from ..automaton.counted_string import AmbiguousString
 from ..automaton.dawg import dawg_dfa
 from ..automaton.frame import Frames, Text
-from ..automaton.frame_machine import FrameMachine, reads
+from ..automaton.frame_machine import FrameMachine
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_budget import BudgetedNetworkMasks
 from ..automaton.regex_network import RegexNetwork, regex_network
 from ..automaton.registers import Rule
 from ..automaton.rtn import Component
-from ..automaton.token_trie import token_trie
+from ..automaton.token_trie import TokenTrie, token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
-from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
+from ..errors import Loss, UnsupportedConstraint
 from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
-from .adapter import Build, Made, PortableAdapter
-from .base import CompiledConstraint, Engine
+from .adapter import Adapter, Build, Made, unwritable
+from .base import CompiledConstraint, Engine, MaskedEngine
 from .frame_engine import FrameEngine, FrameMasks
-from .hazard_engine import HazardEngine
-from .network_of_schema import Built, NetworkPlan, reachable_network, size_of, whole_network
+from .network_of_schema import Built, NetworkPlan, reachable_network, whole_network
 from .tag_network import TagNetwork
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..vocabulary.tokens import Vocabulary
 
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
-_MOST_NAMED = 8  # bytes in a message
 _NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
+_MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
 
 
-class PackedNetwork(NamedTuple):
-    """What a network is made of; see ``Network``."""
-
-    components: Sequence[Component]
-    rules: Mapping[int, Rule]
-    ordered: bool
-
-
-class NetworkBackend(PortableAdapter):
+class NetworkBackend(Adapter):
     """The adapter.
 
     Args:
@@ -70,7 +58,7 @@ class NetworkBackend(PortableAdapter):
     name = title = "native"
     bounds_depth = canonical_spelling = True
     any_key_order = True
-    keeps_masks = True
+    keeps_budget = keeps_masks = True
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -85,7 +73,8 @@ class NetworkBackend(PortableAdapter):
             key_order=constraint.key_order,
             max_depth=constraint.max_depth,
         )
-        return _NetworkBuild(self, NetworkPlan.of_schema(positions), constraint, len(constraint.schema_json)), n.losses
+        plan, characters = NetworkPlan.of_schema(positions), len(constraint.schema_json)
+        return lambda: self._built(plan, constraint, characters), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
@@ -106,7 +95,7 @@ class NetworkBackend(PortableAdapter):
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the native engine does not enforce all of the schemas in this tag", tag.losses)
-        return _NetworkBuild(self, tag.plan, constraint, len(constraint.tag_json))
+        return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
 
     def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
         """Compile a regular language."""
@@ -118,10 +107,8 @@ class NetworkBackend(PortableAdapter):
             try:
                 made = made.cut_to(self._texts, meter)
             except NothingWritable as error:
-                raise _unwritable(constraint, error.missing) from None
-        components, rules = made
-        network = Network(components, rules.get, ordered=True)
-        return self._made(Built(network, size_of(components), range(len(components)), True))
+                raise unwritable(constraint, error.missing) from None
+        return self._made(Built.of(*made, ordered=True))
 
     def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
         meter, built = WorkMeter(NETWORK), None
@@ -132,7 +119,7 @@ class NetworkBackend(PortableAdapter):
             except AmbiguousString:  # the plan does without this register now
                 continue
             except NothingWritable as error:
-                raise _unwritable(constraint, error.missing) from None
+                raise unwritable(constraint, error.missing) from None
         return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: Built, read_bytes: int = 0) -> Made:
@@ -141,17 +128,15 @@ class NetworkBackend(PortableAdapter):
         if built.is_compiled:
             masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
             return Made(
-                self._careful(lambda: FrameEngine.at_start(masks, network, token_bytes)),
+                self._careful(lambda: FrameEngine(masks, network, token_bytes)),
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
-                keeps_budget=True,
             )
         registered, start = BudgetedNetworkMasks(network, self._tables, token_bytes), network.start
         return Made(
             self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
             registered.nbytes + built.nbytes + beside,
-            keeps_budget=True,
         )
 
     def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:
@@ -159,24 +144,21 @@ class NetworkBackend(PortableAdapter):
         tokens, texts = self._tables.tokens, self._texts
         if texts is None or not len(texts.hazards):
             return new_engine
-        return lambda: HazardEngine(new_engine(), tokens, texts.hazards)
+        return lambda: _HazardEngine(new_engine(), tokens, texts.hazards)
 
     @override
-    def packed(self, compiled: CompiledConstraint) -> PackedNetwork:
-        """Its automata and rules."""
-        network = cast(NetworkEngine | FrameEngine | HazardEngine, compiled.new_engine()).network
+    def packed(self, compiled: CompiledConstraint) -> tuple[Sequence[Component], Mapping[int, Rule], bool]:
+        """Its automata and rules, and whether it is ordered."""
+        network = cast(NetworkEngine | FrameEngine | _HazardEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):
             network.reach(len(components))
             components.append(network.components[len(components)])
-        return PackedNetwork(components, network.rules, network.ordered)
+        return components, network.rules, network.ordered
 
     @override
-    def _unpack(self, packed: PackedNetwork) -> Made:
-        network = Network(packed.components, packed.rules.get, ordered=packed.ordered)
-        components = packed.components
-        are_read = all(map(reads, packed.rules.values()))
-        return self._made(Built(network, size_of(components), range(len(components)), are_read))
+    def _unpack(self, packed: tuple[Sequence[Component], Mapping[int, Rule], bool]) -> Made:
+        return self._made(Built.of(*packed))
 
     @cached_property
     def _texts(self) -> WritableTexts | None:
@@ -184,40 +166,8 @@ class NetworkBackend(PortableAdapter):
         return WritableTexts.of(self._tables.tokens)
 
 
-def _unwritable(constraint: Constraint, missing: bytes) -> UnwritableConstraint:
-    advice = "use a model whose tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
-    if not missing:
-        return UnwritableConstraint(
-            f"no text of {constraint} can be written with the tokens of this vocabulary; {advice}"
-        )
-    names = ", ".join([repr(bytes((byte,)))[1:] for byte in missing[:_MOST_NAMED]])
-    return UnwritableConstraint(
-        f"every text of {constraint} needs one of the bytes {names}, and no token of this vocabulary has them; {advice}"
-    )
-
-
-@dataclass(frozen=True)
-class _NetworkBuild:
-    """Compiles a constraint that is read already.
-
-    Args:
-        backend: which compiles it.
-        plan: of the network.
-        constraint: what was read.
-        characters: the length of its text.
-    """
-
-    backend: NetworkBackend
-    plan: NetworkPlan
-    constraint: Constraint
-    characters: int
-
-    def __call__(self) -> Made:
-        return self.backend._built(self.plan, self.constraint, self.characters)
-
-
-class NetworkEngine:
-    """One position.
+class NetworkEngine(MaskedEngine):
+    """One position in a network that compiled loops do not read.
 
     Args:
         masks: shared by all engines of the constraint.
@@ -238,8 +188,7 @@ class NetworkEngine:
         text: bytes | bytearray = b"",
     ):
         self._masks, self.network, self._token_bytes = masks, network, token_bytes
-        self._states, self._ends = states, ends
-        self._text = bytearray(text)
+        self._states, self._ends, self._text = states, ends, bytearray(text)
 
     @property
     def _here(self) -> Text:
@@ -285,24 +234,9 @@ class NetworkEngine:
             return self._masks.of(self._states[-1], self._text)
         return self._masks.within(self._states[-1], self._text, tokens_left)
 
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        """See ``Engine.fill``."""
-        words = self.mask()
-        bitmask[row].numpy()[: len(words)] = words
-
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """See ``BudgetedEngine.fill_within``."""
-        words = self.mask(tokens_left)
-        bitmask[row].numpy()[: len(words)] = words
-
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
         return self._masks.needed(self._states[-1], self._text)
-
-    def can_finish_in(self, tokens_left: int) -> bool | None:
-        """See ``BudgetedEngine.can_finish_in``."""
-        needed = self.min_tokens_to_finish()
-        return None if needed is None else needed <= tokens_left
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""
@@ -325,3 +259,89 @@ class NetworkEngine:
             ((byte, frames),) = alive
             text = text.plus(bytes((byte,)))
         return text.path
+
+
+class _HazardEngine(MaskedEngine):
+    """Refuses tokens that end inside a character, unless the text can be completed after them.
+
+    Few vocabularies have such tokens, the *hazards* (``WritableTexts.hazards``). After any other token the text can be
+    completed: the network below has only texts that are sequences of tokens. ``can_finish_in`` counts in tokens, as
+    bytes tell nothing after a hazard, where not each is a token.
+
+    Args:
+        engine: of the network.
+        tokens: the vocabulary.
+        hazards: (n,) tokens.
+    """
+
+    def __init__(self, engine: FrameEngine | NetworkEngine, tokens: TokenTrie, hazards: NDArray[np.int64]):
+        self._engine, self._tokens, self._hazards = engine, tokens, hazards
+        self._words, self._ids = tokens.mask(hazards), frozenset(hazards.tolist())
+
+    @property
+    def network(self) -> Network:
+        """What the engine reads."""
+        return self._engine.network
+
+    def accept(self, token_id: int) -> bool:
+        if token_id in self._ids and not self._leads_on(token_id):
+            return False
+        return self._engine.accept(token_id)
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        if self._ids.isdisjoint(token_ids):
+            return self._engine.validate(token_ids)
+        twin = self.fork()
+        return next((count for count, token_id in enumerate(token_ids) if not twin.accept(token_id)), len(token_ids))
+
+    def rollback(self, num_tokens: int) -> None:
+        self._engine.rollback(num_tokens)
+
+    def fork(self) -> _HazardEngine:
+        return _HazardEngine(self._engine.fork(), self._tokens, self._hazards)
+
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        words = self._engine.mask(tokens_left)
+        hazards = self._among(words)
+        if hazards and tokens_left is not None and self.can_finish_in(tokens_left):
+            refused = [token_id for token_id in hazards if not self._leads_out(token_id, tokens_left - 1)]
+        else:
+            refused = [token_id for token_id in hazards if not self._leads_on(token_id)]
+        return words & ~self._tokens.mask(np.array(refused)) if refused else words
+
+    def min_tokens_to_finish(self) -> int | None:
+        """See ``BudgetedEngine.min_tokens_to_finish``; after a hazard there may be a path that is not known."""
+        return self._engine.min_tokens_to_finish()
+
+    def is_completed(self) -> bool:
+        return self._engine.is_completed()
+
+    def jump_forward_bytes(self) -> bytes:
+        return self._engine.jump_forward_bytes()
+
+    def _among(self, words: NDArray[np.int32]) -> list[int]:
+        """The hazards in a mask."""
+        ids = self._hazards
+        found: list[int] = ids[(words[ids >> 5] >> (ids & 31) & 1).astype(np.bool_)].tolist()
+        return found
+
+    def _leads_out(self, token_id: int, tokens_left: int) -> bool:
+        """Whether a way to the end is known after a hazard, and so many tokens are enough for it."""
+        twin = self.fork()
+        return twin.accept(token_id) and bool(twin.can_finish_in(tokens_left))
+
+    def _leads_on(self, token_id: int) -> bool:
+        """Whether the text can be completed after a hazard, if need be by more hazards."""
+        paths: list[list[int]] = [[token_id]]
+        for path in paths:  # grows meanwhile, the shortest first
+            if self._engine.validate(path) < len(path):
+                continue
+            twin = self._engine.fork()
+            for step in path:
+                twin.accept(step)
+            words = twin.mask()
+            if twin.is_completed() or (words & ~self._words).any():
+                return True
+            if len(paths) < _MOST_PATHS:
+                paths += [[*path, hazard] for hazard in self._among(words)]
+        return False

@@ -39,21 +39,20 @@ _SPELLED_OUT = 9_000  # characters of a format in all its spellings: 20 ms in th
 
 
 class Built(NamedTuple):
-    """A network.
-
-    Args:
-        network: the network.
-        nbytes: at most, for the whole network.
-        at_once: the numbers of the components that are built already.
-        is_compiled: whether the compiled loops read all components.
-        least: bytes that are enough for the text of a component; None where only its automaton tells.
-    """
+    """A network."""
 
     network: Network
-    nbytes: int
-    at_once: Collection[int]
-    is_compiled: bool
+    nbytes: int  # at most, for the whole network
+    at_once: Collection[int]  # the numbers of the components that are built already
+    is_compiled: bool  # whether the compiled loops read all components
+    # Bytes that are enough for the text of a component; None where only its automaton tells.
     least: Callable[[int], int | None] = lambda number: None
+
+    @classmethod
+    def of(cls, components: Sequence[Component], rules: Mapping[int, Rule | None], ordered: bool) -> Built:
+        """The network of components that are there; see ``Network``."""
+        network = Network(components, rules.get, ordered=ordered)
+        return cls(network, size_of(components), range(len(components)), all(map(reads, rules.values())))
 
     @property
     def at_once_bytes(self) -> int:
@@ -67,31 +66,19 @@ def size_of(components: Iterable[Component]) -> int:
 
 
 class SchemaPart(NamedTuple):
-    """A schema of a network.
-
-    Args:
-        positions: its positions.
-        starts: its outermost positions that are written as JSON.
-        pointer: where it stands in the constraint.
-    """
+    """A schema of a network."""
 
     positions: Positions
-    starts: tuple[Inside, ...]
-    pointer: str
+    starts: tuple[Inside, ...]  # its outermost positions that are written as JSON
+    pointer: str  # where it stands in the constraint
 
 
 class NetworkPlan(NamedTuple):
-    """What a network is built of.
+    """What a network is built of."""
 
-    Args:
-        root: the name of its first component.
-        build: builds the component of a name, see ``Rtn``.
-        parts: its schemas, by the names that they have in the names of components.
-    """
-
-    root: Any
-    build: Callable[[Any, ComponentBuilder], tuple[int, int]]
-    parts: Mapping[str, SchemaPart]
+    root: Any  # the name of its first component
+    build: Callable[[Any, ComponentBuilder], tuple[int, int]]  # the component of a name, see ``Rtn``
+    parts: Mapping[str, SchemaPart]  # its schemas, by the names that they have in the names of components
 
     @classmethod
     def of_schema(cls, positions: Positions) -> NetworkPlan:
@@ -142,14 +129,7 @@ class NetworkPlan(NamedTuple):
 
 
 def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
-    """A network of which most components are built later.
-
-    Args:
-        plan: of the network.
-        meter: counts the work of what is built at once.
-
-    Returns:
-        None where arrays or objects without values have to be left out first.
+    """A network of which most components are built later; None where some without values have to be left out first.
 
     Raises:
         InvalidConstraint: a part of it has no text.
@@ -195,8 +175,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
             todo += [callee for callee in callees if takes_all or _comes_at_once(rtn.name(callee))]
 
     def rule(number: int) -> Rule | None:
-        called = rtn[number].callees
-        return _rule(plan, rtn.name(number), rtn[number], lambda name: _one_of(called, rtn.known_number(name)))
+        return _rule(plan, rtn.name(number), rtn[number], rtn.known_number)
 
     # Names are strings: only different items have members.
     network = Network(rtn, rule, ordered=bool(whole) and plan.is_ordered)
@@ -209,10 +188,10 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
 
 
 def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | None = None) -> Built:
-    """A network with all its components.
+    """A network with all its components; alternatives without any value are left out of the plan.
 
     Args:
-        plan: of the network; alternatives without any value are left out there.
+        plan: of the network.
         meter: counts the work.
         texts: those that the vocabulary can write; None is all. The network has no others.
 
@@ -250,30 +229,19 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | No
 def _with_rules(
     plan: NetworkPlan, names: Sequence[Any], components: Sequence[Component], *, is_cut: bool
 ) -> tuple[Built, dict[str, list[Track]]]:
-    """The network of some components, and of each schema the arrays and objects that have no value.
-
-    Args:
-        plan: of the network.
-        names: of the components.
-        components: all of them; some may have no text.
-        is_cut: see ``_rule``.
-    """
+    """The network of all components, some without a text; and of each schema the arrays and objects without a value."""
     numbers = {name: number for number, name in enumerate(names)}
 
-    def rule(number: int) -> Rule | None:
-        component = components[number]
-        if not component.dfa.start:
-            return None
-        called = component.callees
-        return _rule(plan, names[number], component, lambda name: _one_of(called, numbers.get(name)), is_cut=is_cut)
-
-    rules = {number: rule(number) for number in range(len(components))}
-    network = Network(components, rules.get, ordered=plan.is_ordered)
+    rules = {
+        number: _rule(plan, name, component, numbers.get, is_cut=is_cut) if component.dfa.start else None
+        for number, (name, component) in enumerate(zip(names, components, strict=True))
+    }
+    built = Built.of(components, rules, plan.is_ordered)
     impossible: dict[str, list[Track]] = {}
     for number, known in rules.items():
         if known is None:
             continue
-        possible = known.is_possible(network.search)
+        possible = known.is_possible(built.network.search)
         if is_cut and _ends_early(known, components[number]):
             possible = False
         if possible:
@@ -290,7 +258,7 @@ def _with_rules(
             loss = Loss(pointer + origin, keyword, reason)
             raise UnsupportedConstraint("the native engine does not take this JSON Schema", [loss])
         impossible.setdefault(track.schema, []).append(track)
-    return Built(network, size_of(components), rules.keys(), all(map(reads, rules.values()))), impossible
+    return built, impossible
 
 
 def _alike(positions: Positions, inside: Inside, content: Content) -> Hashable:
@@ -328,10 +296,6 @@ def _has_enough(automaton: ContentAutomaton) -> bool:
     return all(map(is_endless, languages))
 
 
-def _one_of(numbers: Sequence[int], number: int | None) -> int | None:
-    return number if number in numbers else None
-
-
 def _ends_early(rule: Rule, component: Component) -> bool:
     """Whether an array or an object has to have several entries, and the comma between them cannot be written."""
     needs_more = isinstance(rule, (NameRule, ItemRule)) and (
@@ -355,14 +319,9 @@ def _rule(
     *,
     is_cut: bool = False,
 ) -> Rule | None:
-    """The rule of a component's register; None if it has none.
+    """The rule of a component's register, by the name of the component; None if it has none.
 
-    Args:
-        plan: of the network.
-        callee: what the component was called.
-        component: the component.
-        number: of other components; None for those that the component does not call.
-        is_cut: whether the component lacks texts that cannot be written.
+    ``number`` gives the numbers of other components; a component that is cut lacks texts that cannot be written.
     """
     if not isinstance(callee, (Track, LongString)):
         return None
@@ -372,10 +331,15 @@ def _rule(
         string = component.shape.counted_string if has_one_spelling else component.shape.string_of_any_spelling
         return LengthRule(callee.low, callee.high, string)
     register = positions.register(callee)
+
+    def called(name: Any) -> int | None:
+        known = number(name)
+        return known if known in component.callees else None
+
     if isinstance(register, DifferentItems):
         items = positions.item_callees(callee, register)
         # One that may not come after all the others is in no component.
-        numbers = tuple(None if item is None else number(item) for item in items)
+        numbers = tuple(None if item is None else called(item) for item in items)
         return ItemRule(numbers, register.low, plan.is_ordered, positions.is_spelled_like_keys)
     listed, languages = positions.names(callee)
     texts = frozenset([constant_text(name, positions.marks).encode() for name in listed])
@@ -384,6 +348,6 @@ def _rule(
         register.low,
         register.high,
         frozenset([text for text in texts if _has_name(component, text)]) if is_cut else texts,
-        tuple(known for language in languages if (known := number(language)) is not None),
+        tuple(known for language in languages if (known := called(language)) is not None),
         register.any_order,
     )

@@ -6,17 +6,22 @@ engine is imported before it is requested by name.
 
 from __future__ import annotations
 
+import threading
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from ..automaton import core  # noqa: F401  # where it cannot be loaded nothing works: it is no engine that is missing
+from ..constraints.values import Constraint, StructuralTag
 from ..errors import BackendUnavailable, InvalidConstraint, shown
+from .base import Backend
+from .tag_marks import special_tokens
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
-    from .base import Backend
 
 GROUP = "hf_guided.backends"
+_MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one format for calls
 
 # Known without package metadata: reading that takes milliseconds, and a plain checkout on PYTHONPATH has none.
 BUILT_IN = {
@@ -50,7 +55,7 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
         InvalidConstraint: no backend has this name.
         BackendUnavailable: its package is not installed, or does not import; the message says what to install.
     """
-    points = {name: _point(name)} if name in BUILT_IN else _points()
+    points = {name: EntryPoint(name, BUILT_IN[name], GROUP)} if name in BUILT_IN else _points()
     if name not in points:
         raise InvalidConstraint(f"unknown backend {shown(name)}; known are: {', '.join(points)}")
     try:
@@ -61,13 +66,33 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
     return backend
 
 
-def _point(name: str) -> EntryPoint:
-    return EntryPoint(name=name, value=BUILT_IN[name], group=GROUP)
-
-
 def _points() -> dict[str, EntryPoint]:
-    points = {name: _point(name) for name in BUILT_IN}
+    points = {name: EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items()}
     # Ours win over a foreign package that takes one of our names: "llguidance" always means our adapter.
     for point in sorted(entry_points(group=GROUP)):
         points.setdefault(point.name, point)
     return points
+
+
+class EngineSet(dict[str, Backend]):
+    """The backends for one vocabulary, each made when first requested. Thread safe."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self._lock = threading.Lock()
+        self._marked = lru_cache(_MAX_MARKED)(lambda marks: EngineSet(vocabulary.with_text(dict(marks))))
+
+    def __missing__(self, name: str) -> Backend:
+        with self._lock:
+            if name not in self:
+                self[name] = create(name, self.vocabulary)
+        return super().__getitem__(name)
+
+    def for_constraint(self, constraint: Constraint) -> EngineSet:
+        """The engines for a constraint: over a vocabulary where the special tokens of a tag's marks are text."""
+        if not isinstance(constraint, StructuralTag):
+            return self
+        special = special_tokens(constraint.tag, self.vocabulary)
+        marks = frozenset(mark for mark in special.items() if mark[0] not in self.vocabulary.stop_token_ids)
+        return self._marked(marks) if marks else self

@@ -1,4 +1,4 @@
-"""Chooses the backend of a constraint, with the reason.
+"""Chooses the backend of a constraint, with the reason, and compiles with it: in this process and in the worker.
 
 "auto" takes the first backend of ``candidates`` that loses nothing. All but grammars have the native engine, which is
 ready in about a millisecond and knows the shortest path to the end; xgrammar takes the structural tags that contain a
@@ -7,13 +7,13 @@ grammar. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from ..constraints.json_style import Spelling
 from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
-from ..errors import BackendUnavailable, Loss, UnsupportedConstraint
-from .base import Backend, held_spelling
+from ..errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
+from .base import Backend, CompiledConstraint, held_spelling
 
 AUTO = "auto"
 NATIVE = "native"
@@ -23,30 +23,17 @@ _NAMED = 5  # keywords in the first line of a message; all of them are listed be
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """A chosen backend.
-
-    Args:
-        backend: name of the chosen backend.
-        reason: why it was chosen.
-        considered: the backends examined, in order: name and losses.
-        losses: the keywords that the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
-        spelling: how it spells JSON values; None where there are none.
-    """
+    """A chosen backend."""
 
     backend: str
     reason: str
-    considered: tuple[tuple[str, tuple[Loss, ...]], ...]
-    losses: tuple[Loss, ...] = ()
-    spelling: Spelling | None = None
+    considered: tuple[tuple[str, tuple[Loss, ...]], ...]  # the backends examined, in order, and their losses
+    losses: tuple[Loss, ...] = ()  # of the chosen one; only with ``on_unsupported`` "warn" or "validate"
+    spelling: Spelling | None = None  # of JSON values; None where there are none
 
 
 def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
-    """The names to examine, in order.
-
-    Args:
-        constraint: the request.
-        backend: "auto", or the name of a backend.
-    """
+    """The names of the backends to examine, in order; ``backend`` is "auto", or a name."""
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
@@ -67,9 +54,8 @@ def choose_backend(
 
     Args:
         constraint: the request.
-        backend: "auto", or the name of a backend.
-        backends: by name; only the examined ones are created, where they are created on demand. "auto" passes over
-            those that are not there.
+        backend: "auto", which passes over backends that are not there, or the name of a backend.
+        backends: by name; only the examined ones are created, where they are created on demand.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
 
     Raises:
@@ -108,6 +94,41 @@ def choose_backend(
         raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
     spelling = held_spelling(backends[name], constraint)
     return BackendChoice(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
+
+
+def compile_with_first(
+    constraint: Constraint,
+    backend: str,
+    backends: Mapping[str, Backend],
+    compile: Callable[[BackendChoice, Backend], CompiledConstraint],
+    refused: Mapping[str, tuple[Loss, ...]] | None = None,
+) -> CompiledConstraint:
+    """Compile with the first engine that enforces all of a constraint and does not give up; see ``choose_backend``.
+
+    Raises:
+        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
+        CompileLimitExceeded: an engine gave up that would enforce all of it if it were smaller.
+    """
+    refused = dict(refused or {})
+    limit: CompileLimitExceeded | None = None
+    while True:
+        try:
+            chosen = choose_backend(constraint, backend, backends, refused)
+        except UnsupportedConstraint as error:
+            if limit is None:
+                raise
+            if len(refused) == 1:
+                raise limit from None
+            # A backend would enforce it if it were smaller.
+            raise CompileLimitExceeded(str(error)) from limit
+        try:
+            return replace(compile(chosen, backends[chosen.backend]), choice=chosen)
+        except (UnsupportedConstraint, CompileLimitExceeded) as error:
+            if backend != AUTO:
+                raise
+            losses = error.losses if isinstance(error, UnsupportedConstraint) else ()
+            limit = error if isinstance(error, CompileLimitExceeded) else limit
+            refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
 
 
 def _reason(name: str, losses: tuple[Loss, ...], backend: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:

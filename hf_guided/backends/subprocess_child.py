@@ -37,33 +37,23 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Limits(NamedTuple):
-    """Bounds on one job, or on a part of it.
+    """Bounds on one job, or on a part of it; None is no limit."""
 
-    Args:
-        cpu_s: seconds of CPU time of the process; None is no limit.
-        nbytes: of memory that it may allocate in addition to what it has; None is no limit. On Linux only.
-        wall_s: seconds until the answer; a safety net for a machine that is busy with other work.
-    """
+    cpu_s: float | None = None  # CPU time of the process
+    nbytes: int | None = None  # memory that it may allocate in addition to what it has; on Linux only
+    wall_s: float | None = None  # time until the answer; a safety net for a machine that is busy with other work
 
-    cpu_s: float | None = None
-    nbytes: int | None = None
-    wall_s: float | None = None
+
+_NO_LIMITS = Limits()
 
 
 class Report(NamedTuple):
-    """The part of a job that begins.
-
-    Args:
-        title: what it is.
-        used_s: CPU time that the job has used before.
-        limits: of the part; those of the job, where it has none of its own.
-        advice: what else to do where they do not suffice.
-    """
+    """The part of a job that begins."""
 
     title: str
-    used_s: float
-    limits: Limits
-    advice: str = ""
+    used_s: float  # CPU time that the job has used before
+    limits: Limits  # of the part; those of the job, where it has none of its own
+    advice: str = ""  # what else to do where they do not suffice
 
 
 class _Job:
@@ -76,10 +66,9 @@ class _Job:
 
 def write_frame(pipe: FileIO, data: bytes) -> None:
     """Send one frame."""
-    for part in _LENGTH.pack(len(data)), data:
-        rest = memoryview(part)
-        while rest:
-            rest = rest[pipe.write(rest) :]
+    rest = memoryview(_LENGTH.pack(len(data)) + data)
+    while rest:
+        rest = rest[pipe.write(rest) :]
 
 
 def read_frame(pipe: FileIO) -> bytearray:
@@ -103,14 +92,16 @@ def _read(pipe: FileIO, size: int) -> bytearray:
 
 
 def serve(parent: int) -> None:
-    """Answer jobs until the parent is gone.
+    """Answer jobs until the parent, the process of this id, is gone."""
+    # On Linux the system ends this process when the parent ends, at any point; elsewhere it ends after its job.
+    if sys.platform == "linux":
+        import ctypes
 
-    Args:
-        parent: id of the process that started this one.
-    """
-    _die_with(parent)
-    _no_core_dump()
-    if hasattr(os, "nice"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the call
+            sys.exit()
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash of an engine is an expected answer here
         os.nice(_NICENESS)
     jobs, answers = FileIO(os.dup(0), "rb"), FileIO(os.dup(1), "wb")
     _Job.answers, _Job.memory = answers, _allocated()
@@ -124,22 +115,23 @@ def serve(parent: int) -> None:
 
 def _answer(job: bytearray) -> bytes:
     limits, call = pickle.loads(job)
+    if sys.platform != "win32" and limits.wall_s is not None:
+        signal.alarm(math.ceil(limits.wall_s) + 1)  # for a parent that is not there to see to it
     try:
-        with _alarm(limits[2]):
-            _Job.began = time.process_time()
-            with _cpu(limits[0]), _memory(limits[1], _Job.memory):
-                function, args = pickle.loads(call)
-                value = function(*args)
-                return pickle.dumps((_done(limits[1]), value, used_s()), pickle.HIGHEST_PROTOCOL)
+        _Job.began = time.process_time()
+        with _limited(limits, _Job.memory):
+            function, args = pickle.loads(call)
+            value = function(*args)
+            # So much kept that the next jobs would have too little.
+            is_full = limits.nbytes is not None and _allocated() > _Job.memory + limits.nbytes // _KEPT
+            return pickle.dumps((DONE_LAST if is_full else DONE, value, used_s()), pickle.HIGHEST_PROTOCOL)
     except MemoryError:
         return pickle.dumps((NO_MEMORY, None, used_s()))
     except BaseException as error:  # a panic of a Rust library is no Exception
         return pickle.dumps((FAILED, _portable(error), used_s()))
-
-
-def _done(nbytes: int | None) -> str:
-    """Whether the process has kept so much memory of its jobs that the next ones would have too little."""
-    return DONE_LAST if nbytes is not None and _allocated() > _Job.memory + nbytes // _KEPT else DONE
+    finally:
+        if sys.platform != "win32":
+            signal.alarm(0)
 
 
 def used_s() -> float:
@@ -147,30 +139,25 @@ def used_s() -> float:
     return time.process_time() - _Job.began
 
 
-_NO_LIMITS = Limits()
-
-
 def report(title: str, limits: Limits = _NO_LIMITS, advice: str = "") -> None:
     """Tell the parent which part of the job begins; see ``Report``."""
     if _Job.answers is not None:
-        write_frame(_Job.answers, pickle.dumps((REPORT, (title, used_s(), tuple(limits), advice), 0.0)))
+        write_frame(_Job.answers, pickle.dumps((REPORT, Report(title, used_s(), limits, advice), 0.0)))
 
 
 @contextmanager
 def part(title: str, limits: Limits, advice: str = "") -> Iterator[None]:
     """A part of the job, within narrower limits; see ``Report``."""
     report(title, limits, advice)
-    with _cpu(limits.cpu_s), _memory(limits.nbytes, _allocated()):
+    with _limited(limits, _allocated()):
         yield
 
 
 @contextmanager
 def not_counted(memory: bool = True) -> Iterator[None]:
-    """For what is made once and kept: its time counts for no job.
+    """For what is made once and kept: its time counts for no job, and its memory neither.
 
-    Args:
-        memory: whether its memory does not count either. That of a library does, for it can be large, and the size of
-            the process has a bound.
+    The memory of a library counts, for it can be large, and the size of the process has a bound.
     """
     if sys.platform == "win32":
         yield
@@ -201,66 +188,26 @@ def _portable(error: BaseException) -> BaseException:
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
-def _die_with(parent: int) -> None:
-    """Have the system end this process when the parent ends, at any point.
-
-    On systems other than Linux it ends when the parent is gone: after its job, which the alarm bounds.
-    """
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the call
-            sys.exit()
-
-
-def _no_core_dump() -> None:
-    """A crash of an engine is an expected answer here, so no core dump is written."""
-    if sys.platform != "win32":
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 @contextmanager
-def _alarm(seconds: float | None) -> Iterator[None]:
-    """Die soon after the time limit, for a parent that is not there to see to it."""
-    if sys.platform == "win32" or seconds is None:
+def _limited(limits: Limits, before: int) -> Iterator[None]:
+    """Die of SIGPROF once the CPU time, or the rest of an outer limit, is used; bound the memory beyond ``before``."""
+    if sys.platform == "win32":
         yield
         return
-    signal.alarm(math.ceil(seconds) + 1)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-
-
-@contextmanager
-def _cpu(seconds: float | None) -> Iterator[None]:
-    """Die of SIGPROF once this much CPU time is used, or what is left of an outer limit."""
-    if sys.platform == "win32" or seconds is None:
-        yield
-        return
-    began = time.process_time()
-    outer = signal.getitimer(signal.ITIMER_PROF)[0]
-    signal.setitimer(signal.ITIMER_PROF, min(seconds, outer) if outer else seconds)
-    try:
-        yield
-    finally:
-        left = max(outer - (time.process_time() - began), 1e-3) if outer else 0.0
-        signal.setitimer(signal.ITIMER_PROF, left)
-
-
-@contextmanager
-def _memory(nbytes: int | None, before: int) -> Iterator[None]:
-    """Bound what this process may allocate in addition to what it had."""
-    if sys.platform == "win32" or nbytes is None:
-        yield
-        return
+    began, outer_s = time.process_time(), signal.getitimer(signal.ITIMER_PROF)[0]
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (_at_most(_at_most(before + nbytes, soft), hard), hard))
+    if limits.cpu_s is not None:
+        signal.setitimer(signal.ITIMER_PROF, min(limits.cpu_s, outer_s) if outer_s else limits.cpu_s)
+    if limits.nbytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (_at_most(_at_most(before + limits.nbytes, soft), hard), hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        if limits.nbytes is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        if limits.cpu_s is not None:
+            left_s = max(outer_s - (time.process_time() - began), 1e-3) if outer_s else 0.0
+            signal.setitimer(signal.ITIMER_PROF, left_s)
 
 
 def _at_most(nbytes: int, limit: int) -> int:

@@ -28,6 +28,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ..automaton.after_fork import renew_in_child
 from ..errors import CompileLimitExceeded, InternalError
 from ..options import WAIT, CompilerOptions
 from .subprocess_child import ALARM, DONE, DONE_LAST, NO_MEMORY, PROF, REPORT, Limits, Report, read_frame, write_frame
@@ -46,13 +47,9 @@ _PATIENCE = 5.0  # seconds that a process may take to be gone
 
 
 class JobKilled(CompileLimitExceeded):
-    """A job reached a limit, or crashed.
+    """A job reached a limit, or crashed, in the part of this title, after about so much CPU time.
 
-    Args:
-        message: who, which limit, and what to do.
-        title: the part of the job that ran.
-        used_s: CPU time of the job, about.
-        may_recur: whether the job is the cause; otherwise the machine is, busy or without memory.
+    It may recur where the job is the cause; otherwise the machine is, busy or without memory.
     """
 
     def __init__(self, message: str, *, title: str, used_s: float, may_recur: bool = True) -> None:
@@ -72,12 +69,20 @@ def job_limits(allowed: Allowance | None) -> Limits:
 class CompileWorker:
     """Runs functions in another process. Thread safe; there is no process before the first job."""
 
-    _child: _Child | None
-    _finalizer: weakref.finalize[..., CompileWorker] | None
-
     def __init__(self) -> None:
-        self._restart()
-        _live.add(self)
+        self._child: _Child | None = None
+        self._finalizer: weakref.finalize[..., CompileWorker] | None = None
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """The initial state: a child of a fork has no part in its parent's process."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._child is not None:
+            self._child.disown()
+        self._lock = threading.Lock()
+        self._child = self._finalizer = None
 
     def run(self, title: str, limits: Limits, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the process.
@@ -98,7 +103,7 @@ class CompileWorker:
             Exception: the exception of the function; a RuntimeError with its text if it cannot be pickled.
         """
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
-        job = pickle.dumps((tuple(limits), call), pickle.HIGHEST_PROTOCOL)
+        job = pickle.dumps((limits, call), pickle.HIGHEST_PROTOCOL)
         with self._lock:
             if self._child is not None and self._child.is_gone:
                 self._stop()
@@ -120,7 +125,9 @@ class CompileWorker:
                 self._stop()
         if outcome in (DONE, DONE_LAST):
             return cast(T, value)
-        raise _too_much_memory(child.report, used_s) if outcome == NO_MEMORY else value
+        if outcome == NO_MEMORY:
+            raise JobKilled(_too_much_memory(child.report), title=child.report.title, used_s=used_s)
+        raise value
 
     def close(self) -> None:
         """End the process; a later job starts one again."""
@@ -132,18 +139,6 @@ class CompileWorker:
         assert self._finalizer is not None
         self._finalizer()
         self._child = self._finalizer = None
-
-    def _restart(self) -> None:
-        """At birth, and in the child of a fork."""
-        self._lock = threading.Lock()
-        self._child = self._finalizer = None
-
-    def _after_fork_in_child(self) -> None:
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        if self._child is not None:
-            self._child.disown()
-        self._restart()
 
 
 class _Child:
@@ -177,23 +172,21 @@ class _Child:
         self._said.clear()
         self.report = Report(title, 0.0, limits, _ADVICE)
         self._busy, self._reported = True, time.monotonic()
-        timer = None
-        if limits.wall_s is not None:
-            timer = threading.Timer(limits.wall_s, self._time_out)
-            timer.daemon = True
-            timer.start()
+        timer = threading.Timer(limits.wall_s or threading.TIMEOUT_MAX, self._time_out)
+        timer.daemon = True
+        timer.start()
         try:
             write_frame(self._jobs, job)
             while True:
                 outcome, value, used_s = pickle.loads(read_frame(self._answers))
                 if outcome != REPORT:
                     return outcome, value, used_s
-                part, used_s, narrower, advice = value
                 self._reported = time.monotonic()
-                self.report = Report(part, used_s, _within(Limits(*narrower), limits), advice or _ADVICE)
+                # Where the part has no limits of its own, those of the job.
+                narrower = [outer if own is None else own for own, outer in zip(value.limits, limits, strict=True)]
+                self.report = value._replace(limits=Limits._make(narrower), advice=value.advice or _ADVICE)
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
             with self._turn:
                 self._busy = False
 
@@ -222,32 +215,29 @@ class _Child:
         used_s = report.used_s + (time.monotonic() - self._reported)  # about: more, where the machine is busy
         if report.limits.cpu_s is not None:
             used_s = min(used_s, report.used_s + report.limits.cpu_s)
+        may_recur = True
+        last = said.decode(errors="replace").strip()
+        last = f" (its last words: {last})" if last else ""
         if -code == PROF:
             used_s = report.used_s + (report.limits.cpu_s or 0.0)
             message = f"{report.title} needed more than {report.limits.cpu_s:.3g} s of CPU time; {report.advice}"
-            return JobKilled(message, title=report.title, used_s=used_s)
-        if self.timed_out or -code == ALARM:
+        elif self.timed_out or -code == ALARM:
+            may_recur = False
             message = (
                 f"{report.title} did not finish in {report.limits.wall_s:.3g} s on a machine that is busy with other "
                 "work; make the constraint smaller, or try again later"
             )
-            return JobKilled(message, title=report.title, used_s=used_s, may_recur=False)
-        if code < 0 and _NO_MEMORY.search(said):
-            return _too_much_memory(report, used_s)
-        last = said.decode(errors="replace").strip()
-        last = f" (its last words: {last})" if last else ""
-        if code < 0:
+        elif code < 0 and _NO_MEMORY.search(said):
+            message = _too_much_memory(report)
+        elif code < 0:
+            may_recur = -code != _KILL
             message = (
                 f"the process in which {report.title} was compiling died of {signal.Signals(-code).name}{last}; it was "
                 "too much for the engine, or for the memory of this machine: make the constraint smaller"
             )
-            return JobKilled(message, title=report.title, used_s=used_s, may_recur=-code != _KILL)
-        return InternalError(f"the process in which {report.title} was compiling ended with exit code {code}{last}")
-
-
-def _within(limits: Limits, outer: Limits) -> Limits:
-    """The limits of a part: where it has none of its own, those of the job."""
-    return limits._replace(**{name: other for name, other in outer._asdict().items() if getattr(limits, name) is None})
+        else:
+            return InternalError(f"the process in which {report.title} was compiling ended with exit code {code}{last}")
+        return JobKilled(message, title=report.title, used_s=used_s, may_recur=may_recur)
 
 
 def _keep(started: Future[subprocess.Popen[bytes]], said: bytearray) -> None:
@@ -285,24 +275,11 @@ def _command() -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def _too_much_memory(report: Report, used_s: float) -> JobKilled:
+def _too_much_memory(report: Report) -> str:
     nbytes = report.limits.nbytes
     limit = "there is" if nbytes is None else f"{nbytes / 2**20:.0f} MiB"
-    return JobKilled(
-        f"{report.title} needed more memory than {limit}; {report.advice}", title=report.title, used_s=used_s
-    )
+    return f"{report.title} needed more memory than {limit}; {report.advice}"
 
-
-_live: weakref.WeakSet[CompileWorker] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for worker in list(_live):
-        worker._after_fork_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 SHARED = CompileWorker()
 """The one that all backends use."""

@@ -1,9 +1,9 @@
 """Whether a vocabulary can write any text of a constraint: T5, for one, has no token with ``{`` in it.
 
-Byte-complete vocabularies, nearly all there are, pass at once, except with look-arounds: whether these exclude each
-other is known for certain only to the engine. For the other vocabularies the constraint is compiled a second time, over
-single bytes, and walked along bytes that some token holds, those that tend to close a text first. The walk is bounded:
-where it does not come to a verdict, a dead end is still detected while generating.
+Byte-complete vocabularies, nearly all there are, pass at once, and the native engine refuses such constraints itself.
+For the other engines the constraint is compiled a second time, over single bytes, and walked along bytes that some
+token holds, those that tend to close a text first. The walk is bounded: where it does not come to a verdict, a dead end
+is still detected while generating.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import torch
 
-from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, StructuralTag
-from ..errors import UnwritableConstraint
+from ..constraints.values import Choice, JsonObject, JsonSchema, StructuralTag
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary, single_bytes
+from .adapter import unwritable
 from .base import Backend, CompiledConstraint
 from .matcher import Matcher
-from .tag_tokens import depends_on_tokens
+from .tag_marks import depends_on_tokens
 
 _MAX_STEPS = 2000
 _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
@@ -36,10 +36,6 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.
     """
     vocabulary = compiled.vocabulary
-    if isinstance(compiled.constraint, Regex) and not _begins(compiled, compiled.constraint.pattern):
-        raise UnwritableConstraint(
-            f"no token begins a text of {compiled.constraint}: its look-arounds exclude each other; change one of them"
-        )
     if len(vocabulary.writable_bytes) == 256:
         return
     from .lark_grammar import names_tokens  # reads schemas and patterns, which takes time to import
@@ -59,26 +55,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         held -= _JSON_LAYOUT
     missing = _missing(backend(single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
     if missing:
-        names = ", ".join(repr(bytes([byte]))[1:] for byte in sorted(missing)[:8])
-        raise UnwritableConstraint(
-            f"every text of {compiled.constraint} needs one of the bytes {names}, and no token of this vocabulary has "
-            "them; use a model whose tokenizer can write them (any byte-level BPE, or SentencePiece with byte fallback)"
-        )
-
-
-def _begins(compiled: CompiledConstraint, pattern: str) -> bool:
-    """Whether the first mask allows anything; looked at only where the pattern does not show that it does."""
-    from ..regex import UnsupportedRegex, parse_fullmatch  # loaded with the first engine, not when we are imported
-    from ..regex.ast import is_plain
-
-    try:
-        if is_plain(parse_fullmatch(pattern)):
-            return True
-    except UnsupportedRegex:  # another package's engine reads more
-        pass
-    bitmask = allocate_bitmask(1, compiled.vocabulary.padded_size)
-    compiled.matcher().fill_next_token_bitmask(bitmask)
-    return bool(bitmask.any())
+        raise unwritable(compiled.constraint, sorted(missing))
 
 
 def _missing(start: Matcher, held: frozenset[int]) -> set[int]:

@@ -1,84 +1,148 @@
-"""The part of a compile that runs in the worker process: the engines there, and what of their results can travel.
+"""Compiles in the worker process what may take long, and brings back what can travel.
 
-Engines are made once for a vocabulary, and kept. What they take for that is not counted, neither time nor memory.
+The worker runs everything: reading the schema, the engines that "auto" tries, the first mask. Automata and xgrammar's
+grammars come back whole. llguidance's matchers cannot, so its grammar does, and the matcher is made again here: the
+worker has seen that this takes little. An engine that reached a limit, or crashed, ends the process; the next one of
+"auto" gets another process, and what is left of the compile's CPU time.
+
+There, engines are made once for a vocabulary, and kept; the time and the memory that this takes are not counted.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, cast
 
-from ..constraints.values import Constraint
-from ..errors import Loss
+from typing_extensions import override
+
+from ..automaton.limits import allowance
+from ..constraints.values import Constraint, JsonSchema, set_fields
+from ..errors import CompileLimitExceeded, InternalError, Loss, UnsupportedConstraint
 from ..options import AGAIN_BYTES, AGAIN_CPU_S
-from . import registry
-from .adapter import PortableAdapter
-from .attempts import compile_with_first
+from .adapter import Adapter
 from .base import Backend, CompiledConstraint
-from .router import BackendChoice, candidates
+from .registry import EngineSet
+from .router import AUTO, BackendChoice, candidates, compile_with_first
 from .subprocess_child import Limits, not_counted, part, report, used_s
+from .subprocess_worker import SHARED, JobKilled, job_limits
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
+_MOST_SENDS = 5  # of a vocabulary, for one compile
+_TITLE = "reading the constraint"  # what the worker does before the first engine's turn
 _MAX_VOCABULARIES = 2
 _LARGE = {"xgrammar": "xgrammar", "lm_format_enforcer": "lmformatenforcer"}  # libraries that import torch
 _AGAIN = "more is not spent on what has to be made once more outside of the worker process; make the constraint smaller"
-TRAVEL = frozenset({"native", "xgrammar"})  # engines whose results do
+_TRAVEL = frozenset({"native", "xgrammar"})  # engines whose results do
+
+# -- in this process
 
 
-class UnknownVocabulary(Exception):
-    """The worker has to be sent it first."""
-
-
-class Packed(NamedTuple):
-    """A compile's result on its way to another process.
+def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) -> tuple[CompiledConstraint, float]:
+    """Compile in the worker, see ``compile_with_first``; raises CompileLimitExceeded also for its CPU time and memory.
 
     Args:
-        choice: of the backend.
-        losses: of the compiled constraint.
-        packed: what ``PortableAdapter.packed`` gives.
-        used_s: CPU time that it took.
+        constraint: what to compile.
+        backend: "auto", or the name of a built-in backend.
+        engines: of this process.
+
+    Returns:
+        The compiled constraint, and the seconds of CPU time that the worker took.
     """
+    choice, packed, worker_s = _compiled_there(constraint, backend, engines.vocabulary)
+    engine = cast(Adapter, engines[choice.backend])
+    compiled = engine.compile(constraint) if packed is None else engine.unpacked(constraint, packed, choice.losses)
+    return replace(compiled, choice=choice), worker_s
 
-    choice: BackendChoice
-    losses: tuple[Loss, ...]
-    packed: Any
-    used_s: float
+
+def check_in_worker(constraint: Constraint) -> None:
+    """As ``Constraint.check``, within the limits of a compile."""
+    try:
+        SHARED.run("checking the constraint", job_limits(allowance()), methodcaller("check"), _portable(constraint))
+    except JobKilled as killed:
+        raise CompileLimitExceeded(str(killed)) from None
 
 
-class _Engines(Mapping[str, Backend]):
-    """The built-in engines for one vocabulary; each tells the parent when its turn comes."""
+def _compiled_there(constraint: Constraint, backend: str, vocabulary: Vocabulary) -> tuple[BackendChoice, Any, float]:
+    refused: dict[str, tuple[Loss, ...]] = {}
+    limit: JobKilled | None = None
+    name, portable, allowed = vocabulary.fingerprint, _portable(constraint), allowance()
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-        self._made: dict[str, Backend] = {}
+    def job(limits: Limits) -> tuple[BackendChoice, Any, float]:
+        for _ in range(1 + _MOST_SENDS):
+            made = SHARED.run(_TITLE, limits, compile_packed, name, portable, backend, refused, limits.cpu_s)
+            if made is not None:
+                return made
+            # A new worker, or one that has been sent others meanwhile.
+            SHARED.run(_TITLE, limits._replace(cpu_s=None, nbytes=None), hold_vocabulary, name, vocabulary.bare())
+        raise InternalError(f"the worker process has lost the vocabulary {_MOST_SENDS} times; please report it")
 
+    while True:
+        try:
+            made = job(job_limits(allowed))
+        except JobKilled as killed:
+            if allowed is not None:
+                allowed.spend(killed.used_s)
+            if not killed.may_recur:
+                raise
+            left_s = 1.0 if allowed is None or allowed.left_s is None else allowed.left_s
+            if backend != AUTO or killed.title == _TITLE or killed.title in refused or left_s <= 0:
+                raise CompileLimitExceeded(str(killed)) from None
+            refused[killed.title] = (Loss("", constraint.kind, str(killed)),)
+            limit = killed
+        except UnsupportedConstraint as error:
+            if limit is None:
+                raise
+            # An engine would enforce it if it were smaller.
+            raise CompileLimitExceeded(str(error)) from None
+        else:
+            if allowed is not None:
+                allowed.spend(made[2])
+            return made
+
+
+def _portable(constraint: Constraint) -> Constraint:
+    """The constraint without its Python type, which another process may not be able to import."""
+    if not isinstance(constraint, JsonSchema) or constraint.python_type is None:
+        return constraint
+    bare = copy.copy(constraint)
+    set_fields(bare, python_type=object, type_notes=(), described_json=None)
+    return bare
+
+
+# -- in the worker process
+
+
+class _WorkerEngines(EngineSet):
+    """The engines for one vocabulary; each tells the parent when its turn comes."""
+
+    @override
+    def __missing__(self, name: str) -> Backend:
+        with not_counted(memory=False), suppress(ImportError):  # it is reported when the engine is made
+            import_module(_LARGE.get(name, "sys"))
+        with not_counted():
+            return super().__missing__(name)
+
+    @override
     def __getitem__(self, name: str) -> Backend:
-        if name not in self._made:
-            with not_counted(memory=False), suppress(ImportError):  # it is reported when the engine is made
-                import_module(_LARGE.get(name, "sys"))
-            with not_counted():
-                self._made[name] = registry.create(name, self.vocabulary)
+        engine = super().__getitem__(name)
         report(name)
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(registry.BUILT_IN)
-
-    def __len__(self) -> int:
-        return len(registry.BUILT_IN)
+        return engine
 
 
-_held: OrderedDict[str, _Engines] = OrderedDict()
+_held: OrderedDict[str, _WorkerEngines] = OrderedDict()
 
 
 def hold_vocabulary(fingerprint: str, vocabulary: Vocabulary) -> None:
     """Keep a vocabulary for later jobs; without its tokenizer, which no engine needs."""
-    _held[fingerprint] = _Engines(vocabulary)
+    _held[fingerprint] = _WorkerEngines(vocabulary)
     while len(_held) > _MAX_VOCABULARIES:
         _held.popitem(last=False)
 
@@ -89,7 +153,7 @@ def compile_packed(
     backend: str,
     refused: Mapping[str, tuple[Loss, ...]],
     cpu_s: float | None,
-) -> Packed:
+) -> tuple[BackendChoice, Any, float] | None:
     """Compile, as ``compile_with_first`` does.
 
     Args:
@@ -99,11 +163,12 @@ def compile_packed(
         refused: engines that have given up already.
         cpu_s: of the job. Every engine but the last may take half of the rest.
 
-    Raises:
-        UnknownVocabulary: it is not held.
+    Returns:
+        The choice of the backend, ``Adapter.packed`` of the result, and the seconds of CPU time that it took; None
+        where the vocabulary has to be sent first.
     """
     if fingerprint not in _held:
-        raise UnknownVocabulary
+        return None
     _held.move_to_end(fingerprint)
     engines = _held[fingerprint]
     last = candidates(constraint, backend)[-1]
@@ -111,19 +176,13 @@ def compile_packed(
     def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
         share = 1.0 if choice.backend == last else 0.5
         limits = Limits(None if cpu_s is None else max(share * (cpu_s - used_s()), 0.001))
-        if choice.backend in TRAVEL:
+        if choice.backend in _TRAVEL:
             with part(choice.backend, limits):
                 return engine.compile(constraint)
         again = AGAIN_CPU_S if limits.cpu_s is None else min(AGAIN_CPU_S, limits.cpu_s)
         with part(choice.backend, Limits(again, AGAIN_BYTES), _AGAIN):
             return engine.compile(constraint)
 
-    compiled, choice, _ = compile_with_first(constraint, backend, engines, compile, refused)
-    engine = engines[choice.backend]
-    packed = engine.packed(compiled) if isinstance(engine, PortableAdapter) else None
-    return Packed(choice, tuple(compiled.losses), packed, used_s())
-
-
-def check(constraint: Constraint) -> None:
-    """As ``Constraint.check``."""
-    constraint.check()
+    compiled = compile_with_first(constraint, backend, engines, compile, refused)
+    assert compiled.choice is not None
+    return compiled.choice, cast(Adapter, engines[compiled.backend]).packed(compiled), used_s()

@@ -10,7 +10,7 @@ import pytest
 
 from hf_guided.automaton.growth import Growth
 from hf_guided.automaton.lru_bytes import ByteCache, CacheStats
-from hf_guided.backends.growing_cache import GrowingCache
+from hf_guided.backends.compiler import CompiledCache
 from hf_guided.options import CompilerOptions
 
 
@@ -79,12 +79,12 @@ def test_bound_holds_with_many_threads() -> None:
 
 
 class GrowingItem:
-    def __init__(self, at_once: int, most_bytes: int = 20):
-        self.at_once, self.most_bytes = at_once, most_bytes
+    def __init__(self, at_once: int, nbytes: int = 20):
+        self.at_once, self.nbytes = at_once, nbytes
         self.growth = Growth()
 
     @property
-    def nbytes(self) -> int:
+    def held_bytes(self) -> int:
         return self.at_once + self.growth.nbytes
 
 
@@ -93,7 +93,7 @@ STEP = 2**16
 
 def test_what_has_grown_makes_room_at_once() -> None:
     """All grow to five times their size, by small steps: together they stay within a step each of the bound."""
-    cache: GrowingCache[GrowingItem] = GrowingCache(100 * STEP)
+    cache: CompiledCache = CompiledCache(100 * STEP)
     kept: dict[int, GrowingItem] = {}
     held: dict[int, int] = {}
     for key in range(500):
@@ -103,14 +103,14 @@ def test_what_has_grown_makes_room_at_once() -> None:
             kept[key].growth.update(grown)
             held[key] = STEP + grown
             kept = {key: item for key, item in kept.items() if key in cache}
-            assert cache.stats().nbytes == sum(item.nbytes for item in kept.values()) <= 100 * STEP
+            assert cache.stats().nbytes == sum(item.held_bytes for item in kept.values()) <= 100 * STEP
             assert sum(held[key] for key in kept) <= (100 + len(kept)) * STEP
     assert len(kept) == 20, "as many as there is room for"
     assert key in kept, "the last one is never the first to go"
 
 
 def test_what_shrinks_leaves_room() -> None:
-    cache: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    cache: CompiledCache = CompiledCache(10 * STEP)
     items = [GrowingItem(STEP) for _ in range(2)]
     for key, item in enumerate(items):
         cache.put(key, item)
@@ -123,9 +123,9 @@ def test_what_shrinks_leaves_room() -> None:
 
 def test_growth_that_nothing_holds_is_not_counted() -> None:
     """A row may still read what the cache has dropped, or replaced, or what was kept by a cache that is gone."""
-    cache: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    cache: CompiledCache = CompiledCache(10 * STEP)
     dropped, replaced, kept = GrowingItem(9 * STEP), GrowingItem(STEP), GrowingItem(2 * STEP)
-    other: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    other: CompiledCache = CompiledCache(10 * STEP)
     other.put("a", kept)
     cache.put("a", dropped)
     cache.put("b", replaced)
@@ -142,7 +142,7 @@ def test_growth_that_nothing_holds_is_not_counted() -> None:
 
 
 def test_what_grows_larger_than_the_cache_goes_alone() -> None:
-    cache: GrowingCache[GrowingItem] = GrowingCache(10 * STEP)
+    cache: CompiledCache = CompiledCache(10 * STEP)
     small, large = GrowingItem(STEP), GrowingItem(STEP)
     cache.put("small", small)
     cache.put("large", large)
@@ -153,7 +153,7 @@ def test_what_grows_larger_than_the_cache_goes_alone() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_values_that_grow_while_others_are_put_are_counted_exactly(seed: int) -> None:
     """Each is put on one thread while it grows on another."""
-    cache: GrowingCache[GrowingItem] = GrowingCache(2**40)
+    cache: CompiledCache = CompiledCache(2**40)
     items = [GrowingItem(STEP) for _ in range(4)]
 
     def grow(number: int) -> None:
@@ -170,11 +170,11 @@ def test_values_that_grow_while_others_are_put_are_counted_exactly(seed: int) ->
         thread.start()
     for thread in threads:
         thread.join()
-    assert cache.stats().nbytes == 50 * sum(item.nbytes for item in items)
+    assert cache.stats().nbytes == 50 * sum(item.held_bytes for item in items)
 
 
 def test_what_may_grow_larger_than_the_cache_is_not_kept() -> None:
-    cache: GrowingCache[GrowingItem] = GrowingCache(100)
+    cache: CompiledCache = CompiledCache(100)
     cache.put("a", GrowingItem(1, 100))
     cache.put("b", GrowingItem(1, 101))
     assert ("a" in cache, "b" in cache, cache.stats().evictions) == (True, False, 1)

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends import compile_gate, compiler, cost_estimate, worker_compile
+from hf_guided.backends import compiler, cost_estimate, worker_compile
 from hf_guided.backends.cost_estimate import MOST_WRITTEN_OUT, is_costly, written_out
 from hf_guided.backends.lark_grammar import MOST_STATES, lexer_cost
 from hf_guided.backends.subprocess_worker import JobKilled
@@ -167,14 +167,14 @@ def test_written_out_counts_repetitions(text: str, size: int) -> None:
 def test_trouble_of_the_machine_is_tried_again(all_in_worker: hg.Guide, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker that the system kills for want of memory says nothing about the constraint."""
     kills = [JobKilled("died of SIGKILL", title="native", used_s=0.1, may_recur=False)]
-    run = compile_gate.SHARED.run
+    run = worker_compile.SHARED.run
 
     def run_or_die(*args: Any) -> Any:
         if kills:
             raise kills.pop()
         return run(*args)
 
-    monkeypatch.setattr(compile_gate.SHARED, "run", run_or_die)
+    monkeypatch.setattr(worker_compile.SHARED, "run", run_or_die)
     with pytest.raises(CompileLimitExceeded, match="SIGKILL"):
         all_in_worker.compile(hg.Regex("ab"))
     assert all_in_worker.compile(hg.Regex("ab")).backend == "native"

@@ -27,9 +27,9 @@ def submissions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     submit = Compiler._submit
 
-    def counting(self: Compiler, constraint: Any, *args: Any) -> Any:
-        counts[constraint.key] += 1
-        return submit(self, constraint, *args)
+    def counting(self: Compiler, job: Any, *args: Any) -> Any:
+        counts[job.constraint.key] += 1
+        return submit(self, job, *args)
 
     monkeypatch.setattr(Compiler, "_submit", counting)
     return counts
