@@ -1,10 +1,15 @@
-r"""What the tokens of a pattern mean: the same tree read as Python or as ECMA-262 (unicode mode) reads it."""
+r"""The tokens of a pattern, and their meaning in Python and in ECMA-262 (unicode mode).
+
+A class ``[...]`` is one token, and so is each escape, and so are characters side by side that nothing repeats. Patterns
+that compile nowhere are not searched for: ``re.compile`` refuses them.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from .ast import Node, chars, concat, text
@@ -12,11 +17,48 @@ from .boundaries import Boundary, python_inside_holds_on_empty
 from .charset import ALL, CharSet
 from .classes import LINE_ENDS, caseless, category, ecma_class, python_class
 from .errors import UnsupportedRegex
-from .syntax import ESCAPE, PatternSyntaxError
 
+_HEX = "[0-9a-fA-F]"
+# One escape; of digits, as outside of classes.
+_ESCAPE = (
+    rf"\\(?:u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|u{_HEX}{{4}}|u\{{{_HEX}+\}}|x{_HEX}{{2}}|U{_HEX}{{8}}|c[A-Za-z]"
+    r"|[pP]\{[^{}]*\}|N\{[^{}]*\}|k<[^<>]*>|0[0-7]{0,2}|[1-3][0-7]{2}|[1-9][0-9]?|.)"
+)
 _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 # In a class three digits are octal, and a single one is no back-reference.
-_MEMBER = re.compile(ESCAPE.replace("0[0-7]{0,2}|", "[0-7]{1,3}|") + "|(?s:.)")
+_MEMBER = re.compile(_ESCAPE.replace("0[0-7]{0,2}|", "[0-7]{1,3}|") + "|.", re.DOTALL)
+
+
+class PatternSyntaxError(ValueError):
+    """The dialect has no such pattern."""
+
+    def __init__(self, pattern: str, position: int):
+        super().__init__(f"the regular expression {pattern!r} is malformed at position {position}")
+
+
+class Token(NamedTuple):
+    """A part of a pattern: the name of its group in ``_lexer``, its text, and its position."""
+
+    kind: str
+    text: str
+    position: int
+
+
+@lru_cache(maxsize=4)
+def _lexer(ecma: bool, annex_b: bool) -> re.Pattern[str]:
+    # The text between the braces of a repetition; ``{,3}`` is text in Annex B, and an error in unicode mode.
+    times = "[0-9]+(?:,[0-9]*)?" if annex_b else "[0-9]+(?:,[0-9]*)?|,[0-9]*"
+    # A class that begins with "]" is empty in ECMA-262, or all characters after "^"; in Python the "]" is in it.
+    bracket = "" if ecma else r"\]?"
+    return re.compile(
+        rf"""(?P<TIMES>(?:[*+?]|\{{(?:{times})\}})[?+]?) | (?P<IGNORED>\(\?\#[^)]*\)|\(\?[aiLmsux]+\))
+          | (?P<LOOK>\(\?<?[=!]) | (?P<SAME>\(\?P=\w+\))
+          | (?P<OPEN>\((?:\?(?:>|\(\w+\)|P<\w+>|<(?![=!])[^<>]*>|[aiLmsux]*(?:-[imsx]+)?:))?(?!\?)) | (?P<CLOSE>\))
+          | (?P<OR>\|) | (?P<CLASS>\[\^?{bracket}(?:\\.|[^\]\\])*\]) | (?P<ESCAPE>{_ESCAPE}) | (?P<DOT>\.)
+          | (?P<START>\^) | (?P<END>\$)
+          | (?P<TEXT>[^\\\[|()*+?^$.{{]+(?![*+?{{(])|[^\\\[|()*+?^$.{{]|\{{(?!(?:{times})\}})) | (?P<WRONG>.)""",
+        re.VERBOSE | re.DOTALL,
+    )
 
 
 class Flags(NamedTuple):
@@ -26,11 +68,15 @@ class Flags(NamedTuple):
     dot_all: bool = False
     ascii_only: bool = False
     multi_line: bool = False
+    newline: bool = False  # ``$`` also holds before a last line end
 
     @classmethod
-    def of(cls, flags: int) -> Flags:
+    def of(cls, flags: int, newline: bool) -> Flags:
         """From those of a compiled pattern."""
-        return cls(*(bool(flags & flag) for flag in (re.IGNORECASE, re.DOTALL, re.ASCII, re.MULTILINE)))
+        ignore_case, dot_all, ascii_only, multi_line = (
+            bool(flags & flag) for flag in (re.IGNORECASE, re.DOTALL, re.ASCII, re.MULTILINE)
+        )
+        return cls(ignore_case, dot_all, ascii_only, multi_line, newline)
 
     def changed(self, letters: str) -> Flags:
         """With ``is-m`` and the like applied."""
@@ -44,6 +90,7 @@ class Flags(NamedTuple):
             now(self.dot_all, "s"),
             now(self.ascii_only, "a", unless="u"),
             now(self.multi_line, "m"),
+            self.newline,
         )
 
 
@@ -53,7 +100,7 @@ class Dialect:
 
     Args:
         ecma: as ECMA-262 reads, where it differs; else as Python does.
-        newline: ``$`` also holds before a last line end.
+        newline: ``$`` also holds before a last line end, outside of negative look-around at least.
         strict: of ``newline``, the one that matches less holds: not so where something may not match.
         lenient: knows what only Python writes as well; for patterns that Python takes.
         annex_b: ECMA-262 without its unicode mode, as browsers read old patterns (Annex B): ``\z`` is the letter z, and
@@ -66,10 +113,30 @@ class Dialect:
     lenient: bool = True
     annex_b: bool = False
 
-    @property
-    def syntax(self) -> str:
-        """Which grammar of ``syntax.py`` reads it."""
-        return "annex_b" if self.annex_b else "ecma" if self.ecma else "python"
+    def tokens(self, pattern: str) -> list[Token]:
+        """The tokens of a pattern, without comments and global flags, and one of kind "CLOSE" after them.
+
+        Raises:
+            PatternSyntaxError: parentheses are not balanced, or something cannot stand at its position.
+        """
+        tokens: list[Token] = []
+        depth, before = 0, "OR"
+        for match in _lexer(self.ecma, self.annex_b).finditer(pattern):
+            kind, text, position = str(match.lastgroup), match[0], match.start()
+            if kind == "IGNORED":
+                continue
+            if kind == "TIMES":
+                wrong = before in ("OR", "LOOK", "OPEN", "TIMES") or (text.startswith("{,") and self.ecma)
+            else:
+                depth += (kind in ("LOOK", "OPEN")) - (kind == "CLOSE")
+                wrong = depth < 0 or kind == "WRONG"
+            if wrong:
+                raise PatternSyntaxError(pattern, position)
+            tokens.append(Token(kind, text, position))
+            before = kind
+        if depth:
+            raise PatternSyntaxError(pattern, len(pattern))
+        return [*tokens, Token("CLOSE", "", len(pattern))]
 
     def dot(self, flags: Flags) -> Node:
         """What ``.`` means."""

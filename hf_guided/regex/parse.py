@@ -6,23 +6,16 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import ne
-from typing import TYPE_CHECKING
 
-from . import syntax
 from .assertions import Branch, Edge, Look, Piece, language
 from .ast import ANYTHING, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat
 from .caches import count_characters, tree_cache
-from .dialect import Dialect, Flags, back_reference
+from .dialect import Dialect, Flags, PatternSyntaxError, Token, back_reference
 from .errors import UnsupportedRegex
 from .stored import stored
-from .syntax import Alternatives, Group, Item, PatternSyntaxError, Repeated
-
-if TYPE_CHECKING:
-    from lark import Token
 
 MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
 MAX_BRANCHES = 64  # that arise where alternatives with assertions follow one another
@@ -115,8 +108,7 @@ def _parsed(pattern: str, dialect: Dialect, flags: int) -> Node:
 def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
     if flags & re.VERBOSE:
         raise UnsupportedRegex("verbose mode (?x) is not supported; write the pattern without white space", 0)
-    tree = syntax.parse(pattern, dialect.syntax)
-    return _Reader(dialect).alternatives(tree, Flags.of(flags), 0)
+    return _Reader(pattern, dialect).alternatives(Flags.of(flags, dialect.newline), 0)
 
 
 def check_length(pattern: str) -> int:
@@ -160,68 +152,78 @@ def _shallow() -> Iterator[None]:
 
 
 class _Reader:
-    """Reads a tree in one dialect."""
+    """Reads a pattern in one dialect, from its first token to its last."""
 
-    def __init__(self, dialect: Dialect):
+    def __init__(self, pattern: str, dialect: Dialect):
         self._dialect = dialect
+        self._tokens = iter(dialect.tokens(pattern))
+        self._token = next(self._tokens)
         self._read: dict[tuple[str, Flags], Node] = {}  # the same few characters and classes come again and again
 
-    def alternatives(self, alternatives: Alternatives, flags: Flags, depth: int) -> list[Branch]:
-        """The branches; those without assertions are joined to one."""
+    def _next(self) -> Token:
+        token, self._token = self._token, next(self._tokens, self._token)
+        return token
+
+    def alternatives(self, flags: Flags, depth: int) -> list[Branch]:
+        """The branches up to the end of a group; those without assertions are joined to one."""
         plain: list[Node] = []
         branches: list[Branch] = []
-        for branch in (branch for items in alternatives for branch in self._sequence(items, flags, depth)):
-            node = _plain(branch)
-            if node is None:
-                branches.append(branch)
-            else:
-                plain.append(node)
-        return [*branches, (alt(*plain),)] if plain else branches
+        while True:
+            for branch in self._sequence(flags, depth):
+                node = _plain(branch)
+                if node is None:
+                    branches.append(branch)
+                else:
+                    plain.append(node)
+            if self._next().kind == "CLOSE":
+                return [*branches, (alt(*plain),)] if plain else branches
 
-    def _sequence(self, items: tuple[Item, ...], flags: Flags, depth: int) -> list[Branch]:
-        read = [self._item(item, flags, depth) for item in items]
+    def _sequence(self, flags: Flags, depth: int) -> list[Branch]:
+        read: list[list[Branch]] = []
         count = 1
-        for item, branches in zip(items, read, strict=True):
+        while self._token.kind not in ("OR", "CLOSE"):
+            token = self._next()
+            branches = self._item(token, flags, depth)
+            if self._token.kind == "TIMES":
+                branches = self._repeated(branches, self._next())
             if count > 1 < len(branches) and count * len(branches) > MAX_BRANCHES:
-                raise UnsupportedRegex("too many alternatives hold anchors or look-around", _position(item))
+                raise UnsupportedRegex("too many alternatives hold anchors or look-around", token.position)
             count *= len(branches)
+            read.append(branches)
         if count == 1:  # as most
             return [tuple([piece for (branch,) in read for piece in branch])]
         return [tuple(piece for branch in chosen for piece in branch) for chosen in product(*read)]
 
-    def _item(self, item: Item, flags: Flags, depth: int) -> list[Branch]:
-        if isinstance(item, Repeated):
-            return self._repeated(item, flags, depth)
-        if isinstance(item, Group):
-            return self._group(item, flags, depth)
-        return [(self._token(item, flags),)]
+    def _item(self, token: Token, flags: Flags, depth: int) -> list[Branch]:
+        if token.kind in ("OPEN", "LOOK"):
+            return self._group(token, flags, depth)
+        return [(self._piece(token, flags),)]
 
-    def _token(self, token: Token, flags: Flags) -> Piece:
-        dialect, position = self._dialect, token.start_pos or 0
-        if token.type in ("START", "END") or token in (r"\A", r"\Z", r"\z"):
-            if flags.multi_line and token.type != "ESC":
-                raise UnsupportedRegex(f"{token} in multi-line mode is not supported", position)
-            start = token in ("^", r"\A")
-            return Edge(start, position, newline=token == "$" and dialect.newline)
-        if token.type == "OTHER":
-            raise back_reference(token, position)
-        if token in (r"\b", r"\B"):
-            return dialect.boundary(token, position, flags)
-        node = self._read.get((token, flags))
+    def _piece(self, token: Token, flags: Flags) -> Piece:
+        dialect, (kind, text, position) = self._dialect, token
+        if kind in ("START", "END") or text in (r"\A", r"\Z", r"\z"):
+            if flags.multi_line and kind != "ESCAPE":
+                raise UnsupportedRegex(f"{text} in multi-line mode is not supported", position)
+            return Edge(text in ("^", r"\A"), position, newline=text == "$" and flags.newline)
+        if kind == "SAME":
+            raise back_reference(text, position)
+        if text in (r"\b", r"\B"):
+            return dialect.boundary(text, position, flags)
+        node = self._read.get((text, flags))
         if node is None:
-            if token.type == "DOT":
+            if kind == "DOT":
                 node = dialect.dot(flags)
-            elif token.type == "ESC":
-                node = dialect.escape(token, position, flags)
-            elif token.type == "CLASS":
-                node = dialect.in_class(token, position, flags)
+            elif kind == "ESCAPE":
+                node = dialect.escape(text, position, flags)
+            elif kind == "CLASS":
+                node = dialect.in_class(text, position, flags)
             else:
-                node = dialect.literal(str(token), flags)
-            self._read[token, flags] = node
+                node = dialect.literal(text, flags)
+            self._read[text, flags] = node
         return node
 
-    def _group(self, group: Group, flags: Flags, depth: int) -> list[Branch]:
-        opening, position = group.opening, group.opening.start_pos or 0
+    def _group(self, token: Token, flags: Flags, depth: int) -> list[Branch]:
+        kind, opening, position = token
         if depth >= MAX_DEPTH:
             raise UnsupportedRegex(f"the pattern nests more than {MAX_DEPTH} groups", position)
         if opening == "(?>":
@@ -232,20 +234,16 @@ class _Reader:
             if "x" in opening.partition("-")[0]:
                 raise UnsupportedRegex("verbose mode (?x:...) is not supported", position)
             flags = flags.changed(opening[2:-1])
-        reader, dialect = self, self._dialect
-        if opening.endswith("!") and dialect.strict:
-            reader = _Reader(replace(dialect, newline=not dialect.newline))
-        branches = reader.alternatives(group.alternatives, flags, depth + 1)
-        if opening.type == "LOOK":
-            return [(Look("<" not in opening, opening.endswith("!"), tuple(branches), position),)]
-        return branches
+        negative = opening.endswith("!")
+        if negative and self._dialect.strict:
+            flags = flags._replace(newline=not flags.newline)
+        branches = self.alternatives(flags, depth + 1)
+        return [(Look("<" not in opening, negative, tuple(branches), position),)] if kind == "LOOK" else branches
 
-    def _repeated(self, repeated: Repeated, flags: Flags, depth: int) -> list[Branch]:
-        times, position = repeated.times, repeated.times.start_pos or 0
-        if times[-1] == "+" and len(times) > 1:
-            raise UnsupportedRegex("possessive repetition is not supported; use the plain one", position)
-        low, high = self._bounds(times)
-        branches = self._item(repeated.item, flags, depth)
+    def _repeated(self, branches: list[Branch], times: Token) -> list[Branch]:
+        if times.text[-1] == "+" and len(times.text) > 1:
+            raise UnsupportedRegex("possessive repetition is not supported; use the plain one", times.position)
+        low, high = _bounds(times.text)
         nodes = [node for node in map(_plain, branches) if node is not None]
         if len(nodes) == len(branches):
             return [(repeat(alt(*nodes), low, high),)]
@@ -253,30 +251,21 @@ class _Reader:
             return branches if low else [*branches, ()]
         raise UnsupportedRegex(
             "anchors, look-around and word boundaries inside a repetition are not supported; write the repetition out",
-            position,
+            times.position,
         )
 
-    def _bounds(self, times: Token) -> tuple[int, int | None]:
-        if times[0] != "{":
-            return (1 if times[0] == "+" else 0), (1 if times[0] == "?" else None)
-        low, comma, high = times.rstrip("?")[1:-1].partition(",")
-        if not low and self._dialect.ecma:
-            raise PatternSyntaxError(times, times.start_pos or 0)
-        if comma:
-            return int(low or 0), int(high) if high else None
-        return int(low), int(low)
+
+def _bounds(times: str) -> tuple[int, int | None]:
+    if times[0] != "{":
+        return (1 if times[0] == "+" else 0), (1 if times[0] == "?" else None)
+    low, comma, high = times.rstrip("?")[1:-1].partition(",")
+    return int(low or 0), int(high or low) if high or not comma else None
 
 
 def _plain(branch: Branch) -> Node | None:
     """The branch as one node, if no assertions are in it."""
     nodes = [piece for piece in branch if isinstance(piece, Node)]
     return concat(*nodes) if len(nodes) == len(branch) else None
-
-
-def _position(item: Item) -> int:
-    while isinstance(item, Repeated):
-        item = item.item
-    return (item.opening if isinstance(item, Group) else item).start_pos or 0
 
 
 def _meet(first: Node, other: Node) -> Node:
