@@ -1,6 +1,5 @@
 """Regular expressions as trees of sets: read as Python or JSON Schema means them, combined, written for engines."""
 
-from .alphabet import alphabet
 from .ast import (
     ANYTHING,
     EMPTY,
@@ -15,7 +14,9 @@ from .ast import (
     Not,
     Nothing,
     Repeat,
+    UnsupportedRegex,
     all_but,
+    alphabet,
     alt,
     both,
     characters,
@@ -28,9 +29,7 @@ from .ast import (
     repeat,
     text,
 )
-from .caches import tree_cache
-from .charset import ALL, CharSet
-from .errors import UnsupportedRegex
+from .charset import ALL, CharSet, tree_cache
 from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
 from .parse import check_length, parse_fullmatch, parse_search, parse_search_either

@@ -8,15 +8,27 @@ trees. Each node keeps its hash: trees share parts and are looked up a lot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-from operator import attrgetter
+from collections.abc import Callable, Iterable
+from functools import lru_cache, reduce
+from operator import and_, attrgetter
 
-from .caches import count_characters, tree_cache
-from .charset import ALL, CharSet
+from .charset import ALL, CharSet, count_characters, tree_cache
 
 _WORD = 32  # characters of a text that is kept
 _nullable = attrgetter("nullable")
+
+
+class UnsupportedRegex(ValueError):
+    """The pattern is well formed, but not regular, or we do not know how to write it.
+
+    Args:
+        reason: the construct, and what to do instead.
+        position: its index in the pattern; None if it is no single position.
+    """
+
+    def __init__(self, reason: str, position: int | None = None):
+        super().__init__(reason if position is None else f"{reason} (at position {position})")
+        self.position = position
 
 
 class Node:
@@ -76,24 +88,32 @@ class Chars(Node):
         self._keep(False, charset)
 
 
-class Concat(Node):
-    """One after another."""
+class Parts(Node):
+    """A node made of several others."""
 
     __slots__ = ("parts",)
 
     def __init__(self, parts: tuple[Node, ...]):
         self.parts = parts
-        self._keep(all(map(_nullable, parts)), *parts)
+        self._keep((any if isinstance(self, Alt) else all)(map(_nullable, parts)), *parts)
 
 
-class Alt(Node):
+class Concat(Parts):
+    """One after another."""
+
+    __slots__ = ()
+
+
+class Alt(Parts):
     """Any of them."""
 
-    __slots__ = ("branches",)
+    __slots__ = ()
 
-    def __init__(self, branches: tuple[Node, ...]):
-        self.branches = branches
-        self._keep(any(map(_nullable, branches)), *branches)
+
+class And(Parts):
+    """All of them at once."""
+
+    __slots__ = ()
 
 
 class Repeat(Node):
@@ -104,16 +124,6 @@ class Repeat(Node):
     def __init__(self, body: Node, low: int, high: int | None):
         self.body, self.low, self.high = body, low, high
         self._keep(low == 0 or body.nullable, body, low, high)
-
-
-class And(Node):
-    """All of them at once."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: tuple[Node, ...]):
-        self.parts = parts
-        self._keep(all(map(_nullable, parts)), *parts)
 
 
 class Not(Node):
@@ -166,9 +176,7 @@ def text(value: str) -> Node:
 
 
 def _text(value: str) -> Node:
-    if len(value) < 2:
-        return _character(value) if value else EMPTY
-    return Concat(tuple(map(_character, value)))
+    return Concat(tuple(map(_character, value))) if len(value) > 1 else _character(value) if value else EMPTY
 
 
 _word = lru_cache(maxsize=4096)(_text)  # the same names come in most schemas
@@ -224,7 +232,7 @@ def alt(*branches: Node) -> Node:
 def _flattened(branches: Iterable[Node]) -> Iterable[Node]:
     for branch in branches:
         if isinstance(branch, Alt):
-            yield from branch.branches
+            yield from branch.parts
         elif isinstance(branch, Repeat) and (branch.low, branch.high) == (0, 1):
             yield EMPTY
             yield from _flattened((branch.body,))
@@ -292,27 +300,34 @@ def all_but(words: tuple[str, ...]) -> Node:
 @tree_cache(maxsize=4096)
 def is_plain(node: Node) -> bool:
     """Whether it holds no And and no Not; then only ``NOTHING`` has no string."""
-    if isinstance(node, Concat):
-        return all(map(is_plain, node.parts))
-    if isinstance(node, Alt):
-        return all(map(is_plain, node.branches))
-    if isinstance(node, Repeat):
-        return is_plain(node.body)
-    return not isinstance(node, (And, Not))
+    if isinstance(node, Parts):
+        return not isinstance(node, And) and all(map(is_plain, node.parts))
+    return is_plain(node.body) if isinstance(node, Repeat) else not isinstance(node, Not)
 
 
 @tree_cache(maxsize=4096)
 def characters(node: Node) -> int:
     """How many characters there are in an expression, about, repetitions written out."""
-    if isinstance(node, (Concat, And)):
+    if isinstance(node, Parts):
         return sum(map(characters, node.parts))
-    if isinstance(node, Alt):
-        return sum(map(characters, node.branches))
     if isinstance(node, Repeat):
         return max(node.low, node.high or 1, 1) * characters(node.body)
     if isinstance(node, AllBut):
         return 1 + sum(map(len, node.words))
     return 1 + characters(node.body) if isinstance(node, Not) else 1
+
+
+@tree_cache(maxsize=4096)
+def alphabet(node: Node) -> CharSet:
+    """Every character that occurs in a string of the language; maybe more where the tree has an And or a Not."""
+    if isinstance(node, Chars):
+        return node.charset
+    if isinstance(node, Parts):
+        sets = map(alphabet, node.parts)
+        return reduce(and_, sets) if isinstance(node, And) else CharSet({pair for each in sets for pair in each.ranges})
+    if isinstance(node, Repeat):
+        return alphabet(node.body)
+    return ALL if isinstance(node, Not) else CharSet()
 
 
 def only_text(node: Node) -> str | None:
@@ -331,22 +346,33 @@ def only_text(node: Node) -> str | None:
     return "".join(map(chr, codes))
 
 
+def mapped(node: Node, spell: Callable[[CharSet], Node], again: Callable[[Node], Node]) -> Node:
+    """A tree in which texts stand for characters; a complement is one among all texts that stand for strings.
+
+    Args:
+        node: the tree.
+        spell: the texts of the characters of a set.
+        again: this function for the parts of the node, with a cache.
+    """
+    if isinstance(node, Chars):
+        return spell(node.charset)
+    if isinstance(node, Parts):
+        return JOIN[type(node)](*map(again, node.parts))
+    if isinstance(node, Repeat):
+        return repeat(again(node.body), node.low, node.high)
+    if isinstance(node, Not):
+        return both(repeat(spell(ALL)), complement(again(node.body)))
+    return node
+
+
 def only(node: Node, charset: CharSet) -> Node:
     """The strings of ``node`` that are made of these characters alone."""
-    if isinstance(node, Chars):
-        return chars(node.charset & charset)
-    if isinstance(node, Concat):
-        return concat(*(only(part, charset) for part in node.parts))
-    if isinstance(node, Alt):
-        return alt(*(only(branch, charset) for branch in node.branches))
-    if isinstance(node, Repeat):
-        return repeat(only(node.body, charset), node.low, node.high)
-    if isinstance(node, And):
-        return both(*(only(part, charset) for part in node.parts))
-    if isinstance(node, Not):
-        return both(node, repeat(chars(charset)))
-    return node
+    return mapped(node, lambda characters: chars(characters & charset), lambda part: only(part, charset))
 
 
 def _is_star(node: Node) -> bool:
     return isinstance(node, Repeat) and node.low == 0 and node.high is None
+
+
+JOIN: dict[type[Node], Callable[..., Node]] = {Concat: concat, Alt: alt, And: both}
+"""For each kind of node that has parts the function that builds it."""

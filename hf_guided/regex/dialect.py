@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from .ast import Node, chars, concat, text
-from .boundaries import Boundary, python_inside_holds_on_empty
+from .assertions import Boundary
+from .ast import Node, UnsupportedRegex, chars, concat, text
 from .charset import ALL, CharSet
 from .classes import LINE_ENDS, caseless, category, ecma_class, python_class
-from .errors import UnsupportedRegex
 
 _HEX = "[0-9a-fA-F]"
 # One escape; of digits, as outside of classes.
@@ -24,6 +23,7 @@ _ESCAPE = (
     rf"\\(?:u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|u{_HEX}{{4}}|u\{{{_HEX}+\}}|x{_HEX}{{2}}|U{_HEX}{{8}}|c[A-Za-z]"
     r"|[pP]\{[^{}]*\}|N\{[^{}]*\}|k<[^<>]*>|0[0-7]{0,2}|[1-3][0-7]{2}|[1-9][0-9]?|.)"
 )
+_INSIDE_HOLDS_ON_EMPTY = re.search(r"\B", "") is not None  # from Python 3.14 on
 _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 # In a class three digits are octal, and a single one is no back-reference.
 _MEMBER = re.compile(_ESCAPE.replace("0[0-7]{0,2}|", "[0-7]{1,3}|") + "|.", re.DOTALL)
@@ -159,7 +159,7 @@ class Dialect:
     def boundary(self, written: str, position: int, flags: Flags) -> Boundary:
         r"""What ``\b`` and ``\B`` mean."""
         word = ecma_class("w") if self.ecma else python_class("w", flags.ascii_only)
-        return Boundary(written == r"\B", word, self.ecma or python_inside_holds_on_empty(), position)
+        return Boundary(written == r"\B", word, self.ecma or _INSIDE_HOLDS_ON_EMPTY, position)
 
     def in_class(self, written: str, position: int, flags: Flags) -> Node:
         """What a class ``[...]`` means."""

@@ -11,10 +11,26 @@ from itertools import product
 from operator import ne
 
 from .assertions import Branch, Edge, Look, Piece, language
-from .ast import ANYTHING, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat
-from .caches import count_characters, tree_cache
+from .ast import (
+    ANYTHING,
+    JOIN,
+    Alt,
+    Chars,
+    Concat,
+    Node,
+    Not,
+    Parts,
+    Repeat,
+    UnsupportedRegex,
+    alt,
+    both,
+    chars,
+    complement,
+    concat,
+    repeat,
+)
+from .charset import count_characters, tree_cache
 from .dialect import Dialect, Flags, PatternSyntaxError, Token, back_reference
-from .errors import UnsupportedRegex
 from .stored import stored
 
 MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
@@ -277,14 +293,11 @@ def _meet(first: Node, other: Node) -> Node:
         return first
     if isinstance(first, Chars) and isinstance(other, Chars):
         return chars(first.charset & other.charset)
-    if isinstance(first, Concat) and isinstance(other, Concat) and len(first.parts) == len(other.parts):
-        return concat(*map(_meet, first.parts, other.parts))
-    if isinstance(first, Alt) and isinstance(other, Alt) and len(first.branches) == len(other.branches):
-        return alt(*map(_meet, first.branches, other.branches))
+    if isinstance(first, Parts) and isinstance(other, Parts):
+        if type(first) is type(other) and len(first.parts) == len(other.parts):
+            return JOIN[type(first)](*map(_meet, first.parts, other.parts))
     if isinstance(first, Repeat) and isinstance(other, Repeat) and (first.low, first.high) == (other.low, other.high):
         return repeat(_meet(first.body, other.body), first.low, first.high)
-    if isinstance(first, And) and isinstance(other, And) and len(first.parts) == len(other.parts):
-        return both(*map(_meet, first.parts, other.parts))
     if isinstance(first, Not) and isinstance(other, Not):
         return complement(alt(first.body, other.body))
     return both(first, other)
@@ -300,11 +313,9 @@ def _join(first: Node, other: Node) -> Node:
             return large
     if isinstance(first, Chars) and isinstance(other, Chars):
         return chars(first.charset | other.charset)
-    if isinstance(first, Alt) and isinstance(other, Alt) and len(first.branches) == len(other.branches):
-        return alt(*map(_join, first.branches, other.branches))
-    if isinstance(first, Concat) and isinstance(other, Concat) and len(first.parts) == len(other.parts):
-        if sum(map(ne, first.parts, other.parts)) == 1:
-            return concat(*map(_join, first.parts, other.parts))
+    if isinstance(first, (Alt, Concat)) and type(first) is type(other) and len(first.parts) == len(other.parts):
+        if isinstance(first, Alt) or sum(map(ne, first.parts, other.parts)) == 1:
+            return JOIN[type(first)](*map(_join, first.parts, other.parts))
     return alt(first, other)
 
 
@@ -317,7 +328,7 @@ def _is_within(small: Node, large: Node) -> bool:
     if isinstance(small, Repeat) and isinstance(large, Repeat):
         return (small.low, small.high) == (large.low, large.high) and _is_within(small.body, large.body)
     if isinstance(small, Alt) and isinstance(large, Alt):
-        return len(small.branches) == len(large.branches) and all(map(_is_within, small.branches, large.branches))
+        return len(small.parts) == len(large.parts) and all(map(_is_within, small.parts, large.parts))
     if isinstance(large, Concat):  # at its end there may be a line end more
         parts = small.parts if isinstance(small, Concat) else (small,)
         more = large.parts[len(parts) :]

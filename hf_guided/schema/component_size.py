@@ -131,7 +131,7 @@ def _left_out(name: Node) -> int | None:
     if not isinstance(name, Not):
         return 0 if name == ANYTHING else None
     length = 0
-    for branch in name.body.branches if isinstance(name.body, Alt) else (name.body,):
+    for branch in name.body.parts if isinstance(name.body, Alt) else (name.body,):
         for part in branch.parts if isinstance(branch, Concat) else (branch,):
             if isinstance(part, Chars):
                 length += len(part.charset.ranges)
