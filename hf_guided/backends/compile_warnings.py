@@ -9,7 +9,7 @@ from typing import Any
 
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
-from ..schema.misspelt import may_be_misspelt, misspelt_names
+from ..schema.audit import may_be_misspelt, misspelt_names
 from .attempts import Compilation
 from .compile_job import Key
 from .router import BackendChoice

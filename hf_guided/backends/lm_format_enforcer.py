@@ -24,8 +24,8 @@ from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import BackendError, CompileLimitExceeded, Loss
 from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
-from ..schema.pointers import drop
 from ..schema.prepare import prepare
+from ..schema.subschemas import drop
 from .adapter import Adapter, Build, Made
 from .interegular_pattern import spelled_for_interegular
 from .json_subset import Schema

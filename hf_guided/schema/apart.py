@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import combinations, product
+from typing import TYPE_CHECKING
 
 from ..regex import Chars, Concat
-from .context import SchemaContext
 from .shapes import (
     KINDS,
     NEVER,
@@ -26,6 +26,9 @@ from .shapes import (
     StringClause,
 )
 
+if TYPE_CHECKING:
+    from .normalize import Normalizer
+
 _FEW = 4  # alternatives on one side, or shapes: with so few, all pairs may meet
 _LOOKS = 32  # at two alternatives, which take as long as one intersection of them
 _MOST_TAGGED = 8  # characters at the beginning, or items
@@ -35,7 +38,7 @@ Pairs = Sequence[tuple[int, int]]
 Tags = Mapping[Hashable, frozenset[Hashable]]
 
 
-def may_meet(n: SchemaContext, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
+def may_meet(n: Normalizer, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
     """The numbers of the alternatives of one type that may have a value in common, and how much work that was.
 
     Args:
@@ -69,7 +72,7 @@ def may_meet(n: SchemaContext, first: Sequence[Clause], second: Sequence[Clause]
     return found, looks // _LOOKS
 
 
-def near_shapes(n: SchemaContext, shapes: Sequence[Shape]) -> tuple[Pairs, int]:
+def near_shapes(n: Normalizer, shapes: Sequence[Shape]) -> tuple[Pairs, int]:
     """As ``may_meet``, of some shapes among themselves; the first of a pair is before the second."""
     if len(shapes) <= _FEW:
         return [*combinations(range(len(shapes)), 2)], 0
@@ -95,7 +98,7 @@ def listed(clause: Clause) -> frozenset[Hashable] | None:
     return None if clause.constant is None else frozenset({clause.constant})
 
 
-def _tags(n: SchemaContext, clause: Clause) -> Tags:
+def _tags(n: Normalizer, clause: Clause) -> Tags:
     tags: dict[Hashable, frozenset[Hashable]] = {}
     if (values := listed(clause)) is not None:
         tags["values"] = values

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..regex import ANYTHING, Node, UnsupportedRegex, alt, complement, parse_search, parse_search_either, text
 from . import readers
 from .combine import meet
-from .context import SchemaContext
 from .documents import Subschema
 from .formats import FORMATS
 from .shapes import (
@@ -31,6 +30,9 @@ from .shapes import (
     Shape,
     StringClause,
 )
+
+if TYPE_CHECKING:
+    from .normalize import Normalizer
 
 _NAMED: dict[str, Kind] = {
     "array": "array",
@@ -78,7 +80,7 @@ def _of_exact_types(types: tuple[str, ...] | None, point_zero: bool) -> Shape:
     return {**_of_types(types), "number": (NumberClause(True, point_zero=point_zero),)}
 
 
-def holding(n: SchemaContext, sub: Subschema) -> Shape:
+def holding(n: Normalizer, sub: Subschema) -> Shape:
     """The values that satisfy the keywords of all types."""
     schema = sub.schema
     assert isinstance(schema, dict)
@@ -105,7 +107,7 @@ def holding(n: SchemaContext, sub: Subschema) -> Shape:
     return shape
 
 
-def failing(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def failing(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     """For each of these keywords the values that do not satisfy it. Values of other types always do."""
     schema = sub.schema
     assert isinstance(schema, dict)
@@ -124,7 +126,7 @@ def failing(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
 # -- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _numbers(n: SchemaContext, sub: Subschema, integral: bool | None) -> Clause | None:
+def _numbers(n: Normalizer, sub: Subschema, integral: bool | None) -> Clause | None:
     clause: Clause | None = NumberClause(integral, point_zero=n.point_zero and sub.dialect > 4)
     for bound in _bounds(sub):
         clause = None if clause is None else meet(clause, bound)
@@ -164,14 +166,14 @@ def _failing_numbers(sub: Subschema) -> Iterator[tuple[str, Shape]]:
 # -- strings ---------------------------------------------------------------------------------------------------------
 
 
-def _strings(n: SchemaContext, sub: Subschema) -> Clause:
+def _strings(n: Normalizer, sub: Subschema) -> Clause:
     language = pattern(n, sub, "pattern", readers.string(sub, "pattern"), _read(n, sub, holds=True))
     return StringClause(
         readers.count(sub, "minLength", 0), readers.optional_count(sub, "maxLength"), language or ANYTHING
     )
 
 
-def _failing_strings(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def _failing_strings(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     low, high = readers.count(sub, "minLength", 0), readers.optional_count(sub, "maxLength")
     if low:
         yield "minLength", {"string": (StringClause(high=low - 1),)}
@@ -183,14 +185,14 @@ def _failing_strings(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         yield "pattern", UNIVERSE if language is None else {"string": (StringClause(language=complement(language)),)}
 
 
-def _read(n: SchemaContext, sub: Subschema, *, holds: bool) -> Callable[[str], Node]:
+def _read(n: Normalizer, sub: Subschema, *, holds: bool) -> Callable[[str], Node]:
     """How the pattern of a schema is read that has to match, or must not."""
     is_own = id(sub.schema) in _OF_FORMATS  # no reader sees it
     return parse_search if is_own or holds != n.is_widest else parse_search_either
 
 
 def pattern(
-    n: SchemaContext, sub: Subschema, keyword: str, source: str | None, read: Callable[[str], Node]
+    n: Normalizer, sub: Subschema, keyword: str, source: str | None, read: Callable[[str], Node]
 ) -> Node | None:
     """The formal language of a pattern; None if it is not supported, which is a loss."""
     if source is None:
@@ -207,7 +209,7 @@ def pattern(
 # -- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def _arrays(n: SchemaContext, sub: Subschema) -> Clause:
+def _arrays(n: Normalizer, sub: Subschema) -> Clause:
     items = _items(n, sub)
     return ArrayClause(
         () if items is None else (items,),
@@ -218,7 +220,7 @@ def _arrays(n: SchemaContext, sub: Subschema) -> Clause:
     )
 
 
-def _items(n: SchemaContext, sub: Subschema) -> Items | None:
+def _items(n: Normalizer, sub: Subschema) -> Items | None:
     schema = sub.schema
     assert isinstance(schema, dict)
     before_2020 = sub.dialect < 2020 or isinstance(schema.get("items"), list)
@@ -234,7 +236,7 @@ def _items(n: SchemaContext, sub: Subschema) -> Items | None:
     return Items(positions, n.position(sub, schema[rest], rest) if rest in schema else None)
 
 
-def _contains(n: SchemaContext, sub: Subschema) -> tuple[Contains, ...]:
+def _contains(n: Normalizer, sub: Subschema) -> tuple[Contains, ...]:
     schema = sub.schema
     assert isinstance(schema, dict)
     if "contains" not in schema or sub.dialect < 6:
@@ -246,7 +248,7 @@ def _contains(n: SchemaContext, sub: Subschema) -> tuple[Contains, ...]:
     return (Contains(item, low, high, 0, (sub.pointer, "contains")),)
 
 
-def _failing_arrays(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def _failing_arrays(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     schema = sub.schema
     assert isinstance(schema, dict)
     low, high = readers.count(sub, "minItems", 0), readers.optional_count(sub, "maxItems")
@@ -278,7 +280,7 @@ def _failing_arrays(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sha
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def _objects(n: SchemaContext, sub: Subschema) -> Clause:
+def _objects(n: Normalizer, sub: Subschema) -> Clause:
     members, _ = _members(n, sub)
     return ObjectClause(
         () if members is None else (members,),
@@ -298,13 +300,13 @@ def _required(sub: Subschema) -> tuple[str, ...]:
     return readers.names(sub, "required")
 
 
-def _names(n: SchemaContext, sub: Subschema) -> Position:
+def _names(n: Normalizer, sub: Subschema) -> Position:
     assert isinstance(sub.schema, dict)
     known = sub.dialect >= 6 and "propertyNames" in sub.schema
     return n.position(sub, sub.schema["propertyNames"], "propertyNames") if known else ANY
 
 
-def _members(n: SchemaContext, sub: Subschema) -> tuple[Members | None, bool]:
+def _members(n: Normalizer, sub: Subschema) -> tuple[Members | None, bool]:
     """The schema's rules for members, and whether they are complete."""
     schema = sub.schema
     assert isinstance(schema, dict)
@@ -327,7 +329,7 @@ def _members(n: SchemaContext, sub: Subschema) -> tuple[Members | None, bool]:
     return Members(named, tuple(patterns), additional), True
 
 
-def _failing_objects(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def _failing_objects(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     low, high = readers.count(sub, "minProperties", 0), readers.optional_count(sub, "maxProperties")
     if low:
         yield "minProperties", {"object": (ObjectClause(high=low - 1),)}
@@ -350,7 +352,7 @@ def _failing_objects(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         )
 
 
-def _outside(n: SchemaContext, sub: Subschema, members: Members, absent: Container[str]) -> Iterator[ObjectClause]:
+def _outside(n: Normalizer, sub: Subschema, members: Members, absent: Container[str]) -> Iterator[ObjectClause]:
     """Objects with a member that violates its schema, or without it if that is one of ``absent``."""
     for name, position in members.named.items():
         if position:

@@ -1,23 +1,34 @@
-"""The treatment of every part of a constraint: enforced, an annotation, or lost, with the reason."""
+"""The treatment of every part of a constraint: enforced, an annotation, or lost, with the reason.
+
+Probable typing mistakes are found too: JSON Schema allows every keyword and format, but unknown ones constrain nothing.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ..constraints.cache_keys import NormalForm
 from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
 from ..constraints.json_style import Spelling
-from ..constraints.suggestions import did_you_mean
+from ..constraints.suggestions import closest, did_you_mean
 from ..constraints.values import JsonSchema
 from ..errors import Loss
 from .documents import LATEST, OLDEST, dialect_of
 from .formats import FORMATS
-from .misspelt import MOST_LOOKED_AT
 from .subschemas import escape, iter_subschemas
 
 if TYPE_CHECKING:
     from ..constraints.values import Constraint
+
+MOST_LOOKED_AT = 1000
+"""Unknown names that are compared with the known ones: each takes a fifth of a millisecond."""
+
+_OF_DEFINITION = re.compile(r"#/(?:definitions|\$defs)/[^/]*")
+_LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
 
 
 class AuditRow(NamedTuple):
@@ -167,3 +178,53 @@ def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
         meant = did_you_mean(str(value), FORMATS) if suggest else ""
         return f"constrains nothing: no specification defines the format {value!r}{meant}"
     return ""
+
+
+# -- typing mistakes -------------------------------------------------------------------------------------------------
+
+
+def may_be_misspelt(form: NormalForm) -> bool:
+    """Whether a schema has names that are like others, or a ``$ref`` to another place than a definition: few do."""
+    names = [("keyword", keyword) for keyword in form.keywords - KNOWN if _is_compared(keyword)]
+    names += [("format", name) for name in form.formats - FORMATS.keys()]
+    if len(names) > MOST_LOOKED_AT or not all(map(_OF_DEFINITION.fullmatch, form.refs)):
+        return True
+    return any([_meant(*name) is not None for name in names])
+
+
+def misspelt_names(schema: dict[str, Any] | bool) -> Iterator[str]:
+    """One sentence for each keyword and format that is unknown and resembles one that would constrain something."""
+    left = MOST_LOOKED_AT
+    for subschema in iter_subschemas(schema):
+        for keyword, kind, name in _unknown(subschema.schema):
+            left -= 1
+            if left < 0:
+                return
+            if (meant := _meant(kind, name)) is not None:
+                pointer = f"{subschema.pointer}/{escape(keyword)}"
+                yield f"{pointer}: {name!r} is no {kind} of JSON Schema; did you mean {meant!r}?"
+
+
+def _unknown(schema: dict[str, Any] | bool) -> Iterator[tuple[str, str, str]]:
+    """The keyword, what is unknown, and its name."""
+    for keyword, value in schema.items() if isinstance(schema, dict) else ():
+        if keyword == "format" and isinstance(value, str) and value not in FORMATS:
+            yield keyword, "format", value
+        elif keyword not in KNOWN and _is_compared(keyword):
+            yield keyword, "keyword", keyword
+
+
+def _is_compared(keyword: str) -> bool:
+    """By convention x-... is an extension, and _maxItems a keyword that was put aside."""
+    return keyword[:1].isalpha() and not keyword.startswith("x-")
+
+
+def _meant(kind: str, name: str) -> str | None:
+    """The name that it resembles; None also where it only has a number more: uuid4 is one of Pydantic's formats."""
+    meant = _like(kind, name) if len(name) <= _LONGEST else None
+    return None if meant == name.rstrip("0123456789") else meant
+
+
+@lru_cache(maxsize=1024)  # other schemas have the same
+def _like(kind: str, name: str) -> str | None:
+    return closest(name, FORMATS if kind == "format" else ASSERTIONS)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urljoin
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
-from .pointers import lookup
-from .subschemas import escape, iter_subschemas
+from .subschemas import escape, iter_subschemas, lookup
 
 if TYPE_CHECKING:
     from referencing import Registry

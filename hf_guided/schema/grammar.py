@@ -15,8 +15,7 @@ from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
 from ..regex import ANYTHING
 from .content_automata import PLAIN, ContentAutomaton, ContentWriter, Edge, joined
-from .context import too_deep_is_a_limit
-from .normalize import Normalizer
+from .normalize import Normalizer, too_deep_is_a_limit
 from .registers import DifferentNames
 from .scalars import has_text
 from .shapes import (

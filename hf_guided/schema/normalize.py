@@ -10,23 +10,21 @@ That is why a keyword lost under a ``not`` loses the ``not``: dropped there, it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
-
-from typing_extensions import override
 
 from ..automaton.emptiness import Emptiness
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from ..constraints.json_style import Spelling
 from ..constraints.values import JsonSchema
-from ..errors import InvalidConstraint, Loss
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss
 from ..regex import ANYTHING, Node, alt
 from . import assertions
 from .apart import listed, may_meet, near_shapes
-from .applicators import APPLY, referred
+from .applicators import APPLY, referred, without_unevaluated
 from .combine import intersection, is_plainly_empty, size, union
-from .context import SchemaContext
 from .documents import Documents, Subschema, UnknownReference
 from .shapes import (
     ANY,
@@ -42,7 +40,6 @@ from .shapes import (
     canonical_strings,
     string_language,
 )
-from .unevaluated import without_unevaluated
 
 MAX_WORK = 6_000  # intersections of two alternatives: some hundreds of milliseconds
 _PATTERNS = 40  # the cost of a product of two patterns: it is large, for an engine too
@@ -56,14 +53,14 @@ class _TooMuch(Exception):
     """There are too many alternatives to combine."""
 
 
-class Normalizer(SchemaContext):
+class Normalizer:
     """Shapes of one schema's positions, each worked out once.
 
     Args:
         documents: the schema, and the documents it may refer to.
         point_zero: whether an integer may be written 1.0.
         spelling: of names that are not declared.
-        is_widest: see ``SchemaContext``.
+        is_widest: whether patterns are read so that what any reader of JSON Schema takes is taken; else what all take.
     """
 
     def __init__(
@@ -92,7 +89,7 @@ class Normalizer(SchemaContext):
 
     @property
     def widest(self) -> Normalizer:
-        """See ``SchemaContext``."""
+        """The same schema, with ``is_widest``: what has no value there has none for any reader."""
         return self if self.is_widest or not self.documents.has_patterns else self._widest
 
     @cached_property
@@ -105,31 +102,31 @@ class Normalizer(SchemaContext):
         return self.position_of(self.documents.root)
 
     @property
-    @override
     def losses(self) -> list[Loss]:
+        """The losses so far."""
         return list(self._losses.values())
 
-    @override
     def lose(self, sub: Subschema, keyword: str, reason: str) -> None:
+        """Note that a keyword will not be enforced."""
         self.lose_at(sub.pointer, keyword, reason)
 
-    @override
     def lose_at(self, pointer: str, keyword: str, reason: str) -> None:
+        """Note that a keyword will not be enforced."""
         self._losses.setdefault((pointer, keyword), Loss(pointer, keyword, reason))
 
-    @override
     def position(self, parent: Subschema, schema: Any, *steps: str | int) -> Position:
+        """The position that one schema inside another governs."""
         return self.position_of(self.documents.child(parent, schema, *steps))
 
-    @override
     def opposite(self, position: Position) -> Position:
+        """The position whose value fails what one schema says."""
         if position in (ANY, NEVER):
             return ANY if position else NEVER
         (term,) = position
         return frozenset({Term(term.schema, not term.holds)})
 
-    @override
     def shape(self, position: Position) -> Shape:
+        """The values that all terms of a position agree on."""
         shape = self._shapes.get(position)
         if shape is None:
             shape = self._shapes[position] = self._shape(position)
@@ -147,8 +144,8 @@ class Normalizer(SchemaContext):
             shape = self.meet(shape, self.term(term), term.schema, "allOf")
         return shape
 
-    @override
     def value(self, value: Any, near: Subschema | None = None) -> Position:
+        """The position that only this JSON value satisfies."""
         near = near or self.documents.root
         key = near, type(value), None if isinstance(value, (list, dict)) else value  # 1 and 1.0 are written differently
         position = self._values.get(key)
@@ -164,8 +161,8 @@ class Normalizer(SchemaContext):
             isinstance(clause, StringClause) and clause.has(name) for clause in self.shape(position).get("string", ())
         )
 
-    @override
     def names(self, position: Position) -> Node:
+        """The strings at a position, as one language."""
         return alt(
             *(
                 string_language(clause)
@@ -196,8 +193,8 @@ class Normalizer(SchemaContext):
             self.lose_at(pointer, keyword, "takes too long to tell whether any string satisfies all that is said here")
         return empty is True
 
-    @override
     def is_plainly_empty(self, clause: Clause) -> bool:
+        """Whether no value satisfies a clause, as far as is visible without the children."""
         if is_plainly_empty(clause):
             return True
         if not isinstance(clause, StringClause) or clause.values is not None or clause.language is ANYTHING:
@@ -206,14 +203,14 @@ class Normalizer(SchemaContext):
 
     # -- terms -------------------------------------------------------------------------------------------------------
 
-    @override
     def position_of(self, sub: Subschema) -> Position:
+        """The position that one schema governs."""
         if sub.schema is False:
             return NEVER
         return ANY if sub.schema is True or not sub.schema else frozenset({Term(sub)})
 
-    @override
     def term(self, term: Term) -> Shape:
+        """The values for which one schema holds, or does not."""
         shape = self._terms.get(term)
         if shape is None:
             if term in self._under_way:
@@ -257,8 +254,8 @@ class Normalizer(SchemaContext):
                 shapes.append(UNIVERSE)
         return union(*shapes)
 
-    @override
     def meet(self, first: Shape, second: Shape, sub: Subschema, keyword: str) -> Shape:
+        """The intersection of two shapes; the first one where it has too many alternatives, which is a loss."""
         try:
             shape = intersection(first, second, self._pairs)
         except _TooMuch:
@@ -267,15 +264,15 @@ class Normalizer(SchemaContext):
         # A single one is checked later, when all positions are known.
         return self._without_hopeless(self._with_strings(shape), least=2)
 
-    @override
     def common(self, first: Shape, second: Shape) -> Shape:
+        """The values that satisfy both; all of the first where this takes too long to compute."""
         try:
             return self._without_hopeless(self._with_strings(intersection(first, second, self._pairs)))
         except _TooMuch:
             return first
 
-    @override
     def meetings(self, shapes: Sequence[Shape]) -> dict[tuple[int, int], Shape]:
+        """The common part of each two shapes, by their numbers; pairs that have none are left out."""
         near, work = near_shapes(self, shapes)
         self._work += work + len(near) // _MEETINGS
         met = {(i, j): self.common(shapes[i], shapes[j]) for i, j in near}
@@ -340,8 +337,8 @@ class Normalizer(SchemaContext):
                 return False
         return False
 
-    @override
     def tags(self, position: Position) -> Mapping[str, frozenset[Any]]:
+        """The types of the values at a position, and the values themselves if they are listed."""
         tags = self._tags.get(position)
         if tags is None:
             tags = self._tags[position] = {}
@@ -355,3 +352,12 @@ class Normalizer(SchemaContext):
 
 
 _DEEP = (HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP | APPLY.keys()) - {"const", "enum", "format"}
+
+
+@contextmanager
+def too_deep_is_a_limit() -> Iterator[None]:
+    """Turn Python's RecursionError into CompileLimitExceeded."""
+    try:
+        yield
+    except RecursionError:
+        raise CompileLimitExceeded("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None

@@ -30,7 +30,7 @@ from ..regex import (
     tree_cache,
 )
 from .canonical_numbers import canonical_but_for_untold, canonical_listed, canonical_numbers
-from .context import too_deep_is_a_limit
+from .normalize import too_deep_is_a_limit
 from .ranges import but_for_untold, listed_numbers, number_language, undecided_factors
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 

@@ -14,13 +14,14 @@ others follow the type, each with its name.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..errors import InvalidConstraint
 from .documents import Documents, Subschema, UnknownReference
-from .sketch_bounds import bounds_of, json_of
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHORT = 24  # characters; a shorter definition is cheaper to repeat than to name
@@ -172,9 +173,9 @@ class _Sketch:
         """What the keywords of a schema say, references aside: types that all hold."""
         parts: list[str] = []
         if "const" in schema:
-            parts.append(_enumeration([json_of(schema["const"])]))
+            parts.append(_enumeration([_json(schema["const"])]))
         if isinstance(schema.get("enum"), list):
-            parts.append(_enumeration([json_of(value) for value in schema["enum"]]))
+            parts.append(_enumeration([_json(value) for value in schema["enum"]]))
         types = self._types(schema, bare=not parts)
         if types:
             parts.append(" | ".join(self._if_needed(schema, kind, self._of_type(sub, schema, kind)) for kind in types))
@@ -229,7 +230,7 @@ class _Sketch:
             text, more = self._array(sub, schema)
         else:
             text, more = kind, []
-        bounds = [*bounds_of(schema, kind), *more]
+        bounds = [*_bounds(schema, kind), *more]
         return f"{text} ({', '.join(bounds)})" if bounds else text
 
     def _child(self, sub: Subschema, schema: Any, *steps: str | int) -> Subschema:
@@ -284,7 +285,7 @@ class _Sketch:
         notes = []
         if "contains" in schema:
             low, high = schema.get("minContains", 1), schema.get("maxContains")
-            count = f"at least {json_of(low)}" if high is None else f"{json_of(low)}..{json_of(high)}"
+            count = f"at least {_json(low)}" if high is None else f"{_json(low)}..{_json(high)}"
             notes.append(
                 f"contains {count} of {_grouped(self._type(self._child(sub, schema['contains'], 'contains')))}"
             )
@@ -308,7 +309,7 @@ def _enumeration(values: list[str]) -> str:
 
 
 def _key(key: Any) -> str:
-    return str(key) if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else json_of(key)
+    return str(key) if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else _json(key)
 
 
 def _comment(schema: Any) -> str:
@@ -333,3 +334,61 @@ def _braces(entries: list[tuple[str, str]]) -> str:
         for i, (entry, comment) in enumerate(entries)
     ]
     return "\n".join(["{", *(line.replace("\n", "\n ") for line in (f" {line}" for line in lines)), "}"])
+
+
+def _json(value: Any) -> str:
+    """A JSON value whose numbers may be ``Decimal``, as text."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_json(key)}: {_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def _bounds(schema: dict[str, Any], kind: str) -> list[str]:
+    """What a schema's keywords say of values of one JSON type, each in a few words.
+
+    Args:
+        schema: the schema; bounds that are schemas themselves are left out.
+        kind: the name of the JSON type.
+    """
+    if kind in ("number", "integer"):
+        return _number_bounds(schema)
+    if kind == "string":
+        words = _between(schema.get("minLength"), schema.get("maxLength"), "chars")
+        if "pattern" in schema:
+            words.append(f"/{schema['pattern']}/")
+        return words + [
+            schema[keyword] for keyword in ("format", "contentEncoding") if isinstance(schema.get(keyword), str)
+        ]
+    if kind == "array":
+        distinct = ["without duplicates"] * (schema.get("uniqueItems") is True)
+        return _between(schema.get("minItems"), schema.get("maxItems"), "items") + distinct
+    if kind == "object":
+        return _between(schema.get("minProperties"), schema.get("maxProperties"), "keys")
+    return []
+
+
+def _number_bounds(schema: dict[str, Any]) -> list[str]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if isinstance(above, bool):  # draft 4: it says how `minimum` is meant
+        low, above = (None, low) if above else (low, None)
+    if isinstance(below, bool):
+        high, below = (None, high) if below else (high, None)
+    words = _between(low, high, "")
+    signs = (">", above), ("<", below), ("multiple of", schema.get("multipleOf"))
+    return words + [f"{sign} {_json(value)}" for sign, value in signs if value is not None]
+
+
+def _between(low: Any, high: Any, what: str) -> list[str]:
+    unit = f" {what}" if what else ""
+    if low is None and high is None:
+        return []
+    if low is None:
+        return [f"<= {_json(high)}{unit}"]
+    if high is None:
+        return [f">= {_json(low)}{unit}"]
+    if low == high:
+        return [f"{_json(low)}{unit}" if what else f"= {_json(low)}"]
+    return [f"{_json(low)}..{_json(high)}{unit}"]

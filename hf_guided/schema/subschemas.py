@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
-from .pointers import local_target
+from ..errors import Loss
 
 _HOLDING = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP
 
@@ -89,3 +89,32 @@ def leaves(value: Any) -> Iterator[Any]:
             todo += here
         else:
             yield here
+
+
+def local_target(root: Any, ref: Any) -> Any:
+    """What a reference inside the document (``#``, ``#/$defs/a``) names; None if it names nothing there."""
+    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
+        return None
+    return lookup(root, unquote(ref[1:]))
+
+
+def lookup(root: Any, pointer: str) -> Any:
+    """The value at a JSON pointer; None if there is none."""
+    here = root
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, dict) and token in here:
+            here = here[token]
+        elif isinstance(here, list) and token.isdecimal() and int(token) < len(here):
+            here = here[int(token)]
+        else:
+            return None
+    return here
+
+
+def drop(schema: Any, losses: Iterable[Loss]) -> None:
+    """Remove exactly the lost keywords, in place."""
+    for loss in losses:
+        holder = lookup(schema, loss.pointer)
+        if isinstance(holder, dict):
+            holder.pop(loss.keyword, None)

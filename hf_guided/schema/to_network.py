@@ -22,7 +22,6 @@ from ..regex import (
     text,
 )
 from .content_automata import ContentAutomaton
-from .context import too_deep_is_a_limit
 from .depth import ANY_CONTENT, heights, within_depth
 from .equal_positions import with_equal_positions
 from .grammar import Content, completable_contents, contents
@@ -32,7 +31,7 @@ from .levels import has_known_levels, of_known_level
 from .long_string import LongString, long_string, long_string_of_language
 from .member_order import has_one_order
 from .network_writer import Callee, Caller, Inside, NetworkWriter, RegisteredRows
-from .normalize import Normalizer
+from .normalize import Normalizer, too_deep_is_a_limit
 from .ranges import undecided_factors
 from .registered_content import registered
 from .registers import DifferentItems, Register
