@@ -5,15 +5,30 @@ llguidance judges the text as well, so what is odd here and harmless is left to 
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .lark_tokens import Token, lex
-from .rules import Expression, Leaf, Reader, Reference, Repeat, check_rules, choice, references, sequence
+from .rules import Expression, Leaf, Reader, Reference, Repeat, Token, check_rules, choice, sequence
 
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t]+ | (?:\#|//)[^\n]*) | (?P<newline>(?:\r?\n)+[ \t]*)
+      | (?P<json>%(?:json|regex|llguidance)) | (?P<keyword>%(?:ignore|import|override|declare|lark|if))
+      | (?P<rule>!?[_?]?[a-z][_a-z0-9-]*) | (?P<terminal>_?[A-Z][_A-Z0-9-]*)
+      | (?P<text>"(?:\\(?:["\\/bfnrt]|u[a-fA-F0-9]{4}|x[a-fA-F0-9]{2})|[^"\\\x00-\x1f\x7f])*"i?)
+      | (?P<pattern>/(?:\\.|[^/\\])+/[imslux]*) | (?P<special><[^<>\s]+>) | (?P<grammar>@[a-zA-Z0-9_-]+)
+      | (?P<number>0[xX][0-9a-fA-F]+|[+-]?[0-9]+(?:\.(?!\.)[0-9]*)?(?:[eE][+-]?[0-9]+)?)
+      | (?P<operator>[+*?]) | (?P<sign>->|::|\.\.|[:.,=(){}\[\]~|&_])""",
+    re.VERBOSE,
+)
 _ENDS = ("newline", "|", "->", ")", "]", "}", "%if", "&", "end")
 _REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+# A string or a pattern inside a terminal, or one character that is neither.
+_LARK = re.compile(r'"(?:\\.|[^"\\])*"i?|/(?P<pattern>(?:\\.|[^/\\])+)/[a-z]*|.', re.DOTALL)
+_PATTERN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[0-9]*,\}|.", re.DOTALL)
+_SEVERAL = re.compile(r"\.|\\[dDwWsS]|\[(?:\\[dDwWsS]|\^|(?:\\.|[^\\])(?!\])).*", re.DOTALL)
 
 
 class Attribute(NamedTuple):
@@ -64,24 +79,41 @@ class Lark(Reader):
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
-        self.tokens = lex(self)
-        self._next = 0
+        self.tokens = self._lex()
         self._in_terminal = False
         self.attributes: list[Attribute] = []
         self.negated: list[tuple[int, int]] = []  # where ~ and its operand begin and end
         self.scopes: list[Scope] = []
         self.main = self._scope("end", root)
 
-    def _take(self, *kinds: str) -> Token | None:
-        """The next token, if it is of one of these kinds."""
-        token = self.tokens[self._next]
-        if token.kind not in kinds:
-            return None
-        self._next += 1
-        return token
+    def _lex(self) -> list[Token]:
+        """The tokens of the text, without spaces and comments, and one of kind "end"."""
+        position = 0
+        tokens: list[Token] = []
+        while position < len(self.text):
+            match = self.match(_TOKEN, position)
+            kind, end, value = str(match.lastgroup), match.end(), None
+            if kind == "json":
+                value, end = self._json(match[0], end)
+            if kind != "space":
+                kind = match[0] if kind in ("json", "keyword", "sign") else kind
+                tokens.append(Token(kind, self.text[position:end], position, end, value))
+            position = end
+        return [*tokens, Token("newline", "", position, position), Token("end", "", position, position)]
+
+    def _json(self, keyword: str, position: int) -> tuple[Any, int]:
+        start = position
+        while self.text[start : start + 1].isspace():
+            start += 1
+        try:
+            return json.JSONDecoder().raw_decode(self.text, start)
+        except ValueError as error:
+            raise self.malformed(f"{keyword} must be followed by JSON: {error}", position) from None
+        except RecursionError:
+            raise self.malformed(f"the JSON after {keyword} is nested too deeply", position) from None
 
     def _expect(self, what: str, *kinds: str) -> Token:
-        token = self._take(*kinds)
+        token = self.take(*kinds)
         if token is None:
             found = self.tokens[self._next]
             raise self.malformed(f"expected {what}, got {found.text.strip() or 'the end of the line'!r}", found.start)
@@ -92,15 +124,11 @@ class Lark(Reader):
     def _scope(self, end: str, root: str) -> Scope:
         scope, begins = Scope(), self.tokens[self._next].start
         self.scopes.append(scope)
-        while self._take(end) is None:
-            if self._take("newline") is None:
+        while self.take(end) is None:
+            if self.take("newline") is None:
                 self._statement(scope)
         if root not in scope.rules:
             raise self.malformed(f"there is no rule {root!r} to start at; name it, or pass root=", begins)
-        for rule in scope.rules.values():
-            for reference in references(rule):
-                if reference.name not in scope.rules:
-                    raise self.malformed(f"the rule {reference.name!r} is not defined", reference.position)
         check_rules(self, scope.rules, root)
         return scope
 
@@ -132,7 +160,7 @@ class Lark(Reader):
         name = head.text.lstrip("!?")
         if name in scope.rules:
             raise self.malformed(f"the rule {name!r} is defined twice", head.start)
-        if self._take("::"):
+        if self.take("::"):
             self._expect("_", "_")
         words = self._attributes()
         self._colon()
@@ -168,18 +196,18 @@ class Lark(Reader):
     def _attributes(self) -> set[str]:
         """The words in brackets."""
         first = len(self.attributes)
-        if self._take("[") is None:
+        if self.take("[") is None:
             return set()
-        while self._take("]") is None:
+        while self.take("]") is None:
             word = self._expect("an attribute", "rule")
             value = ""
-            if self._take("="):
+            if self.take("="):
                 begins = self.tokens[self._next]
                 while self.tokens[self._next].kind not in (",", "]", "newline", "end"):
                     self._next += 1
                 value = self.text[begins.start : self.tokens[self._next - 1].end]
             self.attributes.append(Attribute(word.text, value, word.start))
-            self._take(",")
+            self.take(",")
             self._check_attribute(self.attributes[-1])
         return {attribute.name for attribute in self.attributes[first:]}
 
@@ -201,8 +229,8 @@ class Lark(Reader):
     def _follows(self, sign: str) -> bool:
         """Take a sign, which may stand on the next line."""
         begins = self._next
-        self._take("newline")
-        if self._take(sign):
+        self.take("newline")
+        if self.take(sign):
             return True
         self._next = begins
         return False
@@ -210,7 +238,7 @@ class Lark(Reader):
     def _expression(self, scope: Scope) -> Expression:
         parts: list[Expression] = []
         while self.tokens[self._next].kind not in _ENDS:
-            negation = self._take("~")
+            negation = self.take("~")
             part = self._part(scope)
             if negation is not None:
                 if not self._in_terminal:
@@ -219,9 +247,9 @@ class Lark(Reader):
                     )
                 self.negated.append((negation.start, self.tokens[self._next - 1].end))
             parts.append(self._repeated(part))
-        if self._take("->"):
+        if self.take("->"):
             self._expect("a name", "rule")
-        if self._take("%if"):
+        if self.take("%if"):
             while self.tokens[self._next].kind not in _ENDS:
                 self._next += 1
                 self._skip_brackets()
@@ -235,7 +263,7 @@ class Lark(Reader):
         if token.kind in "([":
             self.open(token.start)
             inside = self._expressions(scope)
-            if self._take(_CLOSING[token.kind]) is None:
+            if self.take(_CLOSING[token.kind]) is None:
                 raise self.malformed(
                     f"this bracket is not closed on its line; expected {_CLOSING[token.kind]}", token.start
                 )
@@ -249,30 +277,30 @@ class Lark(Reader):
             self._in_terminal = surroundings
             self.close()
         if token.kind == "rule":
-            if self._take("::"):
+            if self.take("::"):
                 self._next += 1
                 self._skip_brackets()
             if self.tokens[self._next].kind == "{" and self.tokens[self._next + 1].kind not in ("number", ","):
                 raise self.unsupported("template", "write each use as a rule of its own", token.start)
             return Reference(token.text, token.start)
-        if token.kind == "text" and self._take(".."):
+        if token.kind == "text" and self.take(".."):
             self._expect("a text", "text")
         if token.kind == "pattern":
             scope.terminals.setdefault(token.text, (token.start, token.text))
         return Leaf(token.text)
 
     def _repeated(self, part: Expression) -> Expression:
-        if operator := self._take("operator"):
+        if operator := self.take("operator"):
             return Repeat(part, *_REPEATS[operator.text])
         if self.tokens[self._next].kind == "~" and self.tokens[self._next + 1].kind == "number":
             self._next += 1
             low = self._number()
-            if self._take(".."):
+            if self.take(".."):
                 self._number()
             return Repeat(part, low, None)
-        if self._take("{"):
+        if self.take("{"):
             low = 0 if self.tokens[self._next].kind == "," else self._number()
-            if self._take(",") and self.tokens[self._next].kind != "}":
+            if self.take(",") and self.tokens[self._next].kind != "}":
                 self._number()
             self._expect("}", "}")
             return Repeat(part, low, None)
@@ -298,3 +326,26 @@ class Lark(Reader):
             self._next += 1
             if not closing:
                 return
+
+
+def may_repeat_one_text(terminal: str) -> bool:
+    """Whether a terminal may repeat one text for ever, like ``/a+/``; True also where that is hard to tell.
+
+    Where nothing else may follow, as in ``/a+/ /a+/``, a lexer that takes the longest text forces ``a`` without an end,
+    and llguidance never returns from the question which text is forced.
+
+    Args:
+        terminal: its definition, as it is written in the grammar.
+    """
+    pieces = list(_LARK.finditer(terminal))
+    outside = {piece[0] for piece in pieces if len(piece[0]) == 1}
+    return bool(outside & set("+*~&{")) or any(_repeats_one_text(piece["pattern"] or "") for piece in pieces)
+
+
+def _repeats_one_text(pattern: str) -> bool:
+    pieces = _PATTERN.findall(pattern)
+    return "&" in pieces or any(
+        after in ("+", "*") or after.startswith("{") and after.endswith(",}")
+        for piece, after in zip(pieces, pieces[1:], strict=False)
+        if not _SEVERAL.fullmatch(piece)
+    )
