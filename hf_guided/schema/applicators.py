@@ -156,14 +156,12 @@ def _of_kinds(kinds: tuple[Kind, ...], shape: Shape) -> Shape:
 
 
 def _not(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    assert isinstance(sub.schema, dict)
-    shape = n.term(Term(n.documents.child(sub, sub.schema["not"], "not"), not holds))
+    shape = n.term(Term(n.documents.child(sub, sub.keywords["not"], "not"), not holds))
     return untold(shape) if n.documents.counts_branches else shape
 
 
 def _if(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    schema = sub.schema
-    assert isinstance(schema, dict)
+    schema = sub.keywords
     if sub.dialect < 7:
         return certainly(holds)
     condition = n.documents.child(sub, schema["if"], "if")
@@ -228,13 +226,11 @@ def _subsets(length: int) -> Iterator[frozenset[int]]:
 
 
 def _constant(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    assert isinstance(sub.schema, dict)
-    return _listed(n, sub, [sub.schema["const"]], holds) if sub.dialect >= 6 else certainly(holds)
+    return _listed(n, sub, [sub.keywords["const"]], holds) if sub.dialect >= 6 else certainly(holds)
 
 
 def _enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    assert isinstance(sub.schema, dict)
-    values = sub.schema["enum"]
+    values = sub.keywords["enum"]
     if not isinstance(values, list):
         readers.malformed(sub, "enum", "a list of values")
     return _listed(n, sub, values, holds)
@@ -323,8 +319,7 @@ def _spelled_out(value: Any) -> dict[str, Any]:
 
 def without_unevaluated(n: Normalizer, sub: Subschema, keyword: str, shape: Shape) -> Shape:
     """The shape with the keyword applied to the children that nothing else in the shape evaluates."""
-    assert isinstance(sub.schema, dict)
-    position = n.position(sub, sub.schema[keyword], keyword)
+    position = n.position(sub, sub.keywords[keyword], keyword)
     if keyword == "unevaluatedProperties":
         clauses = [
             _closed(n, clause, position) for clause in shape.get("object", ()) if isinstance(clause, ObjectClause)

@@ -76,6 +76,12 @@ class Subschema:
         self._place = "/".join((place, *reversed(around)))
         return self._place
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The schema, which is no boolean."""
+        assert isinstance(self.schema, dict)
+        return self.schema
+
     def __repr__(self) -> str:
         return f"Subschema({self.pointer or '/'})"
 
@@ -147,23 +153,11 @@ class Documents:
         pointer = unquote(ref[1:])
         target = lookup(self.root.schema, pointer)
         if not isinstance(target, (dict, bool)):
-            raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
-                pointers=[source.pointer],
-            )
+            raise _nowhere(source, ref, "does not exist")
         made = self._made.get(id(target)) if isinstance(target, dict) else None
-        return made or self._make(target, pointer, *self._scope(pointer))
-
-    def _scope(self, pointer: str) -> tuple[str, int]:
-        """Base URI and dialect at a position of the root document."""
-        base, dialect = self.root.base, self.root.dialect
-        steps = pointer.split("/")
-        for end in range(2, len(steps) + 1) if not self._plain else ():
-            here = lookup(self.root.schema, "/".join(steps[:end]))
-            if isinstance(here, dict):
-                dialect = dialect_of(here, dialect)
-                base = urljoin(base, _identifier(here, dialect))
-        return base, dialect
+        if made is None and not self._plain:
+            return self._make(target, pointer, *_scope(self.root.schema, pointer, "", self.root.dialect))
+        return made or self._make(target, pointer, self.root.base, self.root.dialect)
 
     def dynamic_target(self, source: Subschema, ref: str) -> Subschema:
         """The target of a ``$dynamicRef``, where it is the same for every instance.
@@ -207,10 +201,7 @@ class Documents:
         try:
             target = self._registry.resolver(base_uri=source.base).lookup(ref).contents
         except (PointerToNowhere, NoSuchAnchor):
-            raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
-                pointers=[source.pointer],
-            ) from None
+            raise _nowhere(source, ref, "does not exist") from None
         except Unresolvable:
             document = urljoin(source.base, ref).partition("#")[0]
             raise UnknownReference(
@@ -225,10 +216,7 @@ class Documents:
                 self._made[id(target)] = known
                 return known
         if not isinstance(target, (dict, bool)):
-            raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which is no schema",
-                pointers=[source.pointer],
-            )
+            raise _nowhere(source, ref, "is no schema")
         whole = urljoin(source.base, ref)
         document, _, fragment = whole.partition("#")
         return self._make(target, f"{document}#{fragment}", document, source.dialect)
@@ -237,11 +225,13 @@ class Documents:
     def _registry(self) -> Registry[Any]:
         from jsonschema_specifications import REGISTRY
         from referencing import Resource
-        from referencing.jsonschema import DRAFT202012
+        from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
+        drafts = {4: DRAFT4, 6: DRAFT6, 7: DRAFT7, 2019: DRAFT201909}
+        default = drafts.get(self.root.dialect, DRAFT202012)
         resources = []
         for uri, contents in [*self._parsed_others.items(), (self.root.base, self.root.schema)]:
-            resources.append((uri, Resource.from_contents(contents, default_specification=_specification(self.root))))
+            resources.append((uri, Resource.from_contents(contents, default_specification=default)))
             if uri != self.root.base and isinstance(contents, dict) and "$schema" not in contents:
                 resources[-1] = (uri, DRAFT202012.create_resource(contents))
         registry: Registry[Any] = REGISTRY.with_resources(resources).crawl()
@@ -255,26 +245,30 @@ class Documents:
     def _index(self) -> dict[int, Subschema]:
         """Every schema of every document, by the id() of its dict, before any reference to it."""
         index: dict[int, Subschema] = {}
-        documents = [(self.root.base, "", self.root.schema, self.root.dialect)]
+        documents = [("", "", self.root.schema, self.root.dialect)]
         documents += [(uri, f"{uri}#", contents, LATEST) for uri, contents in self._parsed_others.items()]
         for uri, prefix, contents, default in documents:
-            dialect = dialect_of(contents, default) if isinstance(contents, dict) else default
-            scopes = {"": (uri, dialect)}
             for subschema in iter_subschemas(contents):
-                base, dialect = scopes[_parent(subschema.pointer, scopes)]
                 if isinstance(subschema.schema, dict):
-                    dialect = dialect_of(subschema.schema, dialect)
-                    if identifier := _identifier(subschema.schema, dialect):
-                        base = urljoin(base, identifier)
-                    index[id(subschema.schema)] = Subschema(subschema.schema, prefix + subschema.pointer, base, dialect)
-                scopes[subschema.pointer] = base, dialect
+                    scope = _scope(contents, subschema.pointer, uri, default)
+                    index[id(subschema.schema)] = Subschema(subschema.schema, prefix + subschema.pointer, *scope)
         return index | self._made
 
 
-def _parent(pointer: str, scopes: Mapping[str, Any]) -> str:
-    while pointer and pointer not in scopes:
-        pointer = pointer.rpartition("/")[0]
-    return pointer
+def _scope(document: Any, pointer: str, base: str, dialect: int) -> tuple[str, int]:
+    """Base URI and dialect at a position of a document that is found under this URI."""
+    here: Any = {"": document}
+    for token in pointer.split("/"):  # the first one is empty
+        here = lookup(here, f"/{token}")
+        if isinstance(here, dict):
+            dialect = dialect_of(here, dialect)
+            base = urljoin(base, _identifier(here, dialect))
+    return base, dialect
+
+
+def _nowhere(source: Subschema, ref: str, problem: str) -> InvalidConstraint:
+    at = source.pointer
+    return InvalidConstraint(f"the JSON Schema refers to {ref!r} at {at or '/'}, which {problem}", pointers=[at])
 
 
 def _anchors(subschema: Subschema, keyword: str, value: Any) -> bool:
@@ -317,14 +311,3 @@ def _identifier(schema: dict[str, Any], dialect: int) -> str:
         return ""  # its siblings count for nothing
     identifier = schema.get("id" if dialect <= 4 else "$id")
     return identifier.partition("#")[0] if isinstance(identifier, str) else ""
-
-
-def _specification(root: Subschema) -> Any:
-    from referencing import jsonschema
-
-    return {
-        4: jsonschema.DRAFT4,
-        6: jsonschema.DRAFT6,
-        7: jsonschema.DRAFT7,
-        2019: jsonschema.DRAFT201909,
-    }.get(root.dialect, jsonschema.DRAFT202012)

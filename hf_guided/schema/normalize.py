@@ -246,7 +246,7 @@ class Normalizer:
             return EMPTY if schema else UNIVERSE
         if sub.dialect <= 7 and "$ref" in schema:
             return referred(self, sub, "$ref", False)
-        shapes = [shape for _, shape in assertions.failing(self, sub)]
+        shapes = list(assertions.failing(self, sub))
         shapes += [apply(self, sub, False) for keyword, apply in APPLY.items() if keyword in schema]
         for keyword in ("multipleOf", "uniqueItems", *_UNEVALUATED):
             if schema.get(keyword) not in (None, False) or (keyword in _UNEVALUATED and keyword in schema):
