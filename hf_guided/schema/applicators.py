@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -55,33 +55,17 @@ def _all(n: Normalizer, children: list[Subschema], holds: bool, sub: Subschema, 
     return shape
 
 
-def referred(n: Normalizer, sub: Subschema, keyword: str, holds: bool) -> Shape:
+def referred(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "$ref") -> Shape:
     """What the schema that a reference names says; anything where no document has it, which is a loss."""
+    if (keyword == "$dynamicRef" and sub.dialect < 2020) or (keyword == "$recursiveRef" and sub.dialect != 2019):
+        return certainly(holds)
     ref = readers.string(sub, keyword)
     assert ref is not None
     try:
-        if keyword == "$recursiveRef":
-            target = n.documents.recursive_target(sub)
-        elif keyword == "$dynamicRef":
-            target = n.documents.dynamic_target(sub, ref)
-        else:
-            target = n.documents.target(sub, ref)
+        return n.term(Term(n.documents.target(sub, ref, keyword), holds))
     except UnknownReference as error:
         n.lose(sub, keyword, str(error))
         return UNIVERSE
-    return n.term(Term(target, holds))
-
-
-def _reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    return referred(n, sub, "$ref", holds)
-
-
-def _dynamic_reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    return referred(n, sub, "$dynamicRef", holds) if sub.dialect >= 2020 else certainly(holds)
-
-
-def _recursive_reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    return referred(n, sub, "$recursiveRef", holds) if sub.dialect == 2019 else certainly(holds)
 
 
 def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
@@ -113,13 +97,15 @@ def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
         if len(children) > MAX_EXACT_BRANCHES:
             n.lose(sub, "anyOf", f"has more than {MAX_EXACT_BRANCHES} branches beside an unevaluated keyword")
             return UNIVERSE
-        shapes = [_exactly(n, children, chosen, sub) for chosen in _subsets(len(children))]
+        numbers = range(len(children))
+        subsets = [chosen for size in numbers for chosen in combinations(numbers, size + 1)]
+        shapes = [_exactly(n, children, chosen, sub) for chosen in subsets]
     else:
         shapes = [n.term(Term(child)) for child in children]
     return union(*shapes)
 
 
-def _exactly(n: Normalizer, children: list[Subschema], chosen: frozenset[int], sub: Subschema) -> Shape:
+def _exactly(n: Normalizer, children: list[Subschema], chosen: Container[int], sub: Subschema) -> Shape:
     """Values that satisfy the chosen branches and no other."""
     shape = UNIVERSE
     for index, child in sorted(enumerate(children), key=lambda indexed: indexed[0] not in chosen):
@@ -217,11 +203,6 @@ def _is_of_names(shape: Shape) -> bool:
     )
 
 
-def _subsets(length: int) -> Iterator[frozenset[int]]:
-    for chosen in range(1, length + 1):
-        yield from map(frozenset, combinations(range(length), chosen))
-
-
 # -- listed values --------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +219,13 @@ def _enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
 
 def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Shape:
     """The values, or all others."""
-    numbers = tuple(dict.fromkeys(Decimal(value) for value in values if _is_number(value)))
+    numbers = tuple(
+        dict.fromkeys(
+            Decimal(value)
+            for value in values
+            if isinstance(value, (int, Decimal)) and value is not True and value is not False
+        )
+    )
     floats = {value for value in values if isinstance(value, Decimal)}
     strings = tuple(dict.fromkeys(value for value in values if isinstance(value, str)))
     booleans = frozenset(value for value in values if isinstance(value, bool))
@@ -250,8 +237,8 @@ def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Sh
             "boolean": (BooleanClause(booleans),) * bool(booleans),
             "number": (NumberClause(values=numbers, floats=frozenset(numbers) & floats),) * bool(numbers),
             "string": (StringClause(values=strings),) * bool(strings),
-            "array": tuple(dict.fromkeys([_array_value(n, sub, value) for value in arrays])),
-            "object": tuple(dict.fromkeys([_object_value(n, sub, value) for value in objects])),
+            "array": tuple(dict.fromkeys([_container(n, sub, value) for value in arrays])),
+            "object": tuple(dict.fromkeys([_container(n, sub, value) for value in objects])),
         }
         return {kind: clauses for kind, clauses in listed.items() if clauses}
     others: Shape = dict(UNIVERSE)
@@ -274,14 +261,12 @@ def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Sh
     return {kind: clauses for kind, clauses in others.items() if clauses}
 
 
-def _array_value(n: Normalizer, sub: Subschema, value: list[Any]) -> ArrayClause:
-    prefix = tuple(n.value(item, sub) for item in value)
-    return ArrayClause((Items(prefix, NEVER, evaluates=False),), len(value), len(value), constant=_identity(value))
-
-
-def _object_value(n: Normalizer, sub: Subschema, value: dict[str, Any]) -> ObjectClause:
-    named = {name: n.value(inner, sub) for name, inner in value.items()}
-    return ObjectClause((Members(named, (), NEVER, evaluates=False),), tuple(value), constant=_identity(value))
+def _container(n: Normalizer, sub: Subschema, value: list[Any] | dict[str, Any]) -> ArrayClause | ObjectClause:
+    if isinstance(value, list):
+        items = Items(tuple(n.value(item, sub) for item in value), NEVER, evaluates=False)
+        return ArrayClause((items,), len(value), len(value), constant=_identity(value))
+    members = Members({name: n.value(inner, sub) for name, inner in value.items()}, (), NEVER, evaluates=False)
+    return ObjectClause((members,), tuple(value), constant=_identity(value))
 
 
 def _identity(value: Any) -> Hashable:
@@ -300,18 +285,14 @@ def _key(value: Any) -> Hashable:
     return "boolean" if isinstance(value, bool) else "", value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
-
-
 def _spelled_out(value: Any) -> dict[str, Any]:
     """A schema that only this array or object satisfies, whose parts can be negated one by one."""
     if isinstance(value, list):
         constants = [{"const": item} for item in value]
         length = {"minItems": len(value), "maxItems": len(value)}
-        return {"type": "array", **({"prefixItems": constants} if value else {}), **length}
+        return {**({"prefixItems": constants} if value else {}), **length}
     named = {name: {"const": inner} for name, inner in value.items()}
-    return {"type": "object", "properties": named, "required": list(value), "additionalProperties": False}
+    return {"properties": named, "required": list(value), "additionalProperties": False}
 
 
 # -- what no other schema has looked at -------------------------------------------------------------------------------
@@ -358,14 +339,14 @@ def _closed(n: Normalizer, clause: ObjectClause, position: Position) -> ObjectCl
     return replace(clause, members=(*clause.members, Members(named, patterns, position)))
 
 
-# By keyword: the values for which it holds, or those for which it does not.
+# For each keyword a function of the values for which it holds, or of those for which it does not.
 APPLY: dict[str, Callable[[Normalizer, Subschema, bool], Shape]] = {
     "const": _constant,
     "enum": _enumeration,
     "format": _format,
-    "$ref": _reference,
-    "$dynamicRef": _dynamic_reference,
-    "$recursiveRef": _recursive_reference,
+    "$ref": referred,
+    "$dynamicRef": partial(referred, keyword="$dynamicRef"),
+    "$recursiveRef": partial(referred, keyword="$recursiveRef"),
     "allOf": _all_of,
     "anyOf": _any_of,
     "oneOf": _one_of,

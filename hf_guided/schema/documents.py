@@ -141,13 +141,29 @@ class Documents:
         self._kept.append(schema)
         return self._make(schema, parent.pointer, parent.base, LATEST)
 
-    def target(self, source: Subschema, ref: str) -> Subschema:
-        """The target of a ``$ref``.
+    def target(self, source: Subschema, ref: str, keyword: str = "$ref") -> Subschema:
+        """The target of a reference.
 
         Raises:
             InvalidConstraint: it names nothing in a document that is there.
-            UnknownReference: its document is not there.
+            UnknownReference: its document is not there; or ``keyword`` is ``$dynamicRef`` or ``$recursiveRef``, and the
+                target depends on the path that led there.
         """
+        anchor: str = "$dynamicAnchor"
+        name: str | bool = ref.partition("#")[2]
+        if keyword == "$recursiveRef":
+            anchor, name, ref = "$recursiveAnchor", True, "#"
+        first = self._static_target(source, ref)
+        if keyword == "$ref" or not _anchors(first, anchor, name):
+            return first
+        if _anchors(self.root, anchor, name):
+            return self.root  # the outermost possible scope
+        named = [candidate for candidate in self._index.values() if _anchors(candidate, anchor, name)]
+        if len(named) == 1:
+            return named[0]
+        raise UnknownReference(f"{ref!r} may mean any of {len(named)} schemas, depending on what led there")
+
+    def _static_target(self, source: Subschema, ref: str) -> Subschema:
         if source.base != self.root.base or not (ref == "#" or ref.startswith("#/")):
             return self._resolve(source, ref)
         pointer = unquote(ref[1:])
@@ -158,33 +174,6 @@ class Documents:
         if made is None and not self._plain:
             return self._make(target, pointer, *_scope(self.root.schema, pointer, "", self.root.dialect))
         return made or self._make(target, pointer, self.root.base, self.root.dialect)
-
-    def dynamic_target(self, source: Subschema, ref: str) -> Subschema:
-        """The target of a ``$dynamicRef``, where it is the same for every instance.
-
-        Raises:
-            UnknownReference: it depends on the path that led there.
-        """
-        first = self.target(source, ref)
-        name = ref.partition("#")[2]
-        if not isinstance(first.schema, dict) or first.schema.get("$dynamicAnchor") != name:
-            return first
-        root = self.root.schema
-        if isinstance(root, dict) and root.get("$dynamicAnchor") == name:
-            return self.root  # the outermost possible scope
-        named = [candidate for candidate in self._index.values() if _anchors(candidate, "$dynamicAnchor", name)]
-        if len(named) == 1:
-            return named[0]
-        raise UnknownReference(f"{ref!r} may mean any of {len(named)} schemas, depending on what led there")
-
-    def recursive_target(self, source: Subschema) -> Subschema:
-        """The target of ``"$recursiveRef": "#"``; raises as ``dynamic_target``."""
-        first = self.target(source, "#")
-        if not _anchors(first, "$recursiveAnchor", True) or first is self.root:
-            return first
-        if _anchors(self.root, "$recursiveAnchor", True):
-            return self.root
-        raise UnknownReference("'#' may mean several schemas, depending on what led there")
 
     def _make(self, schema: Schema, place: Place, base: str, dialect: int) -> Subschema:
         self._count += 1

@@ -10,7 +10,7 @@ That is why a keyword lost under a ``not`` loses the ``not``: dropped there, it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ from ..regex import ANYTHING, Node, alt
 from . import assertions
 from .apart import listed, may_meet, near_shapes
 from .applicators import APPLY, referred, without_unevaluated
-from .combine import intersection, is_plainly_empty, size, union
+from .combine import certainly, intersection, is_plainly_empty, size, union
 from .documents import Documents, Subschema, UnknownReference
 from .shapes import (
     ANY,
@@ -32,6 +32,7 @@ from .shapes import (
     NEVER,
     UNIVERSE,
     Clause,
+    Kind,
     ObjectClause,
     Position,
     Shape,
@@ -157,36 +158,24 @@ class Normalizer:
 
     def has_name(self, position: Position, name: str) -> bool:
         """Whether a property name satisfies a position of strings."""
-        return position == ANY or any(
-            isinstance(clause, StringClause) and clause.has(name) for clause in self.shape(position).get("string", ())
-        )
+        return position == ANY or any(clause.has(name) for clause in self._strings(position))
 
     def names(self, position: Position) -> Node:
         """The strings at a position, as one language."""
-        return alt(
-            *(
-                string_language(clause)
-                for clause in self.shape(position).get("string", ())
-                if isinstance(clause, StringClause)
-            )
-        )
+        return alt(*map(string_language, self._strings(position)))
 
     def written_names(self, position: Position) -> Node:
         """Those of the strings at a position that are written as names."""
-        if self._spelling != "canonical":
-            return self.names(position)
-        strings = (clause for clause in self.shape(position).get("string", ()) if isinstance(clause, StringClause))
-        return alt(*map(canonical_strings, strings))
+        written = canonical_strings if self._spelling == "canonical" else string_language
+        return alt(*map(written, self._strings(position)))
+
+    def _strings(self, position: Position) -> list[StringClause]:
+        return [clause for clause in self.shape(position).get("string", ()) if isinstance(clause, StringClause)]
 
     def is_empty(self, language: Node, pointer: str, keyword: str) -> bool:
         """Whether a language has no string.
 
-        It is a loss if that is too hard to find out: a text that begins with such a string may have no end.
-
-        Args:
-            language: of strings or names.
-            pointer: of the schema that they are in.
-            keyword: its keyword that makes it hard.
+        It is a loss of the keyword if that is too hard to tell: a text that begins with such a string may have no end.
         """
         empty = self.emptiness.verdict(language)
         if empty is None:
@@ -219,16 +208,24 @@ class Normalizer:
                     pointers=[term.schema.pointer],
                 )
             self._under_way.append(term)
-            shape = self._terms[term] = (self._holding if term.holds else self._failing)(term.schema)
+            shape = self._terms[term] = self._of(*term)
             self._under_way.pop()
         return shape
 
-    def _holding(self, sub: Subschema) -> Shape:
+    def _of(self, sub: Subschema, holds: bool) -> Shape:
         schema = sub.schema
         if isinstance(schema, bool):
-            return UNIVERSE if schema else EMPTY
+            return certainly(schema == holds)
         if sub.dialect <= 7 and "$ref" in schema:
-            return referred(self, sub, "$ref", True)
+            return referred(self, sub, holds)
+        if not holds:
+            shapes = list(assertions.failing(self, sub))
+            shapes += [apply(self, sub, False) for keyword, apply in APPLY.items() if keyword in schema]
+            for keyword in ("multipleOf", "uniqueItems", *_UNEVALUATED):
+                if schema.get(keyword) not in (None, False) or (keyword in _UNEVALUATED and keyword in schema):
+                    self.lose(sub, keyword, "cannot be negated")
+                    shapes.append(UNIVERSE)
+            return union(*shapes)
         shape = assertions.holding(self, sub)
         if _OF_THE_WHOLE.isdisjoint(schema):
             return shape
@@ -240,20 +237,6 @@ class Normalizer:
                 shape = without_unevaluated(self, sub, keyword, shape)
         return shape
 
-    def _failing(self, sub: Subschema) -> Shape:
-        schema = sub.schema
-        if isinstance(schema, bool):
-            return EMPTY if schema else UNIVERSE
-        if sub.dialect <= 7 and "$ref" in schema:
-            return referred(self, sub, "$ref", False)
-        shapes = list(assertions.failing(self, sub))
-        shapes += [apply(self, sub, False) for keyword, apply in APPLY.items() if keyword in schema]
-        for keyword in ("multipleOf", "uniqueItems", *_UNEVALUATED):
-            if schema.get(keyword) not in (None, False) or (keyword in _UNEVALUATED and keyword in schema):
-                self.lose(sub, keyword, "cannot be negated")
-                shapes.append(UNIVERSE)
-        return union(*shapes)
-
     def meet(self, first: Shape, second: Shape, sub: Subschema, keyword: str) -> Shape:
         """The intersection of two shapes; the first one where it has too many alternatives, which is a loss."""
         try:
@@ -261,13 +244,12 @@ class Normalizer:
         except _TooMuch:
             self.lose(sub, keyword, "has too many combinations of alternatives")
             return first
-        # A single one is checked later, when all positions are known.
-        return self._without_hopeless(self._with_strings(shape), least=2)
+        return self._possible(shape, objects=2)  # a single one is checked later, when all positions are known
 
     def common(self, first: Shape, second: Shape) -> Shape:
         """The values that satisfy both; all of the first where this takes too long to compute."""
         try:
-            return self._without_hopeless(self._with_strings(intersection(first, second, self._pairs)))
+            return self._possible(intersection(first, second, self._pairs), objects=1)
         except _TooMuch:
             return first
 
@@ -289,25 +271,28 @@ class Normalizer:
         self._work += more
         return pairs
 
-    def _with_strings(self, shape: Shape) -> Shape:
-        """The shape without alternatives that no string satisfies."""
-        clauses = shape.get("string", ())
-        if not any(map(self.is_plainly_empty, clauses)):
-            return shape
-        remaining = tuple(clause for clause in clauses if not self.is_plainly_empty(clause))
-        return {kind: clauses_left for kind, clauses_left in {**shape, "string": remaining}.items() if clauses_left}
+    def _possible(self, shape: Shape, objects: int) -> Shape:
+        """The shape without alternatives that no string satisfies, or whose required members can have no value.
 
-    def _without_hopeless(self, shape: Shape, least: int = 1) -> Shape:
-        """The shape without objects of which a required member can have no value: this distinguishes branches."""
-        if len(shape.get("object", ())) < least:
-            return shape
-        objects = [clause for clause in shape["object"] if isinstance(clause, ObjectClause)]
-        remaining = tuple(
-            clause for clause in objects if not any(self._is_hopeless(clause.at(name)) for name in clause.required)
+        Args:
+            shape: the shape.
+            objects: minimum number of alternatives for objects whose members are looked at: they tell branches apart.
+        """
+        checks: tuple[tuple[Kind, int, Callable[[Clause], bool]], ...] = (
+            ("string", 1, self.is_plainly_empty),
+            ("object", objects, self._lacks_a_member),
         )
-        if len(remaining) == len(objects):
-            return shape
-        return {kind: clauses for kind, clauses in {**shape, "object": remaining}.items() if clauses}
+        for kind, least, is_wrong in checks:
+            clauses = shape.get(kind, ())
+            if len(clauses) >= least and any(map(is_wrong, clauses)):
+                remaining = tuple(clause for clause in clauses if not is_wrong(clause))
+                shape = {other: of_other for other, of_other in {**shape, kind: remaining}.items() if of_other}
+        return shape
+
+    def _lacks_a_member(self, clause: Clause) -> bool:
+        """Whether a required member can have no value."""
+        assert isinstance(clause, ObjectClause)
+        return any(self._is_hopeless(clause.at(name)) for name in clause.required)
 
     def _is_hopeless(self, position: Position) -> bool:
         """Whether terms contradict each other; only scalars are compared, since deeper ones might lead back to here."""
@@ -321,7 +306,7 @@ class Normalizer:
         return hopeless
 
     def _is_flat(self, position: Position) -> bool:
-        """Whether it is surely not deep: nothing in it leads to another position."""
+        """Whether a position is surely not deep: nothing in it leads to another position."""
         return all([self._is_flat_schema(term.schema) for term in position])
 
     def _is_flat_schema(self, sub: Subschema) -> bool:

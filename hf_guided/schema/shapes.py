@@ -220,7 +220,7 @@ class Names(NamedTuple):
     Args:
         language: the names that all match: no other rule holds for them.
         either: those that any matches: the pattern's rule holds for them. Where values that any reader takes are
-            wanted (``SchemaContext.is_widest``), it is the other way round.
+            wanted (``Normalizer.is_widest``), it is the other way round.
     """
 
     language: Node

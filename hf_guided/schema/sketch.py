@@ -103,11 +103,7 @@ class _Sketch:
     def _target(self, source: Subschema, keyword: str, ref: Any) -> Subschema:
         if not isinstance(ref, str):
             raise InvalidConstraint(f"not a valid JSON Schema, at {source.pointer}/{keyword}: expected a URI")
-        if keyword == "$dynamicRef":
-            return self._documents.dynamic_target(source, ref)
-        if keyword == "$recursiveRef":
-            return self._documents.recursive_target(source)
-        return self._documents.target(source, ref)
+        return self._documents.target(source, ref, keyword)
 
     def _use(self, target: Subschema, ref: str) -> str:
         key = id(target.schema)
