@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..constraints.cache_keys import NormalForm
@@ -19,7 +20,7 @@ from ..constraints.values import JsonSchema
 from ..errors import Loss
 from .documents import LATEST, OLDEST, dialect_of
 from .formats import FORMATS
-from .subschemas import escape, iter_subschemas
+from .subschemas import escape, iter_keywords
 
 if TYPE_CHECKING:
     from ..constraints.values import Constraint
@@ -106,15 +107,9 @@ def audit(
     considered: Sequence[tuple[str, tuple[Loss, ...]]] = (),
     spelling: Spelling | None = None,
 ) -> Audit:
-    """Assign losses to the keywords of a constraint.
+    """Assign losses to the keywords of a constraint; of the other arguments see ``Audit``.
 
-    Args:
-        constraint: the constraint of the request.
-        backend: the backend that would run, or None.
-        reason: why.
-        losses: what would not be enforced; a pointer may name the keyword, or the schema that holds it.
-        considered: see ``Audit``.
-        spelling: see ``Audit``.
+    The pointer of a loss may name the keyword, or the schema that holds it.
     """
     rows = []
     open_losses = dict.fromkeys(losses)
@@ -132,9 +127,8 @@ def audit(
         elif idle:
             rows.append(AuditRow(pointer, keyword, "annotation", idle))
         elif backend is not None:
-            narrowed = (
-                f"; the canonical spelling leaves out {spellings}" if spellings and spelling == "canonical" else ""
-            )
+            is_narrowed = spellings and spelling == "canonical"
+            narrowed = f"; the canonical spelling leaves out {spellings}" if is_narrowed else ""
             rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}{narrowed}"))
         # Without a backend nothing is enforced, so only the obstacles are reported.
     # A construct that an engine names itself (or the whole constraint) has no row of its own yet.
@@ -156,14 +150,12 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
     if dialect < OLDEST:
         return  # its keywords have other meanings
     unknown = 0
-    for subschema in iter_subschemas(document):
-        if isinstance(subschema.schema, dict):
-            for keyword, value in subschema.schema.items():
-                if keyword not in STRUCTURE:
-                    pointer = f"{subschema.pointer}/{escape(keyword)}"
-                    unknown += keyword not in KNOWN or keyword == "format"
-                    idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
-                    yield pointer, keyword, idle, left_out(subschema.schema, keyword)
+    for at, schema in iter_keywords(document):
+        for keyword, value in schema.items():
+            if keyword not in STRUCTURE:
+                unknown += keyword not in KNOWN or keyword == "format"
+                idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
+                yield f"{at}/{escape(keyword)}", keyword, idle, left_out(schema, keyword)
 
 
 def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
@@ -194,20 +186,15 @@ def may_be_misspelt(form: NormalForm) -> bool:
 
 def misspelt_names(schema: dict[str, Any] | bool) -> Iterator[str]:
     """One sentence for each keyword and format that is unknown and resembles one that would constrain something."""
-    left = MOST_LOOKED_AT
-    for subschema in iter_subschemas(schema):
-        for keyword, kind, name in _unknown(subschema.schema):
-            left -= 1
-            if left < 0:
-                return
-            if (meant := _meant(kind, name)) is not None:
-                pointer = f"{subschema.pointer}/{escape(keyword)}"
-                yield f"{pointer}: {name!r} is no {kind} of JSON Schema; did you mean {meant!r}?"
+    unknown = ((pointer, *name) for pointer, here in iter_keywords(schema) for name in _unknown(here))
+    for pointer, keyword, kind, name in islice(unknown, MOST_LOOKED_AT):
+        if (meant := _meant(kind, name)) is not None:
+            yield f"{pointer}/{escape(keyword)}: {name!r} is no {kind} of JSON Schema; did you mean {meant!r}?"
 
 
-def _unknown(schema: dict[str, Any] | bool) -> Iterator[tuple[str, str, str]]:
+def _unknown(schema: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The keyword, what is unknown, and its name."""
-    for keyword, value in schema.items() if isinstance(schema, dict) else ():
+    for keyword, value in schema.items():
         if keyword == "format" and isinstance(value, str) and value not in FORMATS:
             yield keyword, "format", value
         elif keyword not in KNOWN and _is_compared(keyword):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urljoin
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
-from .subschemas import escape, iter_subschemas, lookup
+from .subschemas import escape, iter_keywords, lookup
 
 if TYPE_CHECKING:
     from referencing import Registry
@@ -237,10 +237,8 @@ class Documents:
         documents = [("", "", self.root.schema, self.root.dialect)]
         documents += [(uri, f"{uri}#", contents, LATEST) for uri, contents in self._parsed_others.items()]
         for uri, prefix, contents, default in documents:
-            for subschema in iter_subschemas(contents):
-                if isinstance(subschema.schema, dict):
-                    scope = _scope(contents, subschema.pointer, uri, default)
-                    index[id(subschema.schema)] = Subschema(subschema.schema, prefix + subschema.pointer, *scope)
+            for pointer, keywords in iter_keywords(contents):
+                index[id(keywords)] = Subschema(keywords, prefix + pointer, *_scope(contents, pointer, uri, default))
         return index | self._made
 
 

@@ -16,7 +16,7 @@ from ..errors import InvalidConstraint, Loss
 from ..regex import ALL, CharSet, UnsupportedRegex, only, parse_search, to_pattern
 from .documents import LATEST, check_dialect, dialect_of
 from .formats import FORMATS
-from .subschemas import Subschema, children, iter_subschemas, local_target
+from .subschemas import Subschema, children, iter_keywords, iter_subschemas, local_target
 
 _SAYS_IT_ITSELF = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties"})
 # Beside these another schema describes the same object.
@@ -47,9 +47,8 @@ def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[st
     schema = constraint.schema
     if schema is False:
         raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
-    for subschema in iter_subschemas(schema):
-        if isinstance(subschema.schema, dict):
-            check_dialect(dialect_of(subschema.schema, LATEST), subschema.pointer)
+    for pointer, here in iter_keywords(schema):
+        check_dialect(dialect_of(here, LATEST), pointer)
     _check_references(schema)
     _plain_words(schema)
     if constraint.extra == "forbid":
@@ -60,49 +59,48 @@ def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[st
 
 def _plain_words(schema: dict[str, Any] | bool) -> None:
     """Remove instructions to an engine that are not JSON Schema, and write 2 for the 2.0 that engines refuse."""
-    for subschema in iter_subschemas(schema):
-        if isinstance(subschema.schema, dict):
-            subschema.schema.pop("x-guidance", None)  # llguidance: "lenient" would drop keywords in silence
-            for keyword in COUNTS & subschema.schema.keys():
-                count = subschema.schema[keyword]
-                if isinstance(count, float) and count.is_integer():
-                    subschema.schema[keyword] = int(count)
+    for _, here in iter_keywords(schema):
+        here.pop("x-guidance", None)  # llguidance: "lenient" would drop keywords in silence
+        for keyword in COUNTS & here.keys():
+            count = here[keyword]
+            if isinstance(count, float) and count.is_integer():
+                here[keyword] = int(count)
 
 
 def _plain_patterns(schema: dict[str, Any] | bool, alphabet: CharSet) -> list[Loss]:
     losses: list[Loss] = []
-    for subschema in list(iter_subschemas(schema)):
-        if isinstance(subschema.schema, dict) and isinstance(subschema.schema.get("pattern"), str):
+    for pointer, here in iter_keywords(schema):
+        if isinstance(here.get("pattern"), str):
             try:
-                node = only(parse_search(subschema.schema["pattern"]), alphabet)
-                subschema.schema["pattern"] = f"^(?:{to_pattern(node)})$"
+                node = only(parse_search(here["pattern"]), alphabet)
+                here["pattern"] = f"^(?:{to_pattern(node)})$"
             except UnsupportedRegex as error:
-                losses.append(Loss(subschema.pointer, "pattern", str(error)))
+                losses.append(Loss(pointer, "pattern", str(error)))
             except re.error as error:
-                losses.append(Loss(subschema.pointer, "pattern", f"the pattern does not compile: {error}"))
+                losses.append(Loss(pointer, "pattern", f"the pattern does not compile: {error}"))
     return losses
 
 
 def _check_references(schema: dict[str, Any] | bool) -> None:
     """Follow each reference once: those that lead to one that was followed are good too."""
     good: set[str] = set()
-    for subschema in iter_subschemas(schema):
-        here: Any = subschema.schema
+    for pointer, keywords in iter_keywords(schema):
+        here: Any = keywords
         passed: dict[str, None] = {}
         while isinstance(here, dict) and isinstance(ref := here.get("$ref"), str) and f"{ref}/".startswith("#/"):
             if ref in good:
                 break
             if ref in passed:
                 raise InvalidConstraint(
-                    f"the JSON Schema refers to {ref!r} at {subschema.pointer or '/'}, which refers back to itself",
-                    pointers=[subschema.pointer],
+                    f"the JSON Schema refers to {ref!r} at {pointer or '/'}, which refers back to itself",
+                    pointers=[pointer],
                 )
             passed[ref] = None
             here = local_target(schema, ref)
             if here is None:
                 raise InvalidConstraint(
-                    f"the JSON Schema refers to {ref!r} at {subschema.pointer or '/'}, which does not exist",
-                    pointers=[subschema.pointer],
+                    f"the JSON Schema refers to {ref!r} at {pointer or '/'}, which does not exist",
+                    pointers=[pointer],
                 )
         good.update(passed)
 
@@ -113,14 +111,9 @@ def close_objects(schema: dict[str, Any] | bool) -> None:
     Names that are required but not declared count as declared.
     """
     stay_open = _must_stay_open(schema)
-    for subschema in list(iter_subschemas(schema)):
-        here = subschema.schema
-        if (
-            isinstance(here, dict)
-            and isinstance(here.get("properties"), dict)
-            and id(here) not in stay_open
-            and not (_SAYS_IT_ITSELF | _SHARED) & here.keys()
-        ):
+    for _, here in list(iter_keywords(schema)):
+        is_open = id(here) in stay_open or (_SAYS_IT_ITSELF | _SHARED) & here.keys()
+        if isinstance(here.get("properties"), dict) and not is_open:
             for name in here.get("required", ()):
                 here["properties"].setdefault(name, True)
             here["additionalProperties"] = False
@@ -147,13 +140,9 @@ def _must_stay_open(root: dict[str, Any] | bool) -> set[int]:
             else:
                 todo.append((child, partial or child.keyword in _PARTS))
         target = local_target(root, here.get("$ref"))
-        if target is not None and (partial or len(_describing(here)) > 1):
+        if target is not None and (partial or len((_SHARED | _NAMES) & here.keys()) > 1):
             todo.append((Subschema("", "$ref", target), True))
     return partial_ids
-
-
-def _describing(schema: dict[str, Any]) -> frozenset[str]:
-    return (_SHARED | _NAMES) & schema.keys()
 
 
 def spell_out(schema: dict[str, Any] | bool) -> None:
@@ -162,10 +151,9 @@ def spell_out(schema: dict[str, Any] | bool) -> None:
     Keywords already there stay: conflicting ones go into an ``allOf``. Formats bind strings only, and so
     do the keywords that spell them out.
     """
-    for subschema in list(iter_subschemas(schema)):
-        here = subschema.schema
-        name = here.get("format") if isinstance(here, dict) else None
-        if not isinstance(here, dict) or not isinstance(name, str) or name not in FORMATS:
+    for _, here in list(iter_keywords(schema)):
+        name = here.get("format")
+        if not isinstance(name, str) or name not in FORMATS:
             continue
         del here["format"]
         if FORMATS[name].keys() & here.keys():

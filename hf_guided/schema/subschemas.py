@@ -52,6 +52,11 @@ def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
                 todo.append(Subschema(unquote(ref[1:]), "$ref", target))
 
 
+def iter_keywords(schema: dict[str, Any] | bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Pointer and keywords of the schemas that ``iter_subschemas`` yields, without those that are true or false."""
+    return ((each.pointer, each.schema) for each in iter_subschemas(schema) if isinstance(each.schema, dict))
+
+
 def children(subschema: Subschema) -> list[Subschema]:
     """The schemas directly inside one."""
     if not isinstance(subschema.schema, dict):
