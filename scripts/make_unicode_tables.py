@@ -1,4 +1,4 @@
-"""Writes what hf_guided/regex/unicode.py reads: the characters of each class, in the Unicode of the running Python.
+"""Writes what hf_guided/regex/classes.py reads: the characters of each class, in the Unicode of the running Python.
 
     python3.10 scripts/make_unicode_tables.py
     python3.13 scripts/make_unicode_tables.py

@@ -71,7 +71,7 @@ class Emptiness:
             return self.verdict(node.body)  # at least once: a repetition that may be left out is nullable
         if isinstance(node, (Concat, Alt)):
             deciding = isinstance(node, Concat)  # one part without strings decides; of an Alt, one branch with strings
-            verdicts = {self.verdict(part) for part in (node.parts if isinstance(node, Concat) else node.branches)}
+            verdicts = {self.verdict(part) for part in node.parts}
             return deciding if deciding in verdicts else None if None in verdicts else not deciding
         meter = WorkMeter.of_steps(min(MOST_WORK, self._left))
         try:
@@ -201,7 +201,7 @@ def _example(node: Node) -> str | None:
     if isinstance(node, Chars):
         return next((character for character in _USUAL if character in node.charset), None) or next(iter(node.charset))
     if isinstance(node, Alt):
-        return _example(node.branches[0])
+        return _example(node.parts[0])
     parts: tuple[Node, ...] = node.parts if isinstance(node, Concat) else ()
     if isinstance(node, Repeat) and node.low:
         parts = (node.body,) * min(node.low, _LONGEST + 1)

@@ -16,7 +16,7 @@ def expected_states(node: Node) -> int:
     if isinstance(node, Concat):
         return sum(map(expected_states, node.parts))
     if isinstance(node, Alt):
-        return sum(map(expected_states, node.branches))
+        return sum(map(expected_states, node.parts))
     if isinstance(node, Repeat):
         return max(node.low, node.high or 1, 1) * expected_states(node.body)
     if isinstance(node, And):
@@ -39,7 +39,7 @@ def longest(node: Node) -> int | None:
         most = longest(node.body)
         return None if most is None or node.high is None else most * node.high
     if isinstance(node, (Concat, Alt, And)):
-        lengths = [longest(part) for part in (node.branches if isinstance(node, Alt) else node.parts)]
+        lengths = [longest(part) for part in node.parts]
         bounded = [length for length in lengths if length is not None]
         if isinstance(node, And):
             return min(bounded, default=None)

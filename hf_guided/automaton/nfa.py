@@ -196,14 +196,14 @@ class NfaBuilder:
 
     def _add_branches(self, node: Alt, start: int, end: int) -> None:
         words, others = [], []
-        for branch in node.branches:
+        for branch in node.parts:
             word = only_text(branch)
             if word is None:
                 others.append(branch)
             else:
                 words.append(word.encode())
         if len(words) < _MANY:
-            others = list(node.branches)
+            others = list(node.parts)
         else:
             self.add_words(words, start, end)
         for branch in others:
@@ -338,7 +338,7 @@ def _left_out(node: Not) -> list[bytes]:
     if isinstance(node, AllBut):
         return [word.encode() for word in node.words]
     words: list[bytes] = []
-    for branch in node.body.branches if isinstance(node.body, Alt) else (node.body,):
+    for branch in node.body.parts if isinstance(node.body, Alt) else (node.body,):
         if isinstance(branch, Chars) and len(branch.charset) <= _MANY_LETTERS:
             words += map(str.encode, branch.charset)
         elif word := only_text(branch):

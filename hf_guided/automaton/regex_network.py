@@ -201,7 +201,7 @@ class _Parts:
         elif isinstance(node, Alt):
             whole: list[Node] = []
             apart: list[Node] = []
-            for branch in node.branches:
+            for branch in node.parts:
                 (apart if _counted(branch) or self.is_taken_apart(branch) else whole).append(branch)
             if whole:
                 builder.add(alt(*whole), start, end)
@@ -299,12 +299,12 @@ def _is_wide(node: Node) -> bool:
 
 def _with_wide_apart(node: Repeat) -> Node:
     """``(x|y|z)*`` as ``x*(yx*|zx*)*``, where ``x`` is a wide set."""
-    wide = [branch for branch in node.body.branches if _is_wide(branch)] if isinstance(node.body, Alt) else []
+    wide = [branch for branch in node.body.parts if _is_wide(branch)] if isinstance(node.body, Alt) else []
     if not wide or node.low or node.high is not None:
         return node
     assert isinstance(node.body, Alt)
     star = repeat(wide[0])
-    others = [concat(branch, star) for branch in node.body.branches if branch is not wide[0]]
+    others = [concat(branch, star) for branch in node.body.parts if branch is not wide[0]]
     return concat(star, repeat(alt(*others)))
 
 
@@ -328,7 +328,7 @@ def _children(node: Node) -> Sequence[Node]:
     if isinstance(node, Concat):
         return _fused(node.parts)
     if isinstance(node, Alt):
-        return node.branches
+        return node.parts
     return (node.body,) if isinstance(node, Repeat) else ()
 
 

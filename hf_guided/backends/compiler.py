@@ -47,8 +47,7 @@ from ..errors import (
     shown,
 )
 from ..options import AGAIN_CPU_S, CompilerOptions
-from ..schema.audit import Audit, audit
-from ..schema.misspelt import may_be_misspelt, misspelt_names
+from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
 from . import registry
 from .base import Backend, CompiledConstraint
 from .budget_search import with_budget

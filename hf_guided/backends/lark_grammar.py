@@ -19,10 +19,8 @@ from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
 from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import Loss, UnsupportedConstraint
-from ..grammars.endless import may_repeat_one_text
-from ..grammars.lark import Lark
-from ..grammars.lark_tokens import Token
-from ..grammars.rules import references
+from ..grammars.lark import Lark, may_repeat_one_text
+from ..grammars.rules import Token, references
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 

@@ -5,25 +5,33 @@ llguidance judges the text as well, so what is odd here and harmless is left to 
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .lark_tokens import Token, lex
-from .rules import Expression, Leaf, Reader, Reference, Repeat, check_rules, choice, references, sequence
+from .rules import REPEATS, Expression, Leaf, Reader, Reference, Repeat, Token, check_rules, choice, sequence
 
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t]+ | (?:\#|//)[^\n]*) | (?P<newline>(?:\r?\n)+[ \t]*)
+      | (?P<json>%(?:json|regex|llguidance)) | (?P<keyword>%(?:ignore|import|override|declare|lark|if))
+      | (?P<rule>!?[_?]?[a-z][_a-z0-9-]*) | (?P<terminal>_?[A-Z][_A-Z0-9-]*)
+      | (?P<text>"(?:\\(?:["\\/bfnrt]|u[a-fA-F0-9]{4}|x[a-fA-F0-9]{2})|[^"\\\x00-\x1f\x7f])*"i?)
+      | (?P<pattern>/(?:\\.|[^/\\])+/[imslux]*) | (?P<special><[^<>\s]+>) | (?P<grammar>@[a-zA-Z0-9_-]+)
+      | (?P<number>0[xX][0-9a-fA-F]+|[+-]?[0-9]+(?:\.(?!\.)[0-9]*)?(?:[eE][+-]?[0-9]+)?)
+      | (?P<operator>[+*?]) | (?P<sign>->|::|\.\.|[:.,=(){}\[\]~|&_])""",
+    re.VERBOSE,
+)
 _ENDS = ("newline", "|", "->", ")", "]", "}", "%if", "&", "end")
-_REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+# A string or a pattern inside a terminal, or one character that is neither.
+_LARK = re.compile(r'"(?:\\.|[^"\\])*"i?|/(?P<pattern>(?:\\.|[^/\\])+)/[a-z]*|.', re.DOTALL)
+_PATTERN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{[0-9]*,\}|.", re.DOTALL)
+_SEVERAL = re.compile(r"\.|\\[dDwWsS]|\[(?:\\[dDwWsS]|\^|(?:\\.|[^\\])(?!\])).*", re.DOTALL)
 
 
 class Attribute(NamedTuple):
-    """One of the words in brackets after the name of a rule, as in ``x[lazy, max_tokens=5]: /.*/``.
-
-    Args:
-        name: the word.
-        value: the text after the equals sign, or "".
-        position: where it stands.
-    """
+    """A word in brackets after the name of a rule, as in ``x[lazy, max_tokens=5]: /.*/``; "" where it has no value."""
 
     name: str
     value: str
@@ -51,11 +59,7 @@ class Scope:
 
 
 class Lark(Reader):
-    """Reads one grammar.
-
-    Args:
-        text: the grammar.
-        root: the rule that it starts at.
+    """Reads one grammar, which starts at the rule ``root``.
 
     Raises:
         InvalidConstraint: it is malformed, or a rule has no text; with line and column.
@@ -64,43 +68,56 @@ class Lark(Reader):
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
-        self.tokens = lex(self)
-        self._next = 0
+        self.tokens = self._lex()
         self._in_terminal = False
         self.attributes: list[Attribute] = []
         self.negated: list[tuple[int, int]] = []  # where ~ and its operand begin and end
         self.scopes: list[Scope] = []
         self.main = self._scope("end", root)
 
-    def _take(self, *kinds: str) -> Token | None:
-        """The next token, if it is of one of these kinds."""
-        token = self.tokens[self._next]
-        if token.kind not in kinds:
-            return None
-        self._next += 1
-        return token
+    def _lex(self) -> list[Token]:
+        """The tokens of the text, without spaces and comments, and one of kind "end"."""
+        position = 0
+        tokens: list[Token] = []
+        while position < len(self.text):
+            match = self.match(_TOKEN, position)
+            kind, end, value = str(match.lastgroup), match.end(), None
+            if kind == "json":
+                value, end = self._json(match[0], end)
+            if kind != "space":
+                kind = match[0] if kind in ("json", "keyword", "sign") else kind
+                tokens.append(Token(kind, self.text[position:end], position, end, value))
+            position = end
+        return [*tokens, Token("newline", "", position, position), Token("end", "", position, position)]
+
+    def _json(self, keyword: str, position: int) -> tuple[Any, int]:
+        start = position
+        while self.text[start : start + 1].isspace():
+            start += 1
+        try:
+            return json.JSONDecoder().raw_decode(self.text, start)
+        except ValueError as error:
+            raise self.malformed(f"{keyword} must be followed by JSON: {error}", position) from None
+        except RecursionError:
+            raise self.malformed(f"the JSON after {keyword} is nested too deeply", position) from None
 
     def _expect(self, what: str, *kinds: str) -> Token:
-        token = self._take(*kinds)
+        token = self.take(*kinds)
         if token is None:
-            found = self.tokens[self._next]
-            raise self.malformed(f"expected {what}, got {found.text.strip() or 'the end of the line'!r}", found.start)
+            found = self.here.text.strip() or "the end of the line"
+            raise self.malformed(f"expected {what}, got {found!r}", self.here.start)
         return token
 
     # -- statements --------------------------------------------------------------------------------------------------
 
     def _scope(self, end: str, root: str) -> Scope:
-        scope, begins = Scope(), self.tokens[self._next].start
+        scope, begins = Scope(), self.here.start
         self.scopes.append(scope)
-        while self._take(end) is None:
-            if self._take("newline") is None:
+        while self.take(end) is None:
+            if self.take("newline") is None:
                 self._statement(scope)
         if root not in scope.rules:
             raise self.malformed(f"there is no rule {root!r} to start at; name it, or pass root=", begins)
-        for rule in scope.rules.values():
-            for reference in references(rule):
-                if reference.name not in scope.rules:
-                    raise self.malformed(f"the rule {reference.name!r} is not defined", reference.position)
         check_rules(self, scope.rules, root)
         return scope
 
@@ -113,18 +130,18 @@ class Lark(Reader):
         elif first.kind == "terminal":
             self._colon()
             self._terminal(scope)
-            definition = self.text[first.start : self.tokens[self._next].start]
+            definition = self.text[first.start : self.here.start]
             scope.definitions.append(definition)
             scope.terminals[first.text] = first.start, definition
         elif first.kind == "%ignore":
-            begins = self.tokens[self._next].start
+            begins = self.here.start
             self._terminal(scope)
-            if not self.text[begins : self.tokens[self._next].start].strip():
+            if not self.text[begins : self.here.start].strip():
                 raise self.malformed("expected a pattern after %ignore", first.start)
         elif first.kind == "%import":
-            while self.tokens[self._next].kind != "newline":
+            while self.here.kind != "newline":
                 self._next += 1
-            scope.definitions.append(self.text[first.start : self.tokens[self._next].start])
+            scope.definitions.append(self.text[first.start : self.here.start])
         elif first.kind != "%llguidance":
             raise self.unsupported(first.kind, "write the rules of both grammars into one", first.start)
 
@@ -132,7 +149,7 @@ class Lark(Reader):
         name = head.text.lstrip("!?")
         if name in scope.rules:
             raise self.malformed(f"the rule {name!r} is defined twice", head.start)
-        if self._take("::"):
+        if self.take("::"):
             self._expect("_", "_")
         words = self._attributes()
         self._colon()
@@ -144,7 +161,7 @@ class Lark(Reader):
         if "max_tokens" in words and kinds & {"%json", "%lark"}:
             raise self.unsupported("max_tokens", "only the tokens of a terminal are counted", head.start)
         if words - {"capture", "max_tokens", "temperature"}:
-            body = f"({self.text[begins : self.tokens[self._next].start].strip()})"
+            body = f"({self.text[begins : self.here.start].strip()})"
             scope.terminals[body] = begins, body
             if "lazy" in words:
                 scope.lazy.add(body)
@@ -158,7 +175,7 @@ class Lark(Reader):
             self._in_terminal = False
 
     def _colon(self) -> None:
-        token = self.tokens[self._next]
+        token = self.here
         if token.kind in ".{":
             if token.kind == "{":
                 raise self.unsupported("template", "write each use as a rule of its own", token.start)
@@ -168,61 +185,56 @@ class Lark(Reader):
     def _attributes(self) -> set[str]:
         """The words in brackets."""
         first = len(self.attributes)
-        if self._take("[") is None:
+        if self.take("[") is None:
             return set()
-        while self._take("]") is None:
+        while self.take("]") is None:
             word = self._expect("an attribute", "rule")
             value = ""
-            if self._take("="):
-                begins = self.tokens[self._next]
-                while self.tokens[self._next].kind not in (",", "]", "newline", "end"):
+            if self.take("="):
+                begins = self.here
+                while self.here.kind not in (",", "]", "newline", "end"):
                     self._next += 1
                 value = self.text[begins.start : self.tokens[self._next - 1].end]
             self.attributes.append(Attribute(word.text, value, word.start))
-            self._take(",")
-            self._check_attribute(self.attributes[-1])
+            self.take(",")
+            if word.text == "max_tokens" and not (value.isdecimal() and value.strip("0")):
+                raise self.malformed(f"max_tokens: expected a number of at least 1, got {value!r}", word.start)
+            if word.text == "suffix" and value in ("", '""'):
+                raise self.malformed("suffix: expected a text with characters, or a terminal", word.start)
         return {attribute.name for attribute in self.attributes[first:]}
-
-    def _check_attribute(self, attribute: Attribute) -> None:
-        name, value, position = attribute
-        if name == "max_tokens" and not (value.isdecimal() and value.strip("0")):
-            raise self.malformed(f"max_tokens: expected a number of at least 1, got {value!r}", position)
-        if name == "suffix" and value in ("", '""'):
-            raise self.malformed("suffix: expected a text with characters, or a terminal", position)
 
     # -- expressions -------------------------------------------------------------------------------------------------
 
     def _expressions(self, scope: Scope) -> Expression:
         branches = [self._expression(scope)]
-        while self._follows("|") or self._follows("&"):
+        while self._follows_sign():
             branches.append(self._expression(scope))
         return choice(branches)
 
-    def _follows(self, sign: str) -> bool:
-        """Take a sign, which may stand on the next line."""
+    def _follows_sign(self) -> bool:
+        """Take a sign between expressions, which may stand on the next line."""
         begins = self._next
-        self._take("newline")
-        if self._take(sign):
+        self.take("newline")
+        if self.take("|", "&"):
             return True
         self._next = begins
         return False
 
     def _expression(self, scope: Scope) -> Expression:
         parts: list[Expression] = []
-        while self.tokens[self._next].kind not in _ENDS:
-            negation = self._take("~")
+        while self.here.kind not in _ENDS:
+            negation = self.take("~")
             part = self._part(scope)
             if negation is not None:
                 if not self._in_terminal:
-                    raise self.unsupported(
-                        "~", "only terminals can be negated; give it a name in capitals", negation.start
-                    )
+                    reason = "only terminals can be negated; give it a name in capitals"
+                    raise self.unsupported("~", reason, negation.start)
                 self.negated.append((negation.start, self.tokens[self._next - 1].end))
             parts.append(self._repeated(part))
-        if self._take("->"):
+        if self.take("->"):
             self._expect("a name", "rule")
-        if self._take("%if"):
-            while self.tokens[self._next].kind not in _ENDS:
+        if self.take("%if"):
+            while self.here.kind not in _ENDS:
                 self._next += 1
                 self._skip_brackets()
         return sequence(parts)
@@ -235,10 +247,9 @@ class Lark(Reader):
         if token.kind in "([":
             self.open(token.start)
             inside = self._expressions(scope)
-            if self._take(_CLOSING[token.kind]) is None:
-                raise self.malformed(
-                    f"this bracket is not closed on its line; expected {_CLOSING[token.kind]}", token.start
-                )
+            closing = _CLOSING[token.kind]
+            if self.take(closing) is None:
+                raise self.malformed(f"this bracket is not closed on its line; expected {closing}", token.start)
             self.close()
             return Repeat(inside, 0, 1) if token.kind == "[" else inside
         if token.kind == "%lark":
@@ -249,30 +260,30 @@ class Lark(Reader):
             self._in_terminal = surroundings
             self.close()
         if token.kind == "rule":
-            if self._take("::"):
+            if self.take("::"):
                 self._next += 1
                 self._skip_brackets()
-            if self.tokens[self._next].kind == "{" and self.tokens[self._next + 1].kind not in ("number", ","):
+            if self.here.kind == "{" and self.tokens[self._next + 1].kind not in ("number", ","):
                 raise self.unsupported("template", "write each use as a rule of its own", token.start)
             return Reference(token.text, token.start)
-        if token.kind == "text" and self._take(".."):
+        if token.kind == "text" and self.take(".."):
             self._expect("a text", "text")
         if token.kind == "pattern":
             scope.terminals.setdefault(token.text, (token.start, token.text))
         return Leaf(token.text)
 
     def _repeated(self, part: Expression) -> Expression:
-        if operator := self._take("operator"):
-            return Repeat(part, *_REPEATS[operator.text])
-        if self.tokens[self._next].kind == "~" and self.tokens[self._next + 1].kind == "number":
+        if operator := self.take("operator"):
+            return Repeat(part, *REPEATS[operator.text])
+        if self.here.kind == "~" and self.tokens[self._next + 1].kind == "number":
             self._next += 1
             low = self._number()
-            if self._take(".."):
+            if self.take(".."):
                 self._number()
             return Repeat(part, low, None)
-        if self._take("{"):
-            low = 0 if self.tokens[self._next].kind == "," else self._number()
-            if self._take(",") and self.tokens[self._next].kind != "}":
+        if self.take("{"):
+            low = 0 if self.here.kind == "," else self._number()
+            if self.take(",") and self.here.kind != "}":
                 self._number()
             self._expect("}", "}")
             return Repeat(part, low, None)
@@ -288,9 +299,9 @@ class Lark(Reader):
     def _skip_brackets(self) -> None:
         """Skip an argument list, if the next token opens one."""
         closing: list[str] = []
-        while (kind := self.tokens[self._next].kind) in _CLOSING or closing:
+        while (kind := self.here.kind) in _CLOSING or closing:
             if kind in ("newline", "end"):
-                raise self.malformed(f"expected {closing[-1]}", self.tokens[self._next].start)
+                raise self.malformed(f"expected {closing[-1]}", self.here.start)
             if kind in _CLOSING:
                 closing.append(_CLOSING[kind])
             elif kind == closing[-1]:
@@ -298,3 +309,23 @@ class Lark(Reader):
             self._next += 1
             if not closing:
                 return
+
+
+def may_repeat_one_text(terminal: str) -> bool:
+    """Whether a terminal may repeat one text for ever, like ``/a+/``; True also where that is hard to tell.
+
+    Where nothing else may follow, as in ``/a+/ /a+/``, a lexer that takes the longest text forces ``a`` without an end,
+    and llguidance never returns from the question which text is forced. The argument is the definition, as written.
+    """
+    pieces = list(_LARK.finditer(terminal))
+    outside = {piece[0] for piece in pieces if len(piece[0]) == 1}
+    return bool(outside & set("+*~&{")) or any(_repeats_one_text(piece["pattern"] or "") for piece in pieces)
+
+
+def _repeats_one_text(pattern: str) -> bool:
+    pieces = _PATTERN.findall(pattern)
+    return "&" in pieces or any(
+        after in ("+", "*") or after.startswith("{") and after.endswith(",}")
+        for piece, after in zip(pieces, pieces[1:], strict=False)
+        if not _SEVERAL.fullmatch(piece)
+    )

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 
 MAX_NESTING = 50  # open parentheses: engines, and the functions here, follow them by recursion
+REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class Leaf(NamedTuple):
-    """What refers to no rule.
-
-    Args:
-        written: as the engine reads it; some text matches it.
-    """
+    """A text or a set, as the engine reads it; some text matches it."""
 
     written: str
 
 
 class Reference(NamedTuple):
-    """Another rule.
-
-    Args:
-        name: of the rule.
-        position: where the reference stands in the text.
-    """
+    """Another rule, and where the reference stands in the text."""
 
     name: str
     position: int
@@ -41,7 +34,7 @@ class Sequence(NamedTuple):
 class Choice(NamedTuple):
     """Any of them."""
 
-    branches: tuple[Expression, ...]
+    parts: tuple[Expression, ...]
 
 
 class Repeat(NamedTuple):
@@ -56,19 +49,35 @@ Expression = Leaf | Reference | Sequence | Choice | Repeat
 Rules = Mapping[str, Expression]
 
 
+class Token(NamedTuple):
+    """A part of the text of a grammar.
+
+    ``kind`` of a sign or a keyword is itself; ``value`` is the JSON after a keyword of Lark that takes some.
+    """
+
+    kind: str
+    text: str
+    start: int
+    end: int
+    value: Any = None
+
+
 class Reader:
-    """The position in the text of a grammar, for messages."""
+    """The position in the text of a grammar, and in its tokens."""
+
+    tokens: list[Token]
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._depth = 0
+        self._next = 0
 
     def malformed(self, problem: str, position: int) -> InvalidConstraint:
         """The error for what is wrong at a position."""
         return InvalidConstraint(f"Grammar: {self.where(position)}: {problem}")
 
     def loss(self, construct: str, reason: str, position: int) -> Loss:
-        """What is well formed at a position, and not enforced."""
+        """A construct at a position that is well formed, and not enforced."""
         return Loss("", construct, f"{reason} (at {self.where(position)})")
 
     def unsupported(self, construct: str, reason: str, position: int) -> UnsupportedConstraint:
@@ -79,6 +88,26 @@ class Reader:
         """The position as messages say it."""
         before = self.text[:position]
         return f"line {before.count(chr(10)) + 1}, column {position - before.rfind(chr(10))}"
+
+    def match(self, pattern: re.Pattern[str], position: int) -> re.Match[str]:
+        """The token at a position."""
+        match = pattern.match(self.text, position)
+        if match is None:
+            raise self.malformed(f"expected a part of a rule, got {self.text[position : position + 10]!r}", position)
+        return match
+
+    @property
+    def here(self) -> Token:
+        """The next token."""
+        return self.tokens[self._next]
+
+    def take(self, *kinds: str) -> Token | None:
+        """The next token, if it is of one of these kinds."""
+        token = self.here
+        if token.kind not in kinds:
+            return None
+        self._next += 1
+        return token
 
     def open(self, position: int) -> None:
         """Count an opening parenthesis."""
@@ -105,19 +134,18 @@ def choice(branches: list[Expression]) -> Expression:
 
 
 def check_rules(reader: Reader, rules: Rules, start: str) -> None:
-    """Refuse a grammar in which a rule that the start can lead to has no text.
+    """Refuse rules that are not there, and rules without a text that the start can lead to.
 
-    An engine would enter such a rule, and never find the end of it.
-
-    Args:
-        reader: of the text.
-        rules: all rules that are referred to.
-        start: name of the first rule.
+    An engine would enter a rule without a text, and never find the end of it.
 
     Raises:
         InvalidConstraint: names the rule.
     """
-    productive = _known_by_steps(rules, _derives(lambda leaf: True))
+    for rule in rules.values():
+        for reference in references(rule):
+            if reference.name not in rules:
+                raise reader.malformed(f"the rule {reference.name!r} is not defined", reference.position)
+    productive = known_by_steps(rules, derives_from(lambda leaf: True))
     reached, todo = {start}, [start]
     while todo:
         name = todo.pop()
@@ -137,69 +165,13 @@ def references(expression: Expression) -> Iterator[Reference]:
         part = todo.pop()
         if isinstance(part, Reference):
             yield part
-        elif isinstance(part, Sequence):
-            todo += part.parts
-        elif isinstance(part, Choice):
-            todo += part.branches
+        elif isinstance(part, (Sequence, Choice)):
+            todo += reversed(part.parts)
         elif isinstance(part, Repeat):
             todo.append(part.body)
 
 
-def writing(rules: Rules, empty: Leaf) -> set[str]:
-    """The rules that have another text than the empty one; all rules have a text.
-
-    Args:
-        rules: all rules that are referred to.
-        empty: the empty text, as it stands in the rules.
-    """
-
-    def writes(expression: Expression, known: set[str]) -> bool:
-        if isinstance(expression, Leaf):
-            return expression != empty
-        if isinstance(expression, Reference):
-            return expression.name in known
-        if isinstance(expression, Repeat):
-            return expression.high != 0 and writes(expression.body, known)
-        parts = expression.parts if isinstance(expression, Sequence) else expression.branches
-        return any(writes(part, known) for part in parts)
-
-    return _known_by_steps(rules, writes)
-
-
-def may_be_empty(rules: Rules, empty: Leaf) -> Callable[[Expression], bool]:
-    """Tells of an expression whether the empty text is one of its texts; see ``writing``."""
-    derives = _derives(lambda leaf: leaf == empty)
-    known = _known_by_steps(rules, derives)
-    return lambda expression: derives(expression, known)
-
-
-def small_rules(rules: Rules, max_leaves: int) -> set[str]:
-    """The rules that have at most ``max_leaves`` leaves when references are replaced by what they refer to.
-
-    Args:
-        rules: all rules that are referred to.
-        max_leaves: of a small rule.
-    """
-    sizes: dict[str, int] = {}
-
-    def size(expression: Expression) -> int:
-        if isinstance(expression, Leaf):
-            return 1
-        if isinstance(expression, Reference):
-            return sizes.get(expression.name, max_leaves + 1)
-        if isinstance(expression, Repeat):
-            return size(expression.body)
-        # Without parts, it is still one branch: else a small rule could have any number of them.
-        return sum(map(size, expression.parts if isinstance(expression, Sequence) else expression.branches)) or 1
-
-    def is_small(expression: Expression, known: set[str]) -> bool:
-        sizes.update({name: size(rules[name]) for name in known - set(sizes)})
-        return size(expression) <= max_leaves
-
-    return _known_by_steps(rules, is_small)
-
-
-def _known_by_steps(rules: Rules, holds: Callable[[Expression, set[str]], bool]) -> set[str]:
+def known_by_steps(rules: Rules, holds: Callable[[Expression, set[str]], bool]) -> set[str]:
     """The rules of which something holds that may follow from its holding of other rules."""
     users: dict[str, list[str]] = {}
     for name, expression in rules.items():
@@ -215,7 +187,7 @@ def _known_by_steps(rules: Rules, holds: Callable[[Expression, set[str]], bool])
     return known
 
 
-def _derives(is_wanted: Callable[[Leaf], bool]) -> Callable[[Expression, set[str]], bool]:
+def derives_from(is_wanted: Callable[[Leaf], bool]) -> Callable[[Expression, set[str]], bool]:
     """Whether an expression has a text that consists of these leaves alone, if some rules are known to have one."""
 
     def derives(expression: Expression, known: set[str]) -> bool:
@@ -226,7 +198,7 @@ def _derives(is_wanted: Callable[[Leaf], bool]) -> Callable[[Expression, set[str
         if isinstance(expression, Sequence):
             return all(derives(part, known) for part in expression.parts)
         if isinstance(expression, Choice):
-            return any(derives(branch, known) for branch in expression.branches)
+            return any(derives(part, known) for part in expression.parts)
         return expression.low == 0 or derives(expression.body, known)
 
     return derives

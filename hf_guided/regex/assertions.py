@@ -1,4 +1,4 @@
-"""Anchors and look-around, taken out of a pattern exactly: only concatenation, And and Not remain.
+r"""Anchors, look-around and word boundaries, taken out of a pattern exactly: concatenation, And and Not remain.
 
 A branch is a sequence of nodes with assertions between them. The nodes before an assertion in its branch match all the
 text before that position, the nodes after it all the text after it (a search begins and ends with a node for anything).
@@ -9,6 +9,11 @@ So
 - where a look-behind is to the right of a look-ahead the two parts overlap, and no intersection says that both
   hold for one and the same split of the text. That is refused, unless one of them is at the very edge: then it
   is about the whole text.
+
+A boundary ``\b`` reads one character to its left and one to its right. So, unlike look-around of any length, it can be
+written into the nodes beside it: the node on the left must end, and the node on the right must begin, with a character
+that is (or is not) part of a word. A neighbour that can be empty is split into its non-empty texts and the empty one;
+in the second case the boundary reads past it, up to the end of the text, which counts as no word character.
 """
 
 from __future__ import annotations
@@ -16,10 +21,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .ast import ANYTHING, EMPTY, NOTHING, Node, alt, both, complement, concat, text
-from .boundaries import Boundary, without_boundaries
-from .errors import UnsupportedRegex
+from .ast import (
+    ANYTHING,
+    EMPTY,
+    NOTHING,
+    Alt,
+    Chars,
+    Concat,
+    Node,
+    Repeat,
+    UnsupportedRegex,
+    alt,
+    both,
+    chars,
+    complement,
+    concat,
+    repeat,
+    text,
+)
+from .charset import CharSet
 from .match import matches
+
+MAX_BOUNDARY_BRANCHES = 256  # maximum number of branches that the boundaries of one branch are split into
 
 
 @dataclass(frozen=True)
@@ -41,6 +64,16 @@ class Look:
     position: int
 
 
+@dataclass(frozen=True)
+class Boundary:
+    r"""``\b`` or ``\B``."""
+
+    inside: bool  # ``\B``: both neighbours must be alike, and not different
+    word: CharSet  # the characters of words
+    empty: bool  # whether it holds where the whole text is empty
+    position: int
+
+
 Piece = Node | Edge | Look | Boundary
 Branch = tuple[Piece, ...]
 
@@ -55,7 +88,7 @@ def language(branches: Sequence[Branch], *, unknown: int | None = None) -> Node:
     Raises:
         UnsupportedRegex: a look-around or word boundary that cannot be said exactly.
     """
-    expanded = [pieces for branch in branches for pieces in without_boundaries(branch, unknown=unknown)]
+    expanded = [pieces for branch in branches for pieces in _without_boundaries(branch, unknown)]
     return alt(*(_branch(list(pieces)) for pieces in expanded))
 
 
@@ -100,52 +133,37 @@ def _between(pieces: list[Piece]) -> Node:
     nodes = [piece for piece in pieces if isinstance(piece, Node)]
     if len(nodes) == len(pieces):  # as in most
         return concat(*nodes)
-    pieces = _looking_back_first(pieces)
-    look_behinds = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
-    ahead = [
-        i for i, piece in enumerate(pieces) if isinstance(piece, Edge) or (isinstance(piece, Look) and piece.ahead)
-    ]
-    if look_behinds and ahead and ahead[0] < look_behinds[-1]:
-        piece = pieces[look_behinds[-1]]
-        assert isinstance(piece, Look)
-        raise UnsupportedRegex("a look-behind to the right of a look-ahead is not supported", piece.position)
-    split = look_behinds[-1] + 1 if look_behinds else 0
+    behind = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
+    split = behind[-1] + 1 if behind else 0
     left: Node = EMPTY
+    ahead: list[Piece] = []  # assertions that look to the right from before the last look-behind
     for piece in pieces[:split]:
-        left = concat(left, piece) if isinstance(piece, Node) else both(left, _sees(piece))
-    right: Node = EMPTY
-    for piece in reversed(pieces[split:]):
-        if isinstance(piece, Edge):
-            right = alt(EMPTY if right.nullable else NOTHING, text("\n") if matches(right, "\n") else NOTHING)
+        if isinstance(piece, Node):
+            if ahead and piece != EMPTY:
+                position = pieces[behind[-1]].position  # type: ignore[union-attr]
+                raise UnsupportedRegex("a look-behind to the right of a look-ahead is not supported", position)
+            left = concat(left, piece)
+        elif isinstance(piece, Look) and not piece.ahead:
+            left = both(left, _looked(piece, at_edge=False))
         else:
-            right = concat(piece, right) if isinstance(piece, Node) else both(right, _sees(piece))
+            ahead.append(piece)  # at the same position: the order of assertions means nothing
+    right: Node = EMPTY
+    for piece in reversed([*ahead, *pieces[split:]]):
+        if isinstance(piece, Node):
+            right = concat(piece, right)
+        elif isinstance(piece, Look):
+            right = both(right, _looked(piece, at_edge=False))
+        else:
+            right = alt(EMPTY if right.nullable else NOTHING, text("\n") if matches(right, "\n") else NOTHING)
     return concat(left, right)
 
 
-def _looking_back_first(pieces: list[Piece]) -> list[Piece]:
-    """The same, where of assertions at one position the look-behinds come first: their order means nothing."""
-    ordered: list[Piece] = []
-    for piece in pieces:
-        place = len(ordered)
-        if isinstance(piece, Look) and not piece.ahead:
-            while place and (not isinstance(ordered[place - 1], Node) or ordered[place - 1] == EMPTY):
-                place -= 1
-        ordered.insert(place, piece)
-    return ordered
-
-
-def _sees(piece: Piece) -> Node:
-    assert isinstance(piece, Look)
-    return _looked(piece, at_edge=False)
-
-
 def _looked(look: Look, *, at_edge: bool) -> Node:
-    """What the text ahead (or before) must be; at the edge that is the whole text, and ``^`` in it has its meaning."""
+    """The texts that may come ahead (or before); at the edge that is the whole text, so ``^`` may be in it."""
     if not at_edge:
         for position in _looks_out(look.branches, look.ahead):
             raise UnsupportedRegex("this assertion looks out of the look-around that contains it", position)
-    rest: tuple[Piece, ...] = (ANYTHING,)
-    branches = [(*branch, *rest) if look.ahead else (*rest, *branch) for branch in look.branches]
+    branches: list[Branch] = [(*branch, ANYTHING) if look.ahead else (ANYTHING, *branch) for branch in look.branches]
     seen = language(branches, unknown=None if at_edge else 0 if look.ahead else -1)
     return complement(seen) if look.negative else seen
 
@@ -160,3 +178,79 @@ def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
                 yield piece.position
             yield from _looks_out(piece.branches, ahead)
             yield from (inner.position for branch in piece.branches for inner in branch if isinstance(inner, Boundary))
+
+
+# -- word boundaries -------------------------------------------------------------------------------------------------
+
+
+def _without_boundaries(branch: Branch, unknown: int | None) -> list[Branch]:
+    """Branches without boundaries that together match the same; of ``unknown`` see ``language``."""
+    done: list[Branch] = []
+    todo = [branch]
+    while todo:
+        pieces = todo.pop()
+        index, boundary = next(((i, each) for i, each in enumerate(pieces) if isinstance(each, Boundary)), (0, None))
+        if boundary is None:
+            done.append(pieces)
+            continue
+        before, after = pieces[:index][::-1], pieces[index + 1 :]
+        for word in (True, False):
+            for left, left_empty in _sides(before, boundary, word, False, unknown == 0):
+                for right, right_empty in _sides(after, boundary, word == boundary.inside, True, unknown == -1):
+                    if boundary.empty or not (left_empty and right_empty):
+                        todo.append((*left[::-1], *right))
+        if len(done) + len(todo) > MAX_BOUNDARY_BRANCHES:
+            raise UnsupportedRegex("too many word boundaries next to text that may be empty", boundary.position)
+    return done
+
+
+def _sides(pieces: Branch, boundary: Boundary, word: bool, first: bool, unknown: bool) -> Iterator[tuple[Branch, bool]]:
+    """One side of a boundary, nearest piece first, in all variants whose neighbour is (or is not) a character of words.
+
+    The neighbour is the ``first`` character of the side, else the last one. With each variant comes whether all its
+    nodes are empty: then the neighbour is beyond the side.
+    """
+    charset = boundary.word if word else ~boundary.word
+    for i, piece in enumerate(pieces):
+        if not isinstance(piece, Node):
+            continue  # assertions have no width
+        nearer = tuple(EMPTY if isinstance(other, Node) else other for other in pieces[:i])
+        if (restricted := _restricted(piece, charset, first)) != NOTHING:
+            yield (*nearer, restricted, *pieces[i + 1 :]), False
+        if not piece.nullable:
+            return
+    if unknown:
+        raise UnsupportedRegex("this word boundary looks out of the look-around that contains it", boundary.position)
+    if not word:
+        yield tuple(EMPTY if isinstance(piece, Node) else piece for piece in pieces), True
+
+
+def _restricted(node: Node, charset: CharSet, first: bool) -> Node:
+    """The texts that begin (or end) with a character of the set.
+
+    The node is taken apart as far as the tree allows, so that it stays a plain pattern; else it is an intersection.
+    """
+
+    def joined(near: Node, *rest: Node) -> Node:
+        return concat(near, *rest) if first else concat(*rest, near)
+
+    if isinstance(node, Chars):
+        return chars(node.charset & charset)
+    if isinstance(node, Alt):
+        return alt(*(_restricted(branch, charset, first) for branch in node.parts))
+    if isinstance(node, Concat):
+        branches = []
+        parts = node.parts
+        while parts:
+            near, parts = (parts[0], parts[1:]) if first else (parts[-1], parts[:-1])
+            branches.append(joined(_restricted(near, charset, first), *parts))
+            if not near.nullable:
+                break
+        return alt(*branches)
+    if isinstance(node, Repeat):
+        # A body that may be empty can leave the first round empty; the others are as good then.
+        high = None if node.high is None else node.high - 1
+        return joined(_restricted(node.body, charset, first), repeat(node.body, max(node.low - 1, 0), high))
+    if node in (EMPTY, NOTHING):
+        return NOTHING
+    return both(node, joined(chars(charset), ANYTHING))

@@ -8,15 +8,25 @@ trees. Each node keeps its hash: trees share parts and are looked up a lot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-from operator import attrgetter
+from collections.abc import Callable, Iterable
+from functools import lru_cache, reduce
+from operator import and_, attrgetter
 
-from .caches import count_characters, tree_cache
-from .charset import ALL, CharSet
+from .charset import ALL, CharSet, count_characters, tree_cache
 
 _WORD = 32  # characters of a text that is kept
 _nullable = attrgetter("nullable")
+
+
+class UnsupportedRegex(ValueError):
+    """The pattern is well formed, but not regular, or we do not know how to write it.
+
+    ``reason`` names the construct and what to do instead, ``position`` its index in the pattern; None if it has none.
+    """
+
+    def __init__(self, reason: str, position: int | None = None):
+        super().__init__(reason if position is None else f"{reason} (at position {position})")
+        self.position = position
 
 
 class Node:
@@ -25,7 +35,7 @@ class Node:
     __slots__ = ("_hash", "_key", "nullable")
     nullable: bool
 
-    def _keep(self, nullable: bool, *key: object) -> None:
+    def __init__(self, nullable: bool, *key: object):
         self.nullable = nullable
         self._key = key
         self._hash = hash((type(self).__name__, key))
@@ -53,17 +63,11 @@ class Nothing(Node):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        self._keep(False)
-
 
 class Empty(Node):
     """The empty string."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        self._keep(True)
 
 
 class Chars(Node):
@@ -73,27 +77,35 @@ class Chars(Node):
 
     def __init__(self, charset: CharSet):
         self.charset = charset
-        self._keep(False, charset)
+        super().__init__(False, charset)
 
 
-class Concat(Node):
-    """One after another."""
+class Parts(Node):
+    """A node made of several others."""
 
     __slots__ = ("parts",)
 
     def __init__(self, parts: tuple[Node, ...]):
         self.parts = parts
-        self._keep(all(map(_nullable, parts)), *parts)
+        super().__init__((any if isinstance(self, Alt) else all)(map(_nullable, parts)), *parts)
 
 
-class Alt(Node):
+class Concat(Parts):
+    """One after another."""
+
+    __slots__ = ()
+
+
+class Alt(Parts):
     """Any of them."""
 
-    __slots__ = ("branches",)
+    __slots__ = ()
 
-    def __init__(self, branches: tuple[Node, ...]):
-        self.branches = branches
-        self._keep(any(map(_nullable, branches)), *branches)
+
+class And(Parts):
+    """All of them at once."""
+
+    __slots__ = ()
 
 
 class Repeat(Node):
@@ -103,17 +115,7 @@ class Repeat(Node):
 
     def __init__(self, body: Node, low: int, high: int | None):
         self.body, self.low, self.high = body, low, high
-        self._keep(low == 0 or body.nullable, body, low, high)
-
-
-class And(Node):
-    """All of them at once."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: tuple[Node, ...]):
-        self.parts = parts
-        self._keep(all(map(_nullable, parts)), *parts)
+        super().__init__(low == 0 or body.nullable, body, low, high)
 
 
 class Not(Node):
@@ -123,15 +125,11 @@ class Not(Node):
 
     def __init__(self, body: Node):
         self.body = body
-        self._keep(not body.nullable, body)
+        super().__init__(not body.nullable, body)
 
 
 class AllBut(Not):
-    """Every string of Unicode characters but some words: of those there may be hundreds, and no tree is needed.
-
-    Args:
-        words: one at least.
-    """
+    """Every string of Unicode characters but one or more words: there may be hundreds, and no tree is needed."""
 
     __slots__ = ("_body", "words")
 
@@ -139,7 +137,7 @@ class AllBut(Not):
         count_characters(sum(map(len, words)))
         self.words = words
         self._body: Node | None = None
-        self._keep("" not in words, words)
+        Node.__init__(self, "" not in words, words)
 
     @property
     def body(self) -> Node:  # type: ignore[override]
@@ -149,8 +147,8 @@ class AllBut(Not):
         return self._body
 
 
-NOTHING = Nothing()
-EMPTY = Empty()
+NOTHING = Nothing(False)
+EMPTY = Empty(True)
 ANYTHING = Repeat(Chars(ALL), 0, None)
 
 
@@ -166,9 +164,7 @@ def text(value: str) -> Node:
 
 
 def _text(value: str) -> Node:
-    if len(value) < 2:
-        return _character(value) if value else EMPTY
-    return Concat(tuple(map(_character, value)))
+    return Concat(tuple(map(_character, value))) if len(value) > 1 else _character(value) if value else EMPTY
 
 
 _word = lru_cache(maxsize=4096)(_text)  # the same names come in most schemas
@@ -201,7 +197,7 @@ def alt(*branches: Node) -> Node:
         return branches[0]
     flat: dict[Node, None] = {}
     single, empty = CharSet(), False
-    single_branch: Node | None = None  # of the one Chars among the branches
+    single_branch: Node | None = None  # the one Chars among the branches
     for branch in _flattened(branches):
         if isinstance(branch, Chars):
             if single_branch is None:
@@ -224,7 +220,7 @@ def alt(*branches: Node) -> Node:
 def _flattened(branches: Iterable[Node]) -> Iterable[Node]:
     for branch in branches:
         if isinstance(branch, Alt):
-            yield from branch.branches
+            yield from branch.parts
         elif isinstance(branch, Repeat) and (branch.low, branch.high) == (0, 1):
             yield EMPTY
             yield from _flattened((branch.body,))
@@ -292,27 +288,34 @@ def all_but(words: tuple[str, ...]) -> Node:
 @tree_cache(maxsize=4096)
 def is_plain(node: Node) -> bool:
     """Whether it holds no And and no Not; then only ``NOTHING`` has no string."""
-    if isinstance(node, Concat):
-        return all(map(is_plain, node.parts))
-    if isinstance(node, Alt):
-        return all(map(is_plain, node.branches))
-    if isinstance(node, Repeat):
-        return is_plain(node.body)
-    return not isinstance(node, (And, Not))
+    if isinstance(node, Parts):
+        return not isinstance(node, And) and all(map(is_plain, node.parts))
+    return is_plain(node.body) if isinstance(node, Repeat) else not isinstance(node, Not)
 
 
 @tree_cache(maxsize=4096)
 def characters(node: Node) -> int:
-    """How many characters there are in an expression, about, repetitions written out."""
-    if isinstance(node, (Concat, And)):
+    """The number of characters in an expression, about, repetitions written out."""
+    if isinstance(node, Parts):
         return sum(map(characters, node.parts))
-    if isinstance(node, Alt):
-        return sum(map(characters, node.branches))
     if isinstance(node, Repeat):
         return max(node.low, node.high or 1, 1) * characters(node.body)
     if isinstance(node, AllBut):
         return 1 + sum(map(len, node.words))
     return 1 + characters(node.body) if isinstance(node, Not) else 1
+
+
+@tree_cache(maxsize=4096)
+def alphabet(node: Node) -> CharSet:
+    """Every character that occurs in a string of the language; maybe more where the tree has an And or a Not."""
+    if isinstance(node, Chars):
+        return node.charset
+    if isinstance(node, Parts):
+        sets = map(alphabet, node.parts)
+        return reduce(and_, sets) if isinstance(node, And) else CharSet({pair for each in sets for pair in each.ranges})
+    if isinstance(node, Repeat):
+        return alphabet(node.body)
+    return ALL if isinstance(node, Not) else CharSet()
 
 
 def only_text(node: Node) -> str | None:
@@ -331,22 +334,30 @@ def only_text(node: Node) -> str | None:
     return "".join(map(chr, codes))
 
 
+def mapped(node: Node, spell: Callable[[CharSet], Node], again: Callable[[Node], Node]) -> Node:
+    """A tree in which texts stand for characters; a complement is one among all texts that stand for strings.
+
+    ``spell`` gives the texts of the characters of a set; ``again`` is this function for parts, with a cache.
+    """
+    if isinstance(node, Chars):
+        return spell(node.charset)
+    if isinstance(node, Parts):
+        return JOIN[type(node)](*map(again, node.parts))
+    if isinstance(node, Repeat):
+        return repeat(again(node.body), node.low, node.high)
+    if isinstance(node, Not):
+        return both(repeat(spell(ALL)), complement(again(node.body)))
+    return node
+
+
 def only(node: Node, charset: CharSet) -> Node:
     """The strings of ``node`` that are made of these characters alone."""
-    if isinstance(node, Chars):
-        return chars(node.charset & charset)
-    if isinstance(node, Concat):
-        return concat(*(only(part, charset) for part in node.parts))
-    if isinstance(node, Alt):
-        return alt(*(only(branch, charset) for branch in node.branches))
-    if isinstance(node, Repeat):
-        return repeat(only(node.body, charset), node.low, node.high)
-    if isinstance(node, And):
-        return both(*(only(part, charset) for part in node.parts))
-    if isinstance(node, Not):
-        return both(node, repeat(chars(charset)))
-    return node
+    return mapped(node, lambda characters: chars(characters & charset), lambda part: only(part, charset))
 
 
 def _is_star(node: Node) -> bool:
     return isinstance(node, Repeat) and node.low == 0 and node.high is None
+
+
+JOIN: dict[type[Node], Callable[..., Node]] = {Concat: concat, Alt: alt, And: both}
+"""For each kind of node that has parts the function that builds it."""

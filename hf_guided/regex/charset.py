@@ -1,16 +1,47 @@
-"""Sets of characters, as sorted ranges."""
+"""Sets of characters, as sorted ranges; and the caches of what was found out about sets and trees.
+
+Trees may be large, so all caches are emptied when many characters have been read. A cache that counts its entries holds
+as many trees as it has entries. A pattern of 20,000 characters has a tree of two megabytes, and thousands of different
+ones may come in one process.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-
-from .caches import tree_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import _lru_cache_wrapper, lru_cache
+from typing import Any, TypeVar
 
 Range = tuple[int, int]
 
 SURROGATES: Range = (0xD800, 0xDFFF)
 LAST = 0x10FFFF
+# Maximum number of characters of patterns and words until the caches are emptied: about 100 megabytes of trees.
+MOST_CHARACTERS = 1_000_000
+_T = TypeVar("_T")
+_caches: list[_lru_cache_wrapper[Any]] = []
+_read = 0  # counted without a lock: it need not be exact
+
+
+def tree_cache(maxsize: int) -> Callable[[Callable[..., _T]], _lru_cache_wrapper[_T]]:
+    """A ``lru_cache`` for functions of trees and of their parts."""
+
+    def decorated(function: Callable[..., _T]) -> _lru_cache_wrapper[_T]:
+        cached = lru_cache(maxsize)(function)
+        _caches.append(cached)
+        return cached
+
+    return decorated
+
+
+def count_characters(number: int) -> None:
+    """Count the characters of a tree; empties all caches now and then."""
+    global _read
+    _read += number
+    if _read > MOST_CHARACTERS:
+        _read = 0
+        for cached in _caches:
+            cached.cache_clear()
 
 
 class CharSet:

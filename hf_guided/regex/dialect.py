@@ -1,50 +1,82 @@
-r"""What the tokens of a pattern mean: the same tree read as Python or as ECMA-262 (unicode mode) reads it."""
+r"""The tokens of a pattern, and their meaning in Python and in ECMA-262 (unicode mode).
+
+A class ``[...]`` is one token, and so is each escape, and so are characters side by side that nothing repeats. Patterns
+that compile nowhere are not searched for: ``re.compile`` refuses them.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
-from .ast import Node, chars, concat, text
-from .boundaries import Boundary, python_inside_holds_on_empty
+from .assertions import Boundary
+from .ast import Node, UnsupportedRegex, chars, concat, text
 from .charset import ALL, CharSet
 from .classes import LINE_ENDS, caseless, category, ecma_class, python_class
-from .errors import UnsupportedRegex
-from .syntax import ESCAPE, PatternSyntaxError
 
+_HEX = "[0-9a-fA-F]"
+# One escape; of digits, as outside of classes.
+_ESCAPE = (
+    rf"\\(?:u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|u{_HEX}{{4}}|u\{{{_HEX}+\}}|x{_HEX}{{2}}|U{_HEX}{{8}}|c[A-Za-z]"
+    r"|[pP]\{[^{}]*\}|N\{[^{}]*\}|k<[^<>]*>|0[0-7]{0,2}|[1-3][0-7]{2}|[1-9][0-9]?|.)"
+)
+_INSIDE_HOLDS_ON_EMPTY = re.search(r"\B", "") is not None  # from Python 3.14 on
 _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 # In a class three digits are octal, and a single one is no back-reference.
-_MEMBER = re.compile(ESCAPE.replace("0[0-7]{0,2}|", "[0-7]{1,3}|") + "|(?s:.)")
+_MEMBER = re.compile(_ESCAPE.replace("0[0-7]{0,2}|", "[0-7]{1,3}|") + "|.", re.DOTALL)
 
 
-class Flags(NamedTuple):
-    """The flags in force at one position."""
+class PatternSyntaxError(ValueError):
+    """The dialect has no such pattern."""
 
-    ignore_case: bool = False
-    dot_all: bool = False
-    ascii_only: bool = False
-    multi_line: bool = False
+    def __init__(self, pattern: str, position: int):
+        super().__init__(f"the regular expression {pattern!r} is malformed at position {position}")
 
-    @classmethod
-    def of(cls, flags: int) -> Flags:
-        """From those of a compiled pattern."""
-        return cls(*(bool(flags & flag) for flag in (re.IGNORECASE, re.DOTALL, re.ASCII, re.MULTILINE)))
 
-    def changed(self, letters: str) -> Flags:
-        """With ``is-m`` and the like applied."""
-        added, _, removed = letters.partition("-")
+class Token(NamedTuple):
+    """A part of a pattern: the name of its group in ``_lexer``, its text, and its position."""
 
-        def now(before: bool, letter: str, unless: str = "") -> bool:
-            return (before or letter in added) and letter not in removed and not (unless and unless in added)
+    kind: str
+    text: str
+    position: int
 
-        return Flags(
-            now(self.ignore_case, "i"),
-            now(self.dot_all, "s"),
-            now(self.ascii_only, "a", unless="u"),
-            now(self.multi_line, "m"),
-        )
+
+@lru_cache(maxsize=4)
+def _lexer(ecma: bool, annex_b: bool) -> re.Pattern[str]:
+    # The text between the braces of a repetition; ``{,3}`` is text in Annex B, and an error in unicode mode.
+    times = "[0-9]+(?:,[0-9]*)?" if annex_b else "[0-9]+(?:,[0-9]*)?|,[0-9]*"
+    # A class that begins with "]" is empty in ECMA-262, or all characters after "^"; in Python the "]" is in it.
+    bracket = "" if ecma else r"\]?"
+    return re.compile(
+        rf"""(?P<TIMES>(?:[*+?]|\{{(?:{times})\}})[?+]?) | (?P<IGNORED>\(\?\#[^)]*\)|\(\?[aiLmsux]+\))
+          | (?P<LOOK>\(\?<?[=!]) | (?P<SAME>\(\?P=\w+\))
+          | (?P<OPEN>\((?:\?(?:>|\(\w+\)|P<\w+>|<(?![=!])[^<>]*>|[aiLmsux]*(?:-[imsx]+)?:))?(?!\?)) | (?P<CLOSE>\))
+          | (?P<OR>\|) | (?P<CLASS>\[\^?{bracket}(?:\\.|[^\]\\])*\]) | (?P<ESCAPE>{_ESCAPE}) | (?P<DOT>\.)
+          | (?P<START>\^) | (?P<END>\$)
+          | (?P<TEXT>[^\\\[|()*+?^$.{{]+(?![*+?{{(])|[^\\\[|()*+?^$.{{]|\{{(?!(?:{times})\}})) | (?P<WRONG>.)""",
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+# The flags in force at one position are bits of an integer: those of ``re``, and NEWLINE.
+IGNORE_CASE, DOT_ALL, ASCII, MULTI_LINE = map(int, (re.IGNORECASE, re.DOTALL, re.ASCII, re.MULTILINE))
+NEWLINE = 1 << 16  # ``$`` also holds before a last line end
+_LETTERS = {"i": IGNORE_CASE, "s": DOT_ALL, "a": ASCII, "m": MULTI_LINE}
+
+
+def changed(flags: int, letters: str) -> int:
+    """The flags with ``is-m`` and the like applied."""
+    added, _, removed = letters.partition("-")
+    if "u" in added:
+        flags &= ~ASCII
+    for letter in added:
+        flags |= _LETTERS.get(letter, 0)
+    for letter in removed:
+        flags &= ~_LETTERS.get(letter, 0)
+    return flags
 
 
 @dataclass(frozen=True)
@@ -53,7 +85,7 @@ class Dialect:
 
     Args:
         ecma: as ECMA-262 reads, where it differs; else as Python does.
-        newline: ``$`` also holds before a last line end.
+        newline: ``$`` also holds before a last line end, outside of negative look-around at least.
         strict: of ``newline``, the one that matches less holds: not so where something may not match.
         lenient: knows what only Python writes as well; for patterns that Python takes.
         annex_b: ECMA-262 without its unicode mode, as browsers read old patterns (Annex B): ``\z`` is the letter z, and
@@ -66,36 +98,56 @@ class Dialect:
     lenient: bool = True
     annex_b: bool = False
 
-    @property
-    def syntax(self) -> str:
-        """Which grammar of ``syntax.py`` reads it."""
-        return "annex_b" if self.annex_b else "ecma" if self.ecma else "python"
+    def tokens(self, pattern: str) -> list[Token]:
+        """The tokens of a pattern, without comments and global flags, and one of kind "CLOSE" after them.
 
-    def dot(self, flags: Flags) -> Node:
-        """What ``.`` means."""
-        return chars(ALL if flags.dot_all else ~LINE_ENDS["ecma" if self.ecma else "python"])
+        Raises:
+            PatternSyntaxError: parentheses are not balanced, or something cannot stand at its position.
+        """
+        tokens: list[Token] = []
+        depth, before = 0, "OR"
+        for match in _lexer(self.ecma, self.annex_b).finditer(pattern):
+            kind, text, position = str(match.lastgroup), match[0], match.start()
+            if kind == "IGNORED":
+                continue
+            if kind == "TIMES":
+                wrong = before in ("OR", "LOOK", "OPEN", "TIMES") or (text.startswith("{,") and self.ecma)
+            else:
+                depth += (kind in ("LOOK", "OPEN")) - (kind == "CLOSE")
+                wrong = depth < 0 or kind == "WRONG"
+            if wrong:
+                raise PatternSyntaxError(pattern, position)
+            tokens.append(Token(kind, text, position))
+            before = kind
+        if depth:
+            raise PatternSyntaxError(pattern, len(pattern))
+        return [*tokens, Token("CLOSE", "", len(pattern))]
 
-    def literal(self, written: str, flags: Flags) -> Node:
+    def dot(self, flags: int) -> Node:
+        """The characters that ``.`` matches."""
+        return chars(ALL if flags & DOT_ALL else ~LINE_ENDS["ecma" if self.ecma else "python"])
+
+    def literal(self, written: str, flags: int) -> Node:
         """Literal characters side by side."""
-        if written.isascii() and not flags.ignore_case:
+        if written.isascii() and not flags & IGNORE_CASE:
             return text(written)
         return concat(*(self._literal(CharSet.of(character), flags) for character in written))
 
-    def escape(self, written: str, position: int, flags: Flags) -> Node:
-        r"""What an escape outside of classes means."""
+    def escape(self, written: str, position: int, flags: int) -> Node:
+        r"""The characters that an escape outside of classes matches."""
         first = written[1]
         if (first in "123456789" and len(written) < 4) or (first == "k" and len(written) > 2):
             raise back_reference(written, position)
         meant = self._meant(written, position, flags)
         return chars(meant) if isinstance(meant, CharSet) else self._literal(_one(meant), flags)
 
-    def boundary(self, written: str, position: int, flags: Flags) -> Boundary:
-        r"""What ``\b`` and ``\B`` mean."""
-        word = ecma_class("w") if self.ecma else python_class("w", flags.ascii_only)
-        return Boundary(written == r"\B", word, self.ecma or python_inside_holds_on_empty(), position)
+    def boundary(self, written: str, position: int, flags: int) -> Boundary:
+        r"""The meaning of ``\b`` and ``\B``."""
+        word = ecma_class("w") if self.ecma else python_class("w", bool(flags & ASCII))
+        return Boundary(written == r"\B", word, self.ecma or _INSIDE_HOLDS_ON_EMPTY, position)
 
-    def in_class(self, written: str, position: int, flags: Flags) -> Node:
-        """What a class ``[...]`` means."""
+    def in_class(self, written: str, position: int, flags: int) -> Node:
+        """The characters that a class ``[...]`` matches."""
         negative = written.startswith("[^")
         matches = _MEMBER.finditer(written, 2 if negative else 1, len(written) - 1)
         members = [(member[0], position + member.start()) for member in matches]
@@ -120,17 +172,17 @@ class Dialect:
             else:
                 ranges.append((first, first))
         literals = CharSet(ranges)
-        meant = (caseless(literals, flags.ascii_only) if flags.ignore_case else literals) | classes
+        meant = (caseless(literals, bool(flags & ASCII)) if flags & IGNORE_CASE else literals) | classes
         return chars(~meant if negative else meant)
 
-    def _literal(self, charset: CharSet, flags: Flags) -> Node:
-        return chars(caseless(charset, flags.ascii_only) if flags.ignore_case else charset)
+    def _literal(self, charset: CharSet, flags: int) -> Node:
+        return chars(caseless(charset, bool(flags & ASCII)) if flags & IGNORE_CASE else charset)
 
-    def _meant(self, written: str, position: int, flags: Flags) -> CharSet | int:
+    def _meant(self, written: str, position: int, flags: int) -> CharSet | int:
         """The set of a class escape, or the code point of any other escape."""
         first, rest = written[1], written[2:]
         if first in "dDwWsS":
-            return ecma_class(first) if self.ecma else python_class(first, flags.ascii_only)
+            return ecma_class(first) if self.ecma else python_class(first, bool(flags & ASCII))
         if first in _SIMPLE:
             return ord(_SIMPLE[first])
         if self.annex_b:
@@ -169,7 +221,7 @@ class Dialect:
 
 
 def back_reference(written: str, position: int) -> UnsupportedRegex:
-    """What is raised for a back-reference."""
+    """The error for a back-reference."""
     return UnsupportedRegex(
         f"a back-reference ({written}) is not regular, so no engine can enforce it; write out the texts it may repeat, "
         "as in (?:a.a|b.b)",

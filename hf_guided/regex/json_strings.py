@@ -7,31 +7,10 @@ their spellings: And stays And, and Not becomes "a well-formed spelling, but not
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import lru_cache, partial
 
-from .ast import (
-    ANYTHING,
-    EMPTY,
-    AllBut,
-    Alt,
-    And,
-    Chars,
-    Concat,
-    Node,
-    Not,
-    Repeat,
-    all_but,
-    alt,
-    both,
-    chars,
-    complement,
-    concat,
-    repeat,
-    text,
-)
-from .caches import tree_cache
-from .charset import ALL, LAST, CharSet, Range
+from .ast import ANYTHING, EMPTY, AllBut, Node, all_but, alt, both, chars, complement, concat, mapped, repeat, text
+from .charset import ALL, LAST, CharSet, Range, tree_cache
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 _RAW = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
@@ -39,21 +18,15 @@ _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r":
 # Digits of \uXXXX, and of a surrogate pair: 20 bits above 0x10000, written as D [89AB] x x \u D [C-F] x x. For each:
 # how many values, the hexadecimal digit of the first, and the text before it.
 _Place = tuple[int, int, str]
-_PLAIN: tuple[_Place, ...] = ((16, 0, r"\u"), (16, 0, ""), (16, 0, ""), (16, 0, ""))
-_PAIR: tuple[_Place, ...] = (
-    (4, 8, r"\uD"),
-    (16, 0, ""),
-    (16, 0, ""),
-    (4, 12, r"\uD"),
-    (16, 0, ""),
-    (16, 0, ""),
-)
+_DIGIT: _Place = (16, 0, "")
+_PLAIN: tuple[_Place, ...] = ((16, 0, r"\u"), _DIGIT, _DIGIT, _DIGIT)
+_PAIR: tuple[_Place, ...] = ((4, 8, r"\uD"), _DIGIT, _DIGIT, (4, 12, r"\uD"), _DIGIT, _DIGIT)
 
 
 @tree_cache(maxsize=4096)
 def json_spellings(node: Node) -> Node:
     """The texts that, between quotes, are JSON for the strings of ``node``: every spelling of each."""
-    return _mapped(node, _spelled, json_spellings)
+    return mapped(node, _spelled, json_spellings)
 
 
 @tree_cache(maxsize=4096)
@@ -61,7 +34,7 @@ def json_spelling(node: Node) -> Node:
     """The texts that ``json.dumps(..., ensure_ascii=False)`` writes between quotes: one for each string."""
     if isinstance(node, AllBut):
         return both(_string(), all_but(tuple([_as_json(word)[1:-1] for word in node.words])))
-    return _mapped(node, _written, json_spelling)
+    return mapped(node, _written, json_spelling)
 
 
 @lru_cache(maxsize=1)
@@ -71,7 +44,7 @@ def _string() -> Node:
 
 @tree_cache(maxsize=4096)
 def json_spelling_without(node: Node, marks: tuple[str, ...]) -> Node:
-    r"""As ``json_spelling``, without marks: a mark in the string has its first character as ``\u003c``."""
+    r"""The texts of ``json_spelling`` without marks: a mark in the string has its first character as ``\u003c``."""
     if not marks:
         return json_spelling(node)
     escaped = {mark: f"\\u{ord(mark[0]):04x}{mark[1:]}" for mark in marks}
@@ -84,28 +57,12 @@ def json_spelling_without(node: Node, marks: tuple[str, ...]) -> Node:
 
 @tree_cache(maxsize=4096)
 def _with_escapes(node: Node, escaped: str) -> Node:
-    return _mapped(node, lambda charset: _written_or_escaped(charset, escaped), partial(_with_escapes, escaped=escaped))
+    return mapped(node, lambda charset: _written_or_escaped(charset, escaped), partial(_with_escapes, escaped=escaped))
 
 
 def _written_or_escaped(charset: CharSet, escaped: str) -> Node:
     characters = [character for character in dict.fromkeys(escaped) if character in charset]
     return alt(_written(charset), *(text(f"\\u{ord(character):04x}") for character in characters))
-
-
-def _mapped(node: Node, spell: Callable[[CharSet], Node], again: Callable[[Node], Node]) -> Node:
-    if isinstance(node, Chars):
-        return spell(node.charset)
-    if isinstance(node, Concat):
-        return concat(*map(again, node.parts))
-    if isinstance(node, Alt):
-        return alt(*map(again, node.branches))
-    if isinstance(node, Repeat):
-        return repeat(again(node.body), node.low, node.high)
-    if isinstance(node, And):
-        return both(*map(again, node.parts))
-    if isinstance(node, Not):
-        return both(repeat(spell(ALL)), complement(again(node.body)))
-    return node
 
 
 @lru_cache(maxsize=1024)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache, reduce
 
 from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat
-from .caches import tree_cache
-from .charset import CharSet
+from .charset import CharSet, tree_cache
 
 
 def matches(node: Node, text: str) -> bool:
@@ -74,7 +73,7 @@ class _Text:
                     break
             return starts
         if isinstance(node, Alt):
-            return reduce(lambda ends, branch: ends | self.after(branch, starts), node.branches, 0)
+            return reduce(lambda ends, branch: ends | self.after(branch, starts), node.parts, 0)
         if isinstance(node, Repeat):
             return self._repeated(node, starts)
         if isinstance(node, (And, Not)):
@@ -101,7 +100,7 @@ class _Text:
         return ends
 
     def _each(self, node: And | Not, starts: int) -> int:
-        """What is true of a string depends on where that one string began, so one start at a time."""
+        """A string satisfies And and Not from the position where it began, so each start is a case of its own."""
         ends = 0
         while starts:
             start = starts & -starts

@@ -6,28 +6,38 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import ne
-from typing import TYPE_CHECKING
 
-from . import syntax
 from .assertions import Branch, Edge, Look, Piece, language
-from .ast import ANYTHING, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat
-from .caches import count_characters, tree_cache
-from .dialect import Dialect, Flags, back_reference
-from .errors import UnsupportedRegex
+from .ast import (
+    ANYTHING,
+    JOIN,
+    Alt,
+    Chars,
+    Concat,
+    Node,
+    Not,
+    Parts,
+    Repeat,
+    UnsupportedRegex,
+    alt,
+    both,
+    chars,
+    complement,
+    concat,
+    repeat,
+)
+from .charset import count_characters, tree_cache
+from .dialect import MULTI_LINE, NEWLINE, Dialect, PatternSyntaxError, Token, back_reference, changed
 from .stored import stored
-from .syntax import Alternatives, Group, Item, PatternSyntaxError, Repeated
 
-if TYPE_CHECKING:
-    from lark import Token
-
-MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
-MAX_BRANCHES = 64  # that arise where alternatives with assertions follow one another
-MAX_LENGTH = 500_000  # of a pattern, and
-MAX_SIGNS = 30_000  # of characters in it that mean more than themselves: each about a second's work at most
+MAX_DEPTH = 50  # maximum nesting of groups: each costs several frames here, and Python allows a thousand
+MAX_BRANCHES = 64  # maximum number of branches where alternatives with assertions follow one another
+# Maximum numbers of characters in a pattern, and of those that mean more than themselves: about a second's work.
+MAX_LENGTH = 500_000
+MAX_SIGNS = 30_000
 _SPECIAL = re.compile(r"[\\\[(){*+?^$.]")
 _PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False, strict=True)
 _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
@@ -69,7 +79,7 @@ def parse_search(pattern: str) -> Node:
 
 
 def parsed_search(pattern: str) -> Node:
-    """As ``parse_search``, without a look at the stored patterns."""
+    """The tree of ``parse_search``, without a look at the stored patterns."""
     with _shallow():
         return reduce(_meet, _readings(pattern, _PYTHON_IN_SCHEMA, _ECMA_AND_MORE))
 
@@ -115,8 +125,7 @@ def _parsed(pattern: str, dialect: Dialect, flags: int) -> Node:
 def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
     if flags & re.VERBOSE:
         raise UnsupportedRegex("verbose mode (?x) is not supported; write the pattern without white space", 0)
-    tree = syntax.parse(pattern, dialect.syntax)
-    return _Reader(dialect).alternatives(tree, Flags.of(flags), 0)
+    return _Reader(pattern, dialect).alternatives(flags | NEWLINE * dialect.newline, 0)
 
 
 def check_length(pattern: str) -> int:
@@ -136,17 +145,14 @@ def check_length(pattern: str) -> int:
 
 def _flags(pattern: str) -> int:
     """The flags a pattern has in Python, where it compiles: else ``re.error``."""
-    special = check_length(pattern)
-    return _compiled(pattern).flags if special else re.UNICODE.value  # nothing can be wrong with a list of words
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
+    if not check_length(pattern):
+        return re.UNICODE.value  # nothing can be wrong with a list of words
     try:
         if any(operation in pattern for operation in _SET_OPERATIONS):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)
-                return re.compile(pattern)
-        return re.compile(pattern)
+                return re.compile(pattern).flags
+        return re.compile(pattern).flags
     except OverflowError as error:
         raise UnsupportedRegex(f"the pattern repeats more often than Python can count ({error})") from error
 
@@ -160,68 +166,78 @@ def _shallow() -> Iterator[None]:
 
 
 class _Reader:
-    """Reads a tree in one dialect."""
+    """Reads a pattern in one dialect, from its first token to its last."""
 
-    def __init__(self, dialect: Dialect):
+    def __init__(self, pattern: str, dialect: Dialect):
         self._dialect = dialect
-        self._read: dict[tuple[str, Flags], Node] = {}  # the same few characters and classes come again and again
+        self._tokens = iter(dialect.tokens(pattern))
+        self._token = next(self._tokens)
+        self._read: dict[tuple[str, int], Node] = {}  # the same few characters and classes come again and again
 
-    def alternatives(self, alternatives: Alternatives, flags: Flags, depth: int) -> list[Branch]:
-        """The branches; those without assertions are joined to one."""
+    def _next(self) -> Token:
+        token, self._token = self._token, next(self._tokens, self._token)
+        return token
+
+    def alternatives(self, flags: int, depth: int) -> list[Branch]:
+        """The branches up to the end of a group; those without assertions are joined to one."""
         plain: list[Node] = []
         branches: list[Branch] = []
-        for branch in (branch for items in alternatives for branch in self._sequence(items, flags, depth)):
-            node = _plain(branch)
-            if node is None:
-                branches.append(branch)
-            else:
-                plain.append(node)
-        return [*branches, (alt(*plain),)] if plain else branches
+        while True:
+            for branch in self._sequence(flags, depth):
+                node = _plain(branch)
+                if node is None:
+                    branches.append(branch)
+                else:
+                    plain.append(node)
+            if self._next().kind == "CLOSE":
+                return [*branches, (alt(*plain),)] if plain else branches
 
-    def _sequence(self, items: tuple[Item, ...], flags: Flags, depth: int) -> list[Branch]:
-        read = [self._item(item, flags, depth) for item in items]
+    def _sequence(self, flags: int, depth: int) -> list[Branch]:
+        read: list[list[Branch]] = []
         count = 1
-        for item, branches in zip(items, read, strict=True):
+        while self._token.kind not in ("OR", "CLOSE"):
+            token = self._next()
+            branches = self._item(token, flags, depth)
+            if self._token.kind == "TIMES":
+                branches = self._repeated(branches, self._next())
             if count > 1 < len(branches) and count * len(branches) > MAX_BRANCHES:
-                raise UnsupportedRegex("too many alternatives hold anchors or look-around", _position(item))
+                raise UnsupportedRegex("too many alternatives hold anchors or look-around", token.position)
             count *= len(branches)
-        if count == 1:  # as most
+            read.append(branches)
+        if count == 1:  # the usual case
             return [tuple([piece for (branch,) in read for piece in branch])]
         return [tuple(piece for branch in chosen for piece in branch) for chosen in product(*read)]
 
-    def _item(self, item: Item, flags: Flags, depth: int) -> list[Branch]:
-        if isinstance(item, Repeated):
-            return self._repeated(item, flags, depth)
-        if isinstance(item, Group):
-            return self._group(item, flags, depth)
-        return [(self._token(item, flags),)]
+    def _item(self, token: Token, flags: int, depth: int) -> list[Branch]:
+        if token.kind in ("OPEN", "LOOK"):
+            return self._group(token, flags, depth)
+        return [(self._piece(token, flags),)]
 
-    def _token(self, token: Token, flags: Flags) -> Piece:
-        dialect, position = self._dialect, token.start_pos or 0
-        if token.type in ("START", "END") or token in (r"\A", r"\Z", r"\z"):
-            if flags.multi_line and token.type != "ESC":
-                raise UnsupportedRegex(f"{token} in multi-line mode is not supported", position)
-            start = token in ("^", r"\A")
-            return Edge(start, position, newline=token == "$" and dialect.newline)
-        if token.type == "OTHER":
-            raise back_reference(token, position)
-        if token in (r"\b", r"\B"):
-            return dialect.boundary(token, position, flags)
-        node = self._read.get((token, flags))
+    def _piece(self, token: Token, flags: int) -> Piece:
+        dialect, (kind, text, position) = self._dialect, token
+        if kind in ("START", "END") or text in (r"\A", r"\Z", r"\z"):
+            if flags & MULTI_LINE and kind != "ESCAPE":
+                raise UnsupportedRegex(f"{text} in multi-line mode is not supported", position)
+            return Edge(text in ("^", r"\A"), position, newline=text == "$" and flags & NEWLINE > 0)
+        if kind == "SAME":
+            raise back_reference(text, position)
+        if text in (r"\b", r"\B"):
+            return dialect.boundary(text, position, flags)
+        node = self._read.get((text, flags))
         if node is None:
-            if token.type == "DOT":
+            if kind == "DOT":
                 node = dialect.dot(flags)
-            elif token.type == "ESC":
-                node = dialect.escape(token, position, flags)
-            elif token.type == "CLASS":
-                node = dialect.in_class(token, position, flags)
+            elif kind == "ESCAPE":
+                node = dialect.escape(text, position, flags)
+            elif kind == "CLASS":
+                node = dialect.in_class(text, position, flags)
             else:
-                node = dialect.literal(str(token), flags)
-            self._read[token, flags] = node
+                node = dialect.literal(text, flags)
+            self._read[text, flags] = node
         return node
 
-    def _group(self, group: Group, flags: Flags, depth: int) -> list[Branch]:
-        opening, position = group.opening, group.opening.start_pos or 0
+    def _group(self, token: Token, flags: int, depth: int) -> list[Branch]:
+        kind, opening, position = token
         if depth >= MAX_DEPTH:
             raise UnsupportedRegex(f"the pattern nests more than {MAX_DEPTH} groups", position)
         if opening == "(?>":
@@ -231,21 +247,17 @@ class _Reader:
         if opening.endswith(":"):
             if "x" in opening.partition("-")[0]:
                 raise UnsupportedRegex("verbose mode (?x:...) is not supported", position)
-            flags = flags.changed(opening[2:-1])
-        reader, dialect = self, self._dialect
-        if opening.endswith("!") and dialect.strict:
-            reader = _Reader(replace(dialect, newline=not dialect.newline))
-        branches = reader.alternatives(group.alternatives, flags, depth + 1)
-        if opening.type == "LOOK":
-            return [(Look("<" not in opening, opening.endswith("!"), tuple(branches), position),)]
-        return branches
+            flags = changed(flags, opening[2:-1])
+        negative = opening.endswith("!")
+        if negative and self._dialect.strict:
+            flags ^= NEWLINE
+        branches = self.alternatives(flags, depth + 1)
+        return [(Look("<" not in opening, negative, tuple(branches), position),)] if kind == "LOOK" else branches
 
-    def _repeated(self, repeated: Repeated, flags: Flags, depth: int) -> list[Branch]:
-        times, position = repeated.times, repeated.times.start_pos or 0
-        if times[-1] == "+" and len(times) > 1:
-            raise UnsupportedRegex("possessive repetition is not supported; use the plain one", position)
-        low, high = self._bounds(times)
-        branches = self._item(repeated.item, flags, depth)
+    def _repeated(self, branches: list[Branch], times: Token) -> list[Branch]:
+        if times.text[-1] == "+" and len(times.text) > 1:
+            raise UnsupportedRegex("possessive repetition is not supported; use the plain one", times.position)
+        low, high = _bounds(times.text)
         nodes = [node for node in map(_plain, branches) if node is not None]
         if len(nodes) == len(branches):
             return [(repeat(alt(*nodes), low, high),)]
@@ -253,30 +265,21 @@ class _Reader:
             return branches if low else [*branches, ()]
         raise UnsupportedRegex(
             "anchors, look-around and word boundaries inside a repetition are not supported; write the repetition out",
-            position,
+            times.position,
         )
 
-    def _bounds(self, times: Token) -> tuple[int, int | None]:
-        if times[0] != "{":
-            return (1 if times[0] == "+" else 0), (1 if times[0] == "?" else None)
-        low, comma, high = times.rstrip("?")[1:-1].partition(",")
-        if not low and self._dialect.ecma:
-            raise PatternSyntaxError(times, times.start_pos or 0)
-        if comma:
-            return int(low or 0), int(high) if high else None
-        return int(low), int(low)
+
+def _bounds(times: str) -> tuple[int, int | None]:
+    if times[0] != "{":
+        return (1 if times[0] == "+" else 0), (1 if times[0] == "?" else None)
+    low, comma, high = times.rstrip("?")[1:-1].partition(",")
+    return int(low or 0), int(high or low) if high or not comma else None
 
 
 def _plain(branch: Branch) -> Node | None:
     """The branch as one node, if no assertions are in it."""
     nodes = [piece for piece in branch if isinstance(piece, Node)]
     return concat(*nodes) if len(nodes) == len(branch) else None
-
-
-def _position(item: Item) -> int:
-    while isinstance(item, Repeated):
-        item = item.item
-    return (item.opening if isinstance(item, Group) else item).start_pos or 0
 
 
 def _meet(first: Node, other: Node) -> Node:
@@ -288,14 +291,11 @@ def _meet(first: Node, other: Node) -> Node:
         return first
     if isinstance(first, Chars) and isinstance(other, Chars):
         return chars(first.charset & other.charset)
-    if isinstance(first, Concat) and isinstance(other, Concat) and len(first.parts) == len(other.parts):
-        return concat(*map(_meet, first.parts, other.parts))
-    if isinstance(first, Alt) and isinstance(other, Alt) and len(first.branches) == len(other.branches):
-        return alt(*map(_meet, first.branches, other.branches))
+    if isinstance(first, Parts) and isinstance(other, Parts):
+        if type(first) is type(other) and len(first.parts) == len(other.parts):
+            return JOIN[type(first)](*map(_meet, first.parts, other.parts))
     if isinstance(first, Repeat) and isinstance(other, Repeat) and (first.low, first.high) == (other.low, other.high):
         return repeat(_meet(first.body, other.body), first.low, first.high)
-    if isinstance(first, And) and isinstance(other, And) and len(first.parts) == len(other.parts):
-        return both(*map(_meet, first.parts, other.parts))
     if isinstance(first, Not) and isinstance(other, Not):
         return complement(alt(first.body, other.body))
     return both(first, other)
@@ -311,11 +311,9 @@ def _join(first: Node, other: Node) -> Node:
             return large
     if isinstance(first, Chars) and isinstance(other, Chars):
         return chars(first.charset | other.charset)
-    if isinstance(first, Alt) and isinstance(other, Alt) and len(first.branches) == len(other.branches):
-        return alt(*map(_join, first.branches, other.branches))
-    if isinstance(first, Concat) and isinstance(other, Concat) and len(first.parts) == len(other.parts):
-        if sum(map(ne, first.parts, other.parts)) == 1:
-            return concat(*map(_join, first.parts, other.parts))
+    if isinstance(first, (Alt, Concat)) and type(first) is type(other) and len(first.parts) == len(other.parts):
+        if isinstance(first, Alt) or sum(map(ne, first.parts, other.parts)) == 1:
+            return JOIN[type(first)](*map(_join, first.parts, other.parts))
     return alt(first, other)
 
 
@@ -328,7 +326,7 @@ def _is_within(small: Node, large: Node) -> bool:
     if isinstance(small, Repeat) and isinstance(large, Repeat):
         return (small.low, small.high) == (large.low, large.high) and _is_within(small.body, large.body)
     if isinstance(small, Alt) and isinstance(large, Alt):
-        return len(small.branches) == len(large.branches) and all(map(_is_within, small.branches, large.branches))
+        return len(small.parts) == len(large.parts) and all(map(_is_within, small.parts, large.parts))
     if isinstance(large, Concat):  # at its end there may be a line end more
         parts = small.parts if isinstance(small, Concat) else (small,)
         more = large.parts[len(parts) :]

@@ -13,17 +13,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .ast import EMPTY, NOTHING, Alt, And, Chars, Concat, Node, Not, Repeat
+from .ast import EMPTY, NOTHING, Alt, And, Chars, Concat, Node, Not, Parts, Repeat
 from .charset import CharSet
 
 FILE = Path(__file__).with_name("stored_patterns.json.gz")
-_PARTS: dict[str, type[Concat] | type[Alt] | type[And]] = {"concat": Concat, "alt": Alt, "and": And}
+_PARTS: dict[str, type[Parts]] = {"concat": Concat, "alt": Alt, "and": And}
 Entries: TypeAlias = list[list[Any]]
 """A tree's nodes, each after its parts, which it names by number; the last one is the root."""
 
 
 def stored(pattern: str) -> Node | None:
-    """What ``parse_search`` gives for a pattern; None if it is not stored."""
+    """The tree that ``parse_search`` returns for a pattern; None if it is not stored."""
     written = _file().get(pattern)
     return None if written is None else loaded(json.loads(written))
 
@@ -50,21 +50,18 @@ def entries(root: Node) -> Entries:
 
     def number(node: Node) -> int:
         if node not in numbers:
-            entry = [type(node).__name__.lower(), *values(node)]
+            values: list[Any] = []
+            if isinstance(node, Chars):
+                values = list(chain.from_iterable(node.charset.ranges))
+            elif isinstance(node, Repeat):
+                values = [number(node.body), node.low, node.high]
+            elif isinstance(node, Not):
+                values = [number(node.body)]
+            elif isinstance(node, Parts):
+                values = list(map(number, node.parts))
             numbers[node] = len(found)
-            found.append(entry)
+            found.append([type(node).__name__.lower(), *values])
         return numbers[node]
-
-    def values(node: Node) -> list[Any]:
-        if isinstance(node, Chars):
-            return list(chain.from_iterable(node.charset.ranges))
-        if isinstance(node, Repeat):
-            return [number(node.body), node.low, node.high]
-        if isinstance(node, Not):
-            return [number(node.body)]
-        if isinstance(node, (Concat, And)):
-            return list(map(number, node.parts))
-        return list(map(number, node.branches)) if isinstance(node, Alt) else []
 
     number(root)
     return found

@@ -6,10 +6,8 @@ classes of explicit ranges, ``(?:...)``, ``|`` and counted repetition.
 
 from __future__ import annotations
 
-from .ast import ANYTHING, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
-from .caches import tree_cache
-from .charset import CharSet
-from .errors import UnsupportedRegex
+from .ast import ANYTHING, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, UnsupportedRegex, is_plain
+from .charset import CharSet, tree_cache
 
 
 def literal(text: str) -> str:
@@ -86,7 +84,7 @@ def _around(first: Node, inside: Node, last: Node) -> str:
 
 def _gathered(node: Concat | Alt) -> list[Node]:
     """The parts of a node, neighbours that are plain as one."""
-    kind, parts = (Concat, node.parts) if isinstance(node, Concat) else (Alt, node.branches)
+    kind, parts = (Concat, node.parts) if isinstance(node, Concat) else (Alt, node.parts)
     gathered: list[list[Node]] = []
     for part in parts:
         if gathered and is_plain(part) and is_plain(gathered[-1][0]):
@@ -103,7 +101,7 @@ def _pattern(node: Node) -> str:
     if isinstance(node, Concat):
         return "".join(f"(?:{_pattern(part)})" if isinstance(part, Alt) else _pattern(part) for part in node.parts)
     if isinstance(node, Alt):
-        return "|".join(map(_pattern, node.branches))
+        return "|".join(map(_pattern, node.parts))
     if isinstance(node, Repeat):
         body = _pattern(node.body)
         if isinstance(node.body, Chars):
@@ -126,7 +124,7 @@ def _character(code: int) -> str:
 
 
 def times(low: int, high: int | None) -> str:
-    """How often, as patterns and grammars write it; None is no bound."""
+    """Bounds of a repetition, as patterns and grammars write them; None is no bound."""
     if high is None:
         return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
     if (low, high) == (0, 1):

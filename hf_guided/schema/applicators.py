@@ -1,70 +1,74 @@
-"""The keywords that look at a value as a whole: ``allOf``, ``not``, ``if``, ``$ref`` ..."""
+"""The keywords that look at a value as a whole: ``allOf``, ``not``, ``$ref``, ``enum``, ``unevaluatedItems`` ..."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
-from ..regex import parse_search
+from ..regex import alt, complement, parse_search, text
 from . import readers
 from .assertions import kinds
-from .combine import absorbed, certainly, intersection, union, untold
-from .context import SchemaContext
+from .combine import absorbed, certainly, unevaluating, union
 from .documents import Subschema, UnknownReference
 from .formats import FORMATS, USUAL
-from .shapes import EMPTY, UNIVERSE, Kind, ObjectClause, Shape, StringClause, Term
-from .values import constant, enumeration
+from .shapes import (
+    ANY,
+    EMPTY,
+    NEVER,
+    UNIVERSE,
+    ArrayClause,
+    BooleanClause,
+    Items,
+    Kind,
+    Members,
+    NullClause,
+    NumberClause,
+    ObjectClause,
+    Position,
+    Shape,
+    StringClause,
+    Term,
+)
 
-MAX_EXACT_BRANCHES = 5  # of an anyOf whose matching branches all count, as beside unevaluatedProperties
-_FEW_CONDITIONS = 5  # of names; taken apart they make at most 32 alternatives
+if TYPE_CHECKING:
+    from .normalize import Normalizer
+
+MAX_EXACT_BRANCHES = 5  # maximum for an anyOf whose matching branches all count, as beside unevaluatedProperties
+_FEW_CONDITIONS = 5  # maximum number of names that are taken apart, into at most 32 alternatives
 
 
-def _children(n: SchemaContext, sub: Subschema, keyword: str) -> list[Subschema]:
+def _children(n: Normalizer, sub: Subschema, keyword: str) -> list[Subschema]:
     return [
         n.documents.child(sub, schema, keyword, index) for index, schema in enumerate(readers.schemas(sub, keyword))
     ]
 
 
-def _all(n: SchemaContext, children: list[Subschema], holds: bool, sub: Subschema, keyword: str) -> Shape:
+def _all(n: Normalizer, children: list[Subschema], holds: bool, sub: Subschema, keyword: str) -> Shape:
     shape = UNIVERSE
     for child in children:
         shape = n.meet(shape, n.term(Term(child, holds)), sub, keyword)
     return shape
 
 
-def referred(n: SchemaContext, sub: Subschema, keyword: str, holds: bool) -> Shape:
-    """What the schema that a reference names says; anything where no document has it, which is a loss."""
+def referred(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "$ref") -> Shape:
+    """The shape of the schema that a reference names; anything where no document has it, which is a loss."""
+    if (keyword == "$dynamicRef" and sub.dialect < 2020) or (keyword == "$recursiveRef" and sub.dialect != 2019):
+        return certainly(holds)
     ref = readers.string(sub, keyword)
     assert ref is not None
     try:
-        if keyword == "$recursiveRef":
-            target = n.documents.recursive_target(sub)
-        elif keyword == "$dynamicRef":
-            target = n.documents.dynamic_target(sub, ref)
-        else:
-            target = n.documents.target(sub, ref)
+        return n.term(Term(n.documents.target(sub, ref, keyword), holds))
     except UnknownReference as error:
         n.lose(sub, keyword, str(error))
         return UNIVERSE
-    return n.term(Term(target, holds))
 
 
-def _reference(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
-    return referred(n, sub, "$ref", holds)
-
-
-def _dynamic_reference(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
-    return referred(n, sub, "$dynamicRef", holds) if sub.dialect >= 2020 else certainly(holds)
-
-
-def _recursive_reference(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
-    return referred(n, sub, "$recursiveRef", holds) if sub.dialect == 2019 else certainly(holds)
-
-
-def _format(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
+def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     name = readers.string(sub, "format")
     if name is None or name not in FORMATS:
         return certainly(holds)  # no specification defines it: an annotation
@@ -75,17 +79,18 @@ def _format(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
         return shape
     pattern = FORMATS[name]["pattern"]
     usual = parse_search(pattern), parse_search(USUAL.get(name, pattern))
-    return intersection(shape, UNIVERSE | {"string": (StringClause(usual=(usual,)),)})
+    strings = (clause for clause in shape.get("string", ()) if isinstance(clause, StringClause))
+    return {**shape, "string": tuple(replace(clause, usual=(usual,)) for clause in strings)}
 
 
-def _all_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
+def _all_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "allOf")
     if holds:
         return _all(n, children, True, sub, "allOf")
     return union(*(n.term(Term(child, False)) for child in children))
 
 
-def _any_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
+def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "anyOf")
     if not holds:
         return _all(n, children, False, sub, "anyOf")
@@ -93,13 +98,15 @@ def _any_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
         if len(children) > MAX_EXACT_BRANCHES:
             n.lose(sub, "anyOf", f"has more than {MAX_EXACT_BRANCHES} branches beside an unevaluated keyword")
             return UNIVERSE
-        shapes = [_exactly(n, children, chosen, sub) for chosen in _subsets(len(children))]
+        numbers = range(len(children))
+        subsets = [chosen for size in numbers for chosen in combinations(numbers, size + 1)]
+        shapes = [_exactly(n, children, chosen, sub) for chosen in subsets]
     else:
         shapes = [n.term(Term(child)) for child in children]
     return union(*shapes)
 
 
-def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int], sub: Subschema) -> Shape:
+def _exactly(n: Normalizer, children: list[Subschema], chosen: Container[int], sub: Subschema) -> Shape:
     """Values that satisfy the chosen branches and no other."""
     shape = UNIVERSE
     for index, child in sorted(enumerate(children), key=lambda indexed: indexed[0] not in chosen):
@@ -107,7 +114,7 @@ def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int]
     return shape
 
 
-def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
+def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "oneOf")
     if not holds:
         two = n.meetings([n.term(Term(child)) for child in children])
@@ -135,15 +142,13 @@ def _of_kinds(kinds: tuple[Kind, ...], shape: Shape) -> Shape:
     return {kind: shape[kind] for kind in kinds if kind in shape}
 
 
-def _not(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
-    assert isinstance(sub.schema, dict)
-    shape = n.term(Term(n.documents.child(sub, sub.schema["not"], "not"), not holds))
-    return untold(shape) if n.documents.counts_branches else shape
+def _not(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    shape = n.term(Term(n.documents.child(sub, sub.keywords["not"], "not"), not holds))
+    return unevaluating(shape) if n.documents.counts_branches else shape
 
 
-def _if(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
-    schema = sub.schema
-    assert isinstance(schema, dict)
+def _if(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    schema = sub.keywords
     if sub.dialect < 7:
         return certainly(holds)
     condition = n.documents.child(sub, schema["if"], "if")
@@ -159,7 +164,7 @@ def _if(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     return union(*branches)
 
 
-def _dependent(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
+def _dependent(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     """``dependentRequired``, ``dependentSchemas`` and, before them, ``dependencies`` for both."""
     conditions = []
     keywords = ["dependentRequired", "dependentSchemas"] * (sub.dialect >= 2019)
@@ -199,19 +204,150 @@ def _is_of_names(shape: Shape) -> bool:
     )
 
 
-def _subsets(length: int) -> Iterator[frozenset[int]]:
-    for chosen in range(1, length + 1):
-        yield from map(frozenset, combinations(range(length), chosen))
+# -- listed values --------------------------------------------------------------------------------------------------
 
 
-# By keyword: the values for which it holds, or those for which it does not.
-APPLY: dict[str, Callable[[SchemaContext, Subschema, bool], Shape]] = {
-    "const": constant,
-    "enum": enumeration,
+def _constant(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    return _listed(n, sub, [sub.keywords["const"]], holds) if sub.dialect >= 6 else certainly(holds)
+
+
+def _enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    values = sub.keywords["enum"]
+    if not isinstance(values, list):
+        readers.malformed(sub, "enum", "a list of values")
+    return _listed(n, sub, values, holds)
+
+
+def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Shape:
+    """The values, or all others."""
+    numbers = tuple(
+        dict.fromkeys(
+            Decimal(value)
+            for value in values
+            if isinstance(value, (int, Decimal)) and value is not True and value is not False
+        )
+    )
+    floats = {value for value in values if isinstance(value, Decimal)}
+    strings = tuple(dict.fromkeys(value for value in values if isinstance(value, str)))
+    booleans = frozenset(value for value in values if isinstance(value, bool))
+    arrays = [value for value in values if isinstance(value, list)]
+    objects = [value for value in values if isinstance(value, dict)]
+    if holds:
+        listed: Shape = {
+            "null": (NullClause(),) * (None in values),
+            "boolean": (BooleanClause(booleans),) * bool(booleans),
+            "number": (NumberClause(values=numbers, floats=frozenset(numbers) & floats),) * bool(numbers),
+            "string": (StringClause(values=strings),) * bool(strings),
+            "array": tuple(dict.fromkeys([_container(n, sub, value) for value in arrays])),
+            "object": tuple(dict.fromkeys([_container(n, sub, value) for value in objects])),
+        }
+        return {kind: clauses for kind, clauses in listed.items() if clauses}
+    others: Shape = dict(UNIVERSE)
+    if None in values:
+        del others["null"]
+    if booleans:
+        others["boolean"] = (BooleanClause(frozenset({True, False}) - booleans),)
+    if numbers:
+        others["number"] = (NumberClause(excluded=frozenset(numbers)),)
+    if strings:
+        others["string"] = (StringClause(language=complement(alt(*map(text, strings)))),)
+    if len(booleans) == 2:
+        del others["boolean"]
+    containers_of: dict[Kind, list[Any]] = {"array": arrays, "object": objects}
+    for kind, containers in containers_of.items():
+        for value in containers:
+            inner = n.documents.invent(sub, _spelled_out(value))
+            rest = {**UNIVERSE, kind: n.term(Term(inner, False)).get(kind, ())}
+            others = n.meet(others, rest, sub, "enum")
+    return {kind: clauses for kind, clauses in others.items() if clauses}
+
+
+def _container(n: Normalizer, sub: Subschema, value: list[Any] | dict[str, Any]) -> ArrayClause | ObjectClause:
+    if isinstance(value, list):
+        items = Items(tuple(n.value(item, sub) for item in value), NEVER, evaluates=False)
+        return ArrayClause((items,), len(value), len(value), constant=_identity(value))
+    members = Members({name: n.value(inner, sub) for name, inner in value.items()}, (), NEVER, evaluates=False)
+    return ObjectClause((members,), tuple(value), constant=_identity(value))
+
+
+def _identity(value: Any) -> Hashable:
+    try:
+        return _key(value)
+    except RecursionError:
+        return None  # other ways tell it apart, or none
+
+
+def _key(value: Any) -> Hashable:
+    """A key that equal JSON values share: 1 is 1.0, and not true."""
+    if isinstance(value, dict):
+        return "object", frozenset((name, _key(inner)) for name, inner in value.items())
+    if isinstance(value, list):
+        return "array", *map(_key, value)
+    return "boolean" if isinstance(value, bool) else "", value
+
+
+def _spelled_out(value: Any) -> dict[str, Any]:
+    """A schema that only this array or object satisfies, whose parts can be negated one by one."""
+    if isinstance(value, list):
+        constants = [{"const": item} for item in value]
+        length = {"minItems": len(value), "maxItems": len(value)}
+        return {**({"prefixItems": constants} if value else {}), **length}
+    named = {name: {"const": inner} for name, inner in value.items()}
+    return {"properties": named, "required": list(value), "additionalProperties": False}
+
+
+# -- what no other schema has looked at -------------------------------------------------------------------------------
+
+
+def without_unevaluated(n: Normalizer, sub: Subschema, keyword: str, shape: Shape) -> Shape:
+    """The shape with the keyword applied to the children that nothing else in the shape evaluates."""
+    position = n.position(sub, sub.keywords[keyword], keyword)
+    if keyword == "unevaluatedProperties":
+        clauses = [
+            _closed(n, clause, position) for clause in shape.get("object", ()) if isinstance(clause, ObjectClause)
+        ]
+        return n.meet({**shape, "object": tuple(clauses)}, UNIVERSE, sub, keyword) if clauses else shape
+    arrays = []
+    for clause in shape.get("array", ()):
+        assert isinstance(clause, ArrayClause)
+        items_evaluated = [contains.item for contains in clause.contains if contains.evaluates]
+        if items_evaluated and sub.dialect < 2020:
+            n.lose(sub, keyword, "readers of 2019-09 disagree on it beside contains")
+            return shape
+        evaluating = [items for items in clause.items if items.evaluates]
+        if not any(items.rest is not None for items in evaluating):
+            seen = max((len(items.prefix) for items in evaluating), default=0)
+            rest = Items((ANY,) * seen, _any_position(n, sub, [*items_evaluated, position]))
+            clause = replace(clause, items=(*clause.items, rest))
+        arrays.append(clause)
+    return {**shape, "array": tuple(arrays)} if arrays else shape
+
+
+def _any_position(n: Normalizer, sub: Subschema, positions: list[Position]) -> Position:
+    """The position that one of these is enough for; each is of one schema, not negated."""
+    if ANY in positions:
+        return ANY
+    schemas = [term.schema.schema for position in positions if position != NEVER for term in position]
+    return n.position_of(n.documents.invent(sub, {"anyOf": schemas})) if schemas else NEVER
+
+
+def _closed(n: Normalizer, clause: ObjectClause, position: Position) -> ObjectClause:
+    evaluating = [members for members in clause.members if members.evaluates]
+    if any(members.additional is not None for members in evaluating):
+        return clause
+    named = {name: ANY for members in evaluating for name in members.named}
+    patterns = tuple((names, ANY) for members in evaluating for names, _ in members.patterns)
+    return replace(clause, members=(*clause.members, Members(named, patterns, position)))
+
+
+# For each keyword a function of the values for which it holds, or of those for which it does not.
+APPLY: dict[str, Callable[[Normalizer, Subschema, bool], Shape]] = {
+    "const": _constant,
+    "enum": _enumeration,
     "format": _format,
-    "$ref": _reference,
-    "$dynamicRef": _dynamic_reference,
-    "$recursiveRef": _recursive_reference,
+    "$ref": referred,
+    "$dynamicRef": partial(referred, keyword="$dynamicRef"),
+    "$recursiveRef": partial(referred, keyword="$recursiveRef"),
     "allOf": _all_of,
     "anyOf": _any_of,
     "oneOf": _one_of,

@@ -1,21 +1,27 @@
-"""The treatment of every part of a constraint: enforced, an annotation, or lost, with the reason."""
+"""The treatment of every part of a constraint: enforced, an annotation, or lost, with the reason.
+
+Probable typing mistakes are found too: JSON Schema allows every keyword and format, but unknown ones constrain nothing.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ..constraints.cache_keys import NormalForm
 from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
 from ..constraints.json_style import MAX_DIGITS, Spelling
-from ..constraints.suggestions import did_you_mean
+from ..constraints.suggestions import closest, did_you_mean
 from ..constraints.values import JsonSchema
 from ..errors import Loss
 from .documents import LATEST, OLDEST, dialect_of
 from .formats import FORMATS, USUAL
-from .misspelt import MOST_LOOKED_AT
-from .subschemas import escape, iter_subschemas
+from .subschemas import escape, iter_keywords
 
 if TYPE_CHECKING:
     from ..constraints.values import Constraint
@@ -26,6 +32,11 @@ _IN_GENERAL = (
 )
 _POINT = "integers with a point (1.0)"
 _LONG = f"integers of more than {MAX_DIGITS} digits"
+MOST_LOOKED_AT = 1000
+"""Unknown names that are compared with the known ones: each takes a fifth of a millisecond."""
+
+_OF_DEFINITION = re.compile(r"#/(?:definitions|\$defs)/[^/]*")
+_LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
 
 
 class AuditRow(NamedTuple):
@@ -101,15 +112,9 @@ def audit(
     considered: Sequence[tuple[str, tuple[Loss, ...]]] = (),
     spelling: Spelling | None = None,
 ) -> Audit:
-    """Assign losses to the keywords of a constraint.
+    """Assign losses to the keywords of a constraint; of the other arguments see ``Audit``.
 
-    Args:
-        constraint: the constraint of the request.
-        backend: the backend that would run, or None.
-        reason: why.
-        losses: what would not be enforced; a pointer may name the keyword, or the schema that holds it.
-        considered: see ``Audit``.
-        spelling: see ``Audit``.
+    The pointer of a loss may name the keyword, or the schema that holds it.
     """
     rows = []
     open_losses = dict.fromkeys(losses)
@@ -127,9 +132,8 @@ def audit(
         elif idle:
             rows.append(AuditRow(pointer, keyword, "annotation", idle))
         elif backend is not None:
-            narrowed = (
-                f"; the canonical spelling leaves out {spellings}" if spellings and spelling == "canonical" else ""
-            )
+            is_narrowed = spellings and spelling == "canonical"
+            narrowed = f"; the canonical spelling leaves out {spellings}" if is_narrowed else ""
             rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}{narrowed}"))
         # Without a backend nothing is enforced, so only the obstacles are reported.
     # A construct that an engine names itself (or the whole constraint) has no row of its own yet.
@@ -149,14 +153,12 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
     if dialect < OLDEST:
         return  # its keywords have other meanings
     unknown = 0
-    for subschema in iter_subschemas(document):
-        if isinstance(subschema.schema, dict):
-            for keyword, value in subschema.schema.items():
-                if keyword not in STRUCTURE:
-                    pointer = f"{subschema.pointer}/{escape(keyword)}"
-                    unknown += keyword not in KNOWN or keyword == "format"
-                    idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
-                    yield pointer, keyword, idle, _left_out(subschema.schema, keyword)
+    for at, schema in iter_keywords(document):
+        for keyword, value in schema.items():
+            if keyword not in STRUCTURE:
+                unknown += keyword not in KNOWN or keyword == "format"
+                idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
+                yield f"{at}/{escape(keyword)}", keyword, idle, _left_out(schema, keyword)
 
 
 def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
@@ -206,3 +208,48 @@ def _of_types(schema: Mapping[str, Any], types: list[Any]) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# -- typing mistakes -------------------------------------------------------------------------------------------------
+
+
+def may_be_misspelt(form: NormalForm) -> bool:
+    """Whether a schema has names that are like others, or a ``$ref`` to another place than a definition: few do."""
+    names = [("keyword", keyword) for keyword in form.keywords - KNOWN if _is_compared(keyword)]
+    names += [("format", name) for name in form.formats - FORMATS.keys()]
+    if len(names) > MOST_LOOKED_AT or not all(map(_OF_DEFINITION.fullmatch, form.refs)):
+        return True
+    return any([_meant(*name) is not None for name in names])
+
+
+def misspelt_names(schema: dict[str, Any] | bool) -> Iterator[str]:
+    """One sentence for each keyword and format that is unknown and resembles one that would constrain something."""
+    unknown = ((pointer, *name) for pointer, here in iter_keywords(schema) for name in _unknown(here))
+    for pointer, keyword, kind, name in islice(unknown, MOST_LOOKED_AT):
+        if (meant := _meant(kind, name)) is not None:
+            yield f"{pointer}/{escape(keyword)}: {name!r} is no {kind} of JSON Schema; did you mean {meant!r}?"
+
+
+def _unknown(schema: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The keyword, what is unknown, and its name."""
+    for keyword, value in schema.items():
+        if keyword == "format" and isinstance(value, str) and value not in FORMATS:
+            yield keyword, "format", value
+        elif keyword not in KNOWN and _is_compared(keyword):
+            yield keyword, "keyword", keyword
+
+
+def _is_compared(keyword: str) -> bool:
+    """By convention x-... is an extension, and _maxItems a keyword that was put aside."""
+    return keyword[:1].isalpha() and not keyword.startswith("x-")
+
+
+def _meant(kind: str, name: str) -> str | None:
+    """The name that it resembles; None also where it only has a number more: uuid4 is one of Pydantic's formats."""
+    meant = _like(kind, name) if len(name) <= _LONGEST else None
+    return None if meant == name.rstrip("0123456789") else meant
+
+
+@lru_cache(maxsize=1024)  # other schemas have the same
+def _like(kind: str, name: str) -> str | None:
+    return closest(name, FORMATS if kind == "format" else ASSERTIONS)

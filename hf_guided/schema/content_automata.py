@@ -295,7 +295,7 @@ def left_out_length(name: Node) -> int | None:
     if not isinstance(name, Not):
         return 0 if name == ANYTHING else None
     length = 0
-    for branch in name.body.branches if isinstance(name.body, Alt) else (name.body,):
+    for branch in name.body.parts if isinstance(name.body, Alt) else (name.body,):
         for part in branch.parts if isinstance(branch, Concat) else (branch,):
             if isinstance(part, Chars):
                 length += len(part.charset.ranges)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urljoin
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
-from .pointers import lookup
-from .subschemas import escape, iter_subschemas
+from .subschemas import escape, iter_keywords, lookup
 
 if TYPE_CHECKING:
     from referencing import Registry
@@ -25,18 +24,12 @@ Schema = dict[str, Any] | bool
 
 # Decimal, because 19.99 is no multiple of 0.01 in binary fractions. And ``decode`` also looks for white space.
 _decode = json.JSONDecoder(parse_float=Decimal).raw_decode
-_DIALECTS = {
-    **{f"http://json-schema.org/draft-0{draft}/schema": draft for draft in range(4)},
-    "http://json-schema.org/draft-04/schema": 4,
-    "http://json-schema.org/draft-06/schema": 6,
-    "http://json-schema.org/draft-07/schema": 7,
+_DIALECTS = {f"http://json-schema.org/draft-0{draft}/schema": draft for draft in (0, 1, 2, 3, 4, 6, 7)} | {
     "https://json-schema.org/draft/2019-09/schema": 2019,
     "https://json-schema.org/draft/2020-12/schema": 2020,
 }
 LATEST = 2020
 OLDEST = 4
-
-
 Place: TypeAlias = "str | tuple[Subschema, tuple[str | int, ...]]"
 
 
@@ -76,6 +69,12 @@ class Subschema:
             place = parent._place
         self._place = "/".join((place, *reversed(around)))
         return self._place
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The schema, which is no boolean."""
+        assert isinstance(self.schema, dict)
+        return self.schema
 
     def __repr__(self) -> str:
         return f"Subschema({self.pointer or '/'})"
@@ -136,62 +135,39 @@ class Documents:
         self._kept.append(schema)
         return self._make(schema, parent.pointer, parent.base, LATEST)
 
-    def target(self, source: Subschema, ref: str) -> Subschema:
-        """The target of a ``$ref``.
+    def target(self, source: Subschema, ref: str, keyword: str = "$ref") -> Subschema:
+        """The target of a reference.
 
         Raises:
             InvalidConstraint: it names nothing in a document that is there.
-            UnknownReference: its document is not there.
+            UnknownReference: its document is not there; or ``keyword`` is ``$dynamicRef`` or ``$recursiveRef``, and the
+                target depends on the path that led there.
         """
+        anchor: str = "$dynamicAnchor"
+        name: str | bool = ref.partition("#")[2]
+        if keyword == "$recursiveRef":
+            anchor, name, ref = "$recursiveAnchor", True, "#"
+        first = self._static_target(source, ref)
+        if keyword == "$ref" or not _anchors(first, anchor, name):
+            return first
+        if _anchors(self.root, anchor, name):
+            return self.root  # the outermost possible scope
+        named = [candidate for candidate in self._index.values() if _anchors(candidate, anchor, name)]
+        if len(named) == 1:
+            return named[0]
+        raise UnknownReference(f"{ref!r} may mean any of {len(named)} schemas, depending on what led there")
+
+    def _static_target(self, source: Subschema, ref: str) -> Subschema:
         if source.base != self.root.base or not (ref == "#" or ref.startswith("#/")):
             return self._resolve(source, ref)
         pointer = unquote(ref[1:])
         target = lookup(self.root.schema, pointer)
         if not isinstance(target, (dict, bool)):
-            raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
-                pointers=[source.pointer],
-            )
+            raise _nowhere(source, ref, "does not exist")
         made = self._made.get(id(target)) if isinstance(target, dict) else None
-        return made or self._make(target, pointer, *self._scope(pointer))
-
-    def _scope(self, pointer: str) -> tuple[str, int]:
-        """Base URI and dialect at a position of the root document."""
-        base, dialect = self.root.base, self.root.dialect
-        steps = pointer.split("/")
-        for end in range(2, len(steps) + 1) if not self._plain else ():
-            here = lookup(self.root.schema, "/".join(steps[:end]))
-            if isinstance(here, dict):
-                dialect = dialect_of(here, dialect)
-                base = urljoin(base, _identifier(here, dialect))
-        return base, dialect
-
-    def dynamic_target(self, source: Subschema, ref: str) -> Subschema:
-        """The target of a ``$dynamicRef``, where it is the same for every instance.
-
-        Raises:
-            UnknownReference: it depends on the path that led there.
-        """
-        first = self.target(source, ref)
-        name = ref.partition("#")[2]
-        if not isinstance(first.schema, dict) or first.schema.get("$dynamicAnchor") != name:
-            return first
-        root = self.root.schema
-        if isinstance(root, dict) and root.get("$dynamicAnchor") == name:
-            return self.root  # the outermost possible scope
-        named = [candidate for candidate in self._index.values() if _anchors(candidate, "$dynamicAnchor", name)]
-        if len(named) == 1:
-            return named[0]
-        raise UnknownReference(f"{ref!r} may mean any of {len(named)} schemas, depending on what led there")
-
-    def recursive_target(self, source: Subschema) -> Subschema:
-        """The target of ``"$recursiveRef": "#"``; raises as ``dynamic_target``."""
-        first = self.target(source, "#")
-        if not _anchors(first, "$recursiveAnchor", True) or first is self.root:
-            return first
-        if _anchors(self.root, "$recursiveAnchor", True):
-            return self.root
-        raise UnknownReference("'#' may mean several schemas, depending on what led there")
+        if made is None and not self._plain:
+            return self._make(target, pointer, *_scope(self.root.schema, pointer, "", self.root.dialect))
+        return made or self._make(target, pointer, self.root.base, self.root.dialect)
 
     def _make(self, schema: Schema, place: Place, base: str, dialect: int) -> Subschema:
         self._count += 1
@@ -208,10 +184,7 @@ class Documents:
         try:
             target = self._registry.resolver(base_uri=source.base).lookup(ref).contents
         except (PointerToNowhere, NoSuchAnchor):
-            raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
-                pointers=[source.pointer],
-            ) from None
+            raise _nowhere(source, ref, "does not exist") from None
         except Unresolvable:
             document = urljoin(source.base, ref).partition("#")[0]
             raise UnknownReference(
@@ -226,10 +199,7 @@ class Documents:
                 self._made[id(target)] = known
                 return known
         if not isinstance(target, (dict, bool)):
-            raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which is no schema",
-                pointers=[source.pointer],
-            )
+            raise _nowhere(source, ref, "is no schema")
         whole = urljoin(source.base, ref)
         document, _, fragment = whole.partition("#")
         return self._make(target, f"{document}#{fragment}", document, source.dialect)
@@ -238,11 +208,13 @@ class Documents:
     def _registry(self) -> Registry[Any]:
         from jsonschema_specifications import REGISTRY
         from referencing import Resource
-        from referencing.jsonschema import DRAFT202012
+        from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
+        drafts = {4: DRAFT4, 6: DRAFT6, 7: DRAFT7, 2019: DRAFT201909}
+        default = drafts.get(self.root.dialect, DRAFT202012)
         resources = []
         for uri, contents in [*self._parsed_others.items(), (self.root.base, self.root.schema)]:
-            resources.append((uri, Resource.from_contents(contents, default_specification=_specification(self.root))))
+            resources.append((uri, Resource.from_contents(contents, default_specification=default)))
             if uri != self.root.base and isinstance(contents, dict) and "$schema" not in contents:
                 resources[-1] = (uri, DRAFT202012.create_resource(contents))
         registry: Registry[Any] = REGISTRY.with_resources(resources).crawl()
@@ -256,26 +228,28 @@ class Documents:
     def _index(self) -> dict[int, Subschema]:
         """Every schema of every document, by the id() of its dict, before any reference to it."""
         index: dict[int, Subschema] = {}
-        documents = [(self.root.base, "", self.root.schema, self.root.dialect)]
+        documents = [("", "", self.root.schema, self.root.dialect)]
         documents += [(uri, f"{uri}#", contents, LATEST) for uri, contents in self._parsed_others.items()]
         for uri, prefix, contents, default in documents:
-            dialect = dialect_of(contents, default) if isinstance(contents, dict) else default
-            scopes = {"": (uri, dialect)}
-            for subschema in iter_subschemas(contents):
-                base, dialect = scopes[_parent(subschema.pointer, scopes)]
-                if isinstance(subschema.schema, dict):
-                    dialect = dialect_of(subschema.schema, dialect)
-                    if identifier := _identifier(subschema.schema, dialect):
-                        base = urljoin(base, identifier)
-                    index[id(subschema.schema)] = Subschema(subschema.schema, prefix + subschema.pointer, base, dialect)
-                scopes[subschema.pointer] = base, dialect
+            for pointer, keywords in iter_keywords(contents):
+                index[id(keywords)] = Subschema(keywords, prefix + pointer, *_scope(contents, pointer, uri, default))
         return index | self._made
 
 
-def _parent(pointer: str, scopes: Mapping[str, Any]) -> str:
-    while pointer and pointer not in scopes:
-        pointer = pointer.rpartition("/")[0]
-    return pointer
+def _scope(document: Any, pointer: str, base: str, dialect: int) -> tuple[str, int]:
+    """Base URI and dialect at a position of a document that is found under this URI."""
+    here: Any = {"": document}
+    for token in pointer.split("/"):  # the first one is empty
+        here = lookup(here, f"/{token}")
+        if isinstance(here, dict):
+            dialect = dialect_of(here, dialect)
+            base = urljoin(base, _identifier(here, dialect))
+    return base, dialect
+
+
+def _nowhere(source: Subschema, ref: str, problem: str) -> InvalidConstraint:
+    at = source.pointer
+    return InvalidConstraint(f"the JSON Schema refers to {ref!r} at {at or '/'}, which {problem}", pointers=[at])
 
 
 def _anchors(subschema: Subschema, keyword: str, value: Any) -> bool:
@@ -318,14 +292,3 @@ def _identifier(schema: dict[str, Any], dialect: int) -> str:
         return ""  # its siblings count for nothing
     identifier = schema.get("id" if dialect <= 4 else "$id")
     return identifier.partition("#")[0] if isinstance(identifier, str) else ""
-
-
-def _specification(root: Subschema) -> Any:
-    from referencing import jsonschema
-
-    return {
-        4: jsonschema.DRAFT4,
-        6: jsonschema.DRAFT6,
-        7: jsonschema.DRAFT7,
-        2019: jsonschema.DRAFT201909,
-    }.get(root.dialect, jsonschema.DRAFT202012)

@@ -12,8 +12,50 @@ from typing import Any
 from ..constraints import date_time_patterns as date_time_patterns
 from ..constraints import host_patterns as host_patterns
 from ..constraints import uri_patterns
-from . import formats_regex
-from .subschemas import iter_subschemas
+
+# -- regular expressions that ECMA-262 (with the flag ``u`` and without) and Python's ``re`` both compile
+
+_DEPTH = 3  # maximum depth of groups in groups
+
+
+def _ordered(symbols: str) -> str:
+    """``first-last`` of an alphabet, in order."""
+    return "|".join(f"{first}-[{first}-{symbols[-1]}]" for first in symbols)
+
+
+def _class() -> str:
+    r"""``[...]``: not empty, ranges of digits or of letters only.
+
+    Doubled, ``&``, ``~`` and ``|`` mean something to newer engines, and ``^`` does at the start: none of them is
+    beside another one.
+    """
+    ranges = "|".join(map(_ordered, ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")))
+    item = rf"[^{_CONTROLS}\\\]\[&~|^-]|{_ESCAPE}|{ranges}"
+    return rf"\[\^?-?(?:[&~|^]?(?:{item}))+[&~|^]?-?\]"
+
+
+def _quantifier() -> str:
+    """``* + ? {2} {2,} {2,5}``, greedy or lazy; bounds in order, of at most three digits."""
+    digits = "0123456789"
+    pairs = [f"{low},[{low}-9]" for low in digits]  # {2,5}
+    pairs += [f"{low}[0-9],[{int(low) + 1}-9][0-9]" for low in digits[1:-1]]  # {20,50}
+    pairs += ["[0-9],[1-9][0-9]{1,2}", "[1-9][0-9],[1-9][0-9]{2}"]  # {2,50} {20,500}
+    number = "(?:0|[1-9][0-9]{0,2})"
+    return rf"(?:[*+?]|\{{(?:{number},?|{'|'.join(pairs)})\}})\??"
+
+
+# Patterns that people read hold none; and llguidance takes a class of all of them, but without the backslash, for one
+# that has it when it is written as JSON.
+_CONTROLS = r"\x00-\x1f\x7f"
+_ESCAPE = r"\\(?:[dDwWsStnrfv\^$\\.*+?()\[\]{}|/]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+_ATOM = rf"[^{_CONTROLS}\\^$.*+?()\[\]{{}}|]|\.|{_ESCAPE}|{_class()}"
+_ASSERTION = r"[\^$]|\\[bB]"
+
+
+def _disjunction(depth: int) -> str:
+    group = rf"|\((?:\?:)?{_disjunction(depth - 1)}\)" if depth else ""
+    return rf"(?:(?:{_ATOM}{group})(?:{_quantifier()})?|{_ASSERTION}|\|)*"
+
 
 FORMATS: dict[str, dict[str, Any]] = {
     "date": {"pattern": f"^{date_time_patterns.FULL_DATE}$"},
@@ -34,7 +76,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "uri-template": {"pattern": f"^{uri_patterns.URI_TEMPLATE}$"},
     "json-pointer": {"pattern": f"^{uri_patterns.JSON_POINTER}$"},
     "relative-json-pointer": {"pattern": f"^{uri_patterns.RELATIVE_JSON_POINTER}$"},
-    "regex": {"pattern": f"^{formats_regex.REGEX}$"},
+    "regex": {"pattern": f"^{_disjunction(_DEPTH)}$"},
 }
 """Each format as a schema for strings."""
 
@@ -77,21 +119,3 @@ NARROWER: dict[str, str] = {
     ),
 }
 """Which valid spellings a format leaves out, and why; the other formats leave out none."""
-
-
-def spell_out(schema: dict[str, Any] | bool) -> None:
-    """Replace every ``format`` of the table by its pattern, in place; other formats stay.
-
-    Keywords already there stay: conflicting ones go into an ``allOf``. Formats bind strings only, and so
-    do the keywords that spell them out.
-    """
-    for subschema in list(iter_subschemas(schema)):
-        here = subschema.schema
-        name = here.get("format") if isinstance(here, dict) else None
-        if not isinstance(here, dict) or not isinstance(name, str) or name not in FORMATS:
-            continue
-        del here["format"]
-        if FORMATS[name].keys() & here.keys():
-            here["allOf"] = [*here.get("allOf", ()), dict(FORMATS[name])]
-        else:
-            here.update(FORMATS[name])

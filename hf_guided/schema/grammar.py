@@ -17,8 +17,7 @@ from ..errors import CompileLimitExceeded, InvalidConstraint
 from ..regex import ANYTHING
 from .content_automata import ANY_ITEMS, ANY_MEMBERS, ContentAutomaton, joined
 from .content_writer import ContentWriter
-from .context import too_deep_is_a_limit
-from .normalize import Normalizer
+from .normalize import Normalizer, too_deep_is_a_limit
 from .scalars import has_text
 from .shapes import UNIVERSE, ArrayClause, Clause, ObjectClause, Position, StringClause, pointer_of, string_language
 

@@ -10,23 +10,20 @@ That is why a keyword lost under a ``not`` loses the ``not``: dropped there, it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
-
-from typing_extensions import override
 
 from ..automaton.emptiness import Emptiness
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from ..constraints.json_style import Spelling
 from ..constraints.values import JsonSchema
-from ..errors import InvalidConstraint, Loss
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss
 from ..regex import ANYTHING, Node, alt
 from . import assertions
-from .apart import listed, may_meet, near_shapes
-from .applicators import APPLY, referred
-from .combine import intersection, is_plainly_empty, size, union
-from .context import SchemaContext
+from .applicators import APPLY, referred, without_unevaluated
+from .combine import certainly, intersection, listed, may_meet, near_shapes, size, union
 from .documents import Documents, Subschema, UnknownReference
 from .shapes import (
     ANY,
@@ -34,6 +31,7 @@ from .shapes import (
     NEVER,
     UNIVERSE,
     Clause,
+    Kind,
     ObjectClause,
     Position,
     Shape,
@@ -42,7 +40,6 @@ from .shapes import (
     canonical_strings,
     string_language,
 )
-from .unevaluated import without_unevaluated
 
 MAX_WORK = 6_000  # intersections of two alternatives: some hundreds of milliseconds
 _PATTERNS = 40  # the cost of a product of two patterns: it is large, for an engine too
@@ -56,14 +53,14 @@ class _TooMuch(Exception):
     """There are too many alternatives to combine."""
 
 
-class Normalizer(SchemaContext):
+class Normalizer:
     """Shapes of one schema's positions, each worked out once.
 
     Args:
         documents: the schema, and the documents it may refer to.
         point_zero: whether an integer may be written 1.0.
         spelling: of names that are not declared.
-        is_widest: see ``SchemaContext``.
+        is_widest: whether patterns are read so that what any reader of JSON Schema takes is taken; else what all take.
     """
 
     def __init__(
@@ -92,7 +89,7 @@ class Normalizer(SchemaContext):
 
     @property
     def widest(self) -> Normalizer:
-        """See ``SchemaContext``."""
+        """The same schema, with ``is_widest``: what has no value there has none for any reader."""
         return self if self.is_widest or not self.documents.has_patterns else self._widest
 
     @cached_property
@@ -105,31 +102,31 @@ class Normalizer(SchemaContext):
         return self.position_of(self.documents.root)
 
     @property
-    @override
     def losses(self) -> list[Loss]:
+        """The losses so far."""
         return list(self._losses.values())
 
-    @override
     def lose(self, sub: Subschema, keyword: str, reason: str) -> None:
+        """Note that a keyword will not be enforced."""
         self.lose_at(sub.pointer, keyword, reason)
 
-    @override
     def lose_at(self, pointer: str, keyword: str, reason: str) -> None:
+        """Note that a keyword will not be enforced."""
         self._losses.setdefault((pointer, keyword), Loss(pointer, keyword, reason))
 
-    @override
     def position(self, parent: Subschema, schema: Any, *steps: str | int) -> Position:
+        """The position that one schema inside another governs."""
         return self.position_of(self.documents.child(parent, schema, *steps))
 
-    @override
     def opposite(self, position: Position) -> Position:
+        """The position whose value fails what one schema says."""
         if position in (ANY, NEVER):
             return ANY if position else NEVER
         (term,) = position
         return frozenset({Term(term.schema, not term.holds)})
 
-    @override
     def shape(self, position: Position) -> Shape:
+        """The values that all terms of a position agree on."""
         shape = self._shapes.get(position)
         if shape is None:
             shape = self._shapes[position] = self._shape(position)
@@ -147,8 +144,8 @@ class Normalizer(SchemaContext):
             shape = self.meet(shape, self.term(term), term.schema, "allOf")
         return shape
 
-    @override
     def value(self, value: Any, near: Subschema | None = None) -> Position:
+        """The position that only this JSON value satisfies."""
         near = near or self.documents.root
         key = near, type(value), None if isinstance(value, (list, dict)) else value  # 1 and 1.0 are written differently
         position = self._values.get(key)
@@ -160,45 +157,33 @@ class Normalizer(SchemaContext):
 
     def has_name(self, position: Position, name: str) -> bool:
         """Whether a property name satisfies a position of strings."""
-        return position == ANY or any(
-            isinstance(clause, StringClause) and clause.has(name) for clause in self.shape(position).get("string", ())
-        )
+        return position == ANY or any(clause.has(name) for clause in self._strings(position))
 
-    @override
     def names(self, position: Position) -> Node:
-        return alt(
-            *(
-                string_language(clause)
-                for clause in self.shape(position).get("string", ())
-                if isinstance(clause, StringClause)
-            )
-        )
+        """The strings at a position, as one language."""
+        return alt(*map(string_language, self._strings(position)))
 
     def written_names(self, position: Position) -> Node:
-        """Those of the strings at a position that are written as names."""
-        if self._spelling != "canonical":
-            return self.names(position)
-        strings = (clause for clause in self.shape(position).get("string", ()) if isinstance(clause, StringClause))
-        return alt(*map(canonical_strings, strings))
+        """The strings at a position that are written as names."""
+        written = canonical_strings if self._spelling == "canonical" else string_language
+        return alt(*map(written, self._strings(position)))
+
+    def _strings(self, position: Position) -> list[StringClause]:
+        return [clause for clause in self.shape(position).get("string", ()) if isinstance(clause, StringClause)]
 
     def is_empty(self, language: Node, pointer: str, keyword: str) -> bool:
         """Whether a language has no string.
 
-        It is a loss if that is too hard to find out: a text that begins with such a string may have no end.
-
-        Args:
-            language: of strings or names.
-            pointer: of the schema that they are in.
-            keyword: its keyword that makes it hard.
+        It is a loss of the keyword if that is too hard to tell: a text that begins with such a string may have no end.
         """
         empty = self.emptiness.verdict(language)
         if empty is None:
             self.lose_at(pointer, keyword, "takes too long to tell whether any string satisfies all that is said here")
         return empty is True
 
-    @override
     def is_plainly_empty(self, clause: Clause) -> bool:
-        if is_plainly_empty(clause):
+        """Whether no value satisfies a clause, as far as is visible without the children."""
+        if clause.is_plainly_empty():
             return True
         if not isinstance(clause, StringClause) or clause.values is not None or clause.language is ANYTHING:
             return False
@@ -206,14 +191,14 @@ class Normalizer(SchemaContext):
 
     # -- terms -------------------------------------------------------------------------------------------------------
 
-    @override
     def position_of(self, sub: Subschema) -> Position:
+        """The position that one schema governs."""
         if sub.schema is False:
             return NEVER
         return ANY if sub.schema is True or not sub.schema else frozenset({Term(sub)})
 
-    @override
     def term(self, term: Term) -> Shape:
+        """The values for which one schema holds, or does not."""
         shape = self._terms.get(term)
         if shape is None:
             if term in self._under_way:
@@ -222,16 +207,24 @@ class Normalizer(SchemaContext):
                     pointers=[term.schema.pointer],
                 )
             self._under_way.append(term)
-            shape = self._terms[term] = (self._holding if term.holds else self._failing)(term.schema)
+            shape = self._terms[term] = self._of(*term)
             self._under_way.pop()
         return shape
 
-    def _holding(self, sub: Subschema) -> Shape:
+    def _of(self, sub: Subschema, holds: bool) -> Shape:
         schema = sub.schema
         if isinstance(schema, bool):
-            return UNIVERSE if schema else EMPTY
+            return certainly(schema == holds)
         if sub.dialect <= 7 and "$ref" in schema:
-            return referred(self, sub, "$ref", True)
+            return referred(self, sub, holds)
+        if not holds:
+            shapes = list(assertions.failing(self, sub))
+            shapes += [apply(self, sub, False) for keyword, apply in APPLY.items() if keyword in schema]
+            for keyword in ("multipleOf", "uniqueItems", *_UNEVALUATED):
+                if schema.get(keyword) not in (None, False) or (keyword in _UNEVALUATED and keyword in schema):
+                    self.lose(sub, keyword, "cannot be negated")
+                    shapes.append(UNIVERSE)
+            return union(*shapes)
         shape = assertions.holding(self, sub)
         if _OF_THE_WHOLE.isdisjoint(schema):
             return shape
@@ -243,46 +236,31 @@ class Normalizer(SchemaContext):
                 shape = without_unevaluated(self, sub, keyword, shape)
         return shape
 
-    def _failing(self, sub: Subschema) -> Shape:
-        schema = sub.schema
-        if isinstance(schema, bool):
-            return EMPTY if schema else UNIVERSE
-        if sub.dialect <= 7 and "$ref" in schema:
-            return referred(self, sub, "$ref", False)
-        shapes = [shape for _, shape in assertions.failing(self, sub)]
-        shapes += [apply(self, sub, False) for keyword, apply in APPLY.items() if keyword in schema]
-        for keyword in ("multipleOf", "uniqueItems", *_UNEVALUATED):
-            if schema.get(keyword) not in (None, False) or (keyword in _UNEVALUATED and keyword in schema):
-                self.lose(sub, keyword, "cannot be negated")
-                shapes.append(UNIVERSE)
-        return union(*shapes)
-
-    @override
     def meet(self, first: Shape, second: Shape, sub: Subschema, keyword: str) -> Shape:
+        """The intersection of two shapes; the first one where it has too many alternatives, which is a loss."""
         try:
             shape = intersection(first, second, self._pairs)
         except _TooMuch:
             self.lose(sub, keyword, "has too many combinations of alternatives")
             return first
-        # A single one is checked later, when all positions are known.
-        return self._without_hopeless(self._with_strings(shape), least=2)
+        return self._possible(shape, objects=2)  # a single one is checked later, when all positions are known
 
-    @override
     def common(self, first: Shape, second: Shape) -> Shape:
+        """The values that satisfy both; all of the first where this takes too long to compute."""
         try:
-            return self._without_hopeless(self._with_strings(intersection(first, second, self._pairs)))
+            return self._possible(intersection(first, second, self._pairs), objects=1)
         except _TooMuch:
             return first
 
-    @override
     def meetings(self, shapes: Sequence[Shape]) -> dict[tuple[int, int], Shape]:
+        """The common part of each two shapes, by their numbers; pairs that have none are left out."""
         near, work = near_shapes(self, shapes)
         self._work += work + len(near) // _MEETINGS
         met = {(i, j): self.common(shapes[i], shapes[j]) for i, j in near}
         return {pair: shape for pair, shape in met.items() if shape}
 
     def _pairs(self, first: Sequence[Clause], second: Sequence[Clause]) -> Iterable[tuple[int, int]]:
-        """Those that may meet; raises _TooMuch where they are more than may still be combined."""
+        """Pairs that may meet; raises _TooMuch where they are more than may still be combined."""
         pairs, work = may_meet(self, first, second) if self._work <= MAX_WORK else ((), 0)
         self._work += work
         are_products = min(len(first), len(second)) > 1 and isinstance(first[0], StringClause)
@@ -292,25 +270,26 @@ class Normalizer(SchemaContext):
         self._work += more
         return pairs
 
-    def _with_strings(self, shape: Shape) -> Shape:
-        """The shape without alternatives that no string satisfies."""
-        clauses = shape.get("string", ())
-        if not any(map(self.is_plainly_empty, clauses)):
-            return shape
-        remaining = tuple(clause for clause in clauses if not self.is_plainly_empty(clause))
-        return {kind: clauses_left for kind, clauses_left in {**shape, "string": remaining}.items() if clauses_left}
+    def _possible(self, shape: Shape, objects: int) -> Shape:
+        """The shape without alternatives that no string satisfies, or whose required members can have no value.
 
-    def _without_hopeless(self, shape: Shape, least: int = 1) -> Shape:
-        """The shape without objects of which a required member can have no value: this distinguishes branches."""
-        if len(shape.get("object", ())) < least:
-            return shape
-        objects = [clause for clause in shape["object"] if isinstance(clause, ObjectClause)]
-        remaining = tuple(
-            clause for clause in objects if not any(self._is_hopeless(clause.at(name)) for name in clause.required)
+        Members are looked at where there are this many ``objects``: there they tell branches apart.
+        """
+        checks: tuple[tuple[Kind, int, Callable[[Clause], bool]], ...] = (
+            ("string", 1, self.is_plainly_empty),
+            ("object", objects, self._lacks_a_member),
         )
-        if len(remaining) == len(objects):
-            return shape
-        return {kind: clauses for kind, clauses in {**shape, "object": remaining}.items() if clauses}
+        for kind, minimum, is_wrong in checks:
+            clauses = shape.get(kind, ())
+            if len(clauses) >= minimum and any(map(is_wrong, clauses)):
+                remaining = tuple(clause for clause in clauses if not is_wrong(clause))
+                shape = {other: of_other for other, of_other in {**shape, kind: remaining}.items() if of_other}
+        return shape
+
+    def _lacks_a_member(self, clause: Clause) -> bool:
+        """Whether a required member can have no value."""
+        assert isinstance(clause, ObjectClause)
+        return any(self._is_hopeless(clause.at(name)) for name in clause.required)
 
     def _is_hopeless(self, position: Position) -> bool:
         """Whether terms contradict each other; only scalars are compared, since deeper ones might lead back to here."""
@@ -324,7 +303,7 @@ class Normalizer(SchemaContext):
         return hopeless
 
     def _is_flat(self, position: Position) -> bool:
-        """Whether it is surely not deep: nothing in it leads to another position."""
+        """Whether a position is surely not deep: nothing in it leads to another position."""
         return all([self._is_flat_schema(term.schema) for term in position])
 
     def _is_flat_schema(self, sub: Subschema) -> bool:
@@ -340,8 +319,8 @@ class Normalizer(SchemaContext):
                 return False
         return False
 
-    @override
     def tags(self, position: Position) -> Mapping[str, frozenset[Any]]:
+        """The types of the values at a position, and the values themselves if they are listed."""
         tags = self._tags.get(position)
         if tags is None:
             tags = self._tags[position] = {}
@@ -355,3 +334,12 @@ class Normalizer(SchemaContext):
 
 
 _DEEP = (HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP | APPLY.keys()) - {"const", "enum", "format"}
+
+
+@contextmanager
+def too_deep_is_a_limit() -> Iterator[None]:
+    """Turn Python's RecursionError into CompileLimitExceeded."""
+    try:
+        yield
+    except RecursionError:
+        raise CompileLimitExceeded("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None

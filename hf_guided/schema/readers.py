@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
 from .documents import Subschema
@@ -11,6 +11,8 @@ from .subschemas import escape
 
 MAX_DIGITS = 400
 """Of a bound or a factor: a range of digits is written with the square of their number. The largest float has 309."""
+_TYPES = frozenset("array boolean integer null number object string".split())
+_T = TypeVar("_T")
 
 
 def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
@@ -19,26 +21,20 @@ def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
     Raises:
         InvalidConstraint: always.
     """
-    assert isinstance(sub.schema, dict)
-    got, pointer = sub.schema[keyword], f"{sub.pointer}/{escape(keyword)}"
+    got, pointer = sub.keywords[keyword], f"{sub.pointer}/{escape(keyword)}"
     raise InvalidConstraint(
         f"not a valid JSON Schema, at {pointer}: expected {expected}, got {shown(got)}", pointers=[pointer]
     )
 
 
-def count(sub: Subschema, keyword: str, default: int) -> int:
+def count(sub: Subschema, keyword: str) -> int | None:
     """A number of characters, items or members; 2.0 is 2."""
     value = _value(sub, keyword)
     if value is None:
-        return default
+        return None
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)) or value < 0 or value != int(value):
         malformed(sub, keyword, "a whole number of 0 or more")
     return int(value)
-
-
-def optional_count(sub: Subschema, keyword: str) -> int | None:
-    """As ``count``; None where the keyword is not there."""
-    return None if _value(sub, keyword) is None else count(sub, keyword, 0)
 
 
 def number(sub: Subschema, keyword: str) -> Decimal | None:
@@ -61,48 +57,33 @@ def number(sub: Subschema, keyword: str) -> Decimal | None:
 
 def string(sub: Subschema, keyword: str) -> str | None:
     """A string."""
-    value = _value(sub, keyword)
-    if value is not None and not isinstance(value, str):
-        malformed(sub, keyword, "a string")
-    return value
+    return _of_type(sub, keyword, str, "a string")
 
 
 def flag(sub: Subschema, keyword: str) -> bool:
     """True or false."""
-    value = _value(sub, keyword)
-    if value is not None and not isinstance(value, bool):
-        malformed(sub, keyword, "true or false")
-    return bool(value)
+    return _of_type(sub, keyword, bool, "true or false") or False
 
 
 def names(sub: Subschema, keyword: str) -> tuple[str, ...]:
-    """A list of property names; draft 3 had `required: true`, which means nothing today."""
-    value = _value(sub, keyword)
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+    """A list of property names, each once."""
+    value = _of_type(sub, keyword, list, "a list of strings") or ()
+    if not all(isinstance(name, str) for name in value):
         malformed(sub, keyword, "a list of strings")
     return tuple(dict.fromkeys(value))
 
 
 def schemas(sub: Subschema, keyword: str) -> list[Any]:
     """A list of schemas, one at least."""
-    value = _value(sub, keyword)
-    if value is None:
-        return []
-    if not isinstance(value, list) or not value:
+    value = _of_type(sub, keyword, list, "a list of schemas, one at least")
+    if value == []:
         malformed(sub, keyword, "a list of schemas, one at least")
-    return value
+    return value or []
 
 
 def mapping(sub: Subschema, keyword: str) -> dict[str, Any]:
     """An object whose values are schemas (or whatever the keyword holds)."""
-    value = _value(sub, keyword)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        malformed(sub, keyword, "an object")
-    return value
+    return _of_type(sub, keyword, dict, "an object") or {}
 
 
 def types(sub: Subschema) -> tuple[str, ...] | None:
@@ -118,14 +99,17 @@ def types(sub: Subschema) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(listed))
 
 
-_TYPES = frozenset("array boolean integer null number object string".split())
+def _of_type(sub: Subschema, keyword: str, kind: type[_T], expected: str) -> _T | None:
+    value = _value(sub, keyword)
+    if value is not None and not isinstance(value, kind):
+        malformed(sub, keyword, expected)
+    return value
 
 
 def _value(sub: Subschema, keyword: str) -> Any:
-    assert isinstance(sub.schema, dict)
-    if keyword not in sub.schema:
+    if keyword not in sub.keywords:
         return None
-    value = sub.schema[keyword]
+    value = sub.keywords[keyword]
     if value is None:
         malformed(sub, keyword, "something else than null")
     return value

@@ -31,7 +31,7 @@ from ..regex import (
     tree_cache,
 )
 from .canonical_numbers import canonical_listed, canonical_numbers
-from .context import too_deep_is_a_limit
+from .normalize import too_deep_is_a_limit
 from .ranges import listed_numbers, number_language, undecided_factors
 from .shapes import (
     BooleanClause,

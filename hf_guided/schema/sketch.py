@@ -14,31 +14,25 @@ others follow the type, each with its name.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from decimal import Decimal
+from typing import Any
 
-from ..errors import InvalidConstraint
+from ..constraints.json_schema_keywords import OF_ONE_TYPE
+from . import readers
 from .documents import Documents, Subschema, UnknownReference
-from .sketch_bounds import bounds_of, json_of
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHORT = 24  # characters; a shorter definition is cheaper to repeat than to name
 _FEW = 4  # more values than these are cheaper as a list
 _WIDE = 100  # characters; a longer object is written in lines
 _WHOLE = {"object": "{[key]: any}", "array": "any[]"}  # a type without more
-_TYPES_OF = {
-    "object": "properties required additionalProperties patternProperties propertyNames minProperties maxProperties "
-    "dependentRequired dependentSchemas dependencies unevaluatedProperties",
-    "array": "items prefixItems additionalItems contains minItems maxItems uniqueItems unevaluatedItems",
-    "string": "minLength maxLength pattern format contentEncoding",
-    "number": "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf",
-}
-
-
-class _Definition(NamedTuple):
-    name: str
-    text: str
+_TYPES_OF = {kind: set(keywords) for kind, keywords in OF_ONE_TYPE.items()}
+_TYPES_OF["object"] |= {"dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"}
+_TYPES_OF["array"] |= {"unevaluatedItems"}
+_TYPES_OF["string"] |= {"format", "contentEncoding"}
 
 
 def sketch_of(schema_json: str, registry: Mapping[str, Any], *, open_objects: bool = False) -> str:
@@ -68,48 +62,35 @@ class _Sketch:
         self._recursive: set[int] = set()
         self._inside: list[int] = []  # the definitions that are being written
         self._counting = True
-        self._definitions: dict[int, _Definition | None] = {}  # None while the text is being written
+        self._definitions: dict[int, str | None] = {}  # their texts; None while the text is being written
         self._names: dict[int, str] = {}
 
     def text(self) -> str:
         root = self._documents.root
-        self._inside = [id(root.schema)]
+        key = id(root.schema)
+        self._inside = [key]
         self._type(root)
         self._counting = False
-        self._inside = [id(root.schema)]
-        if id(root.schema) in self._recursive:
-            self._names[id(root.schema)] = "Answer"
+        if key in self._recursive:
+            self._names[key] = "Answer"
         whole = self._type(root)
         # A definition that other definitions use may have been written before them: the text's order is free.
-        named = [definition for definition in self._definitions.values() if definition is not None]
-        if id(root.schema) in self._recursive:
-            named.insert(0, _Definition("Answer", whole))
-            whole = "Answer"
-        return "\n".join([whole, *(f"{definition.name} = {definition.text}" for definition in named)])
+        named = [f"{self._names[key]} = {text}" for key, text in self._definitions.items() if text is not None]
+        if key in self._recursive:
+            return "\n".join(["Answer", f"Answer = {whole}", *named])
+        return "\n".join([whole, *named])
 
     # -- references ----------------------------------------------------------------------------------------------------
 
     def _reference(self, source: Subschema, keyword: str) -> str:
-        ref = source.schema[keyword] if isinstance(source.schema, dict) else ""
+        ref = readers.string(source, keyword) or ""
         try:
-            target = self._target(source, keyword, ref)
+            target = self._documents.target(source, ref, keyword)
         except UnknownReference:
             return f"any (defined at {ref})"
+        key = id(target.schema)
         if not isinstance(target.schema, dict):
             return self._type(target)
-        return self._use(target, str(ref))
-
-    def _target(self, source: Subschema, keyword: str, ref: Any) -> Subschema:
-        if not isinstance(ref, str):
-            raise InvalidConstraint(f"not a valid JSON Schema, at {source.pointer}/{keyword}: expected a URI")
-        if keyword == "$dynamicRef":
-            return self._documents.dynamic_target(source, ref)
-        if keyword == "$recursiveRef":
-            return self._documents.recursive_target(source)
-        return self._documents.target(source, ref)
-
-    def _use(self, target: Subschema, ref: str) -> str:
-        key = id(target.schema)
         if self._counting:
             self._uses[key] = self._uses.get(key, 0) + 1
             if key in self._inside:
@@ -123,12 +104,13 @@ class _Sketch:
             return self._name(target, "Answer")
         if key not in self._definitions:
             self._definitions[key] = None
-            self._definitions[key] = _Definition(self._name(target, ref), self._written(target))
-        definition = self._definitions[key]
-        if definition is None or key in self._recursive or len(definition.text) > _SHORT:
+            self._name(target, ref)  # before those of the definitions in it
+            self._definitions[key] = self._written(target)
+        text = self._definitions[key]
+        if text is None or key in self._recursive or len(text) > _SHORT:
             return self._name(target, ref)
         del self._definitions[key]  # it needs no name
-        return definition.text
+        return text
 
     def _written(self, target: Subschema) -> str:
         self._inside.append(id(target.schema))
@@ -149,12 +131,7 @@ class _Sketch:
     # -- one schema ----------------------------------------------------------------------------------------------------
 
     def _type(self, sub: Subschema, *, described: bool = True) -> str:
-        """A schema's type.
-
-        Args:
-            sub: the schema.
-            described: whether to write its description too, as a comment.
-        """
+        """A schema's type, and as a comment its description if it is to be ``described``."""
         schema = sub.schema
         if isinstance(schema, bool):
             return "any" if schema else "nothing"
@@ -168,31 +145,38 @@ class _Sketch:
         comment = _comment(schema)
         return f"{text} /* {comment} */" if described and comment else text
 
+    def _inner(self, sub: Subschema, *steps: str | int, grouped: bool = False) -> str:
+        """The type of a schema inside another one."""
+        value: Any = sub.schema
+        for step in steps:
+            value = value[step]
+        text = self._type(self._documents.child(sub, value, *steps))
+        return _grouped(text) if grouped else text
+
     def _own(self, sub: Subschema, schema: dict[str, Any]) -> list[str]:
-        """What the keywords of a schema say, references aside: types that all hold."""
+        """The types that the keywords of a schema describe, references aside; all of them hold."""
         parts: list[str] = []
         if "const" in schema:
-            parts.append(_enumeration([json_of(schema["const"])]))
+            parts.append(_enumeration([_json(schema["const"])]))
         if isinstance(schema.get("enum"), list):
-            parts.append(_enumeration([json_of(value) for value in schema["enum"]]))
+            parts.append(_enumeration([_json(value) for value in schema["enum"]]))
         types = self._types(schema, bare=not parts)
         if types:
             parts.append(" | ".join(self._if_needed(schema, kind, self._of_type(sub, schema, kind)) for kind in types))
         for keyword, sign in ("anyOf", " | "), ("oneOf", " | "), ("allOf", " & "):
             branches = schema.get(keyword)
             if isinstance(branches, list) and branches:
-                texts = [self._type(self._child(sub, branch, keyword, i)) for i, branch in enumerate(branches)]
+                texts = [self._inner(sub, keyword, i) for i in range(len(branches))]
                 if len(texts) > 1:
                     texts = list(dict.fromkeys(_grouped(text) if sign == " & " else text for text in texts))
                 text = sign.join(texts)
                 parts.append(f"exactly one of ({text})" if keyword == "oneOf" and len(texts) > 1 else text)
         if "not" in schema:
-            parts.append(f"not {_grouped(self._type(self._child(sub, schema['not'], 'not')))}")
+            parts.append(f"not {self._inner(sub, 'not', grouped=True)}")
         if "if" in schema:
-            branches = [f"if {_grouped(self._type(self._child(sub, schema['if'], 'if')))}"]
-            for keyword in ("then", "else"):
-                if keyword in schema:
-                    branches.append(f"{keyword} {_grouped(self._type(self._child(sub, schema[keyword], keyword)))}")
+            branches = [
+                f"{word} {self._inner(sub, word, grouped=True)}" for word in ("if", "then", "else") if word in schema
+            ]
             parts += [f"({' '.join(branches)})"] * (len(branches) > 1)
         return parts
 
@@ -209,11 +193,9 @@ class _Sketch:
     def _types(self, schema: dict[str, Any], *, bare: bool) -> list[str]:
         """The JSON types to write: those that are named, or those whose keywords the schema has.
 
-        Args:
-            schema: the schema.
-            bare: whether nothing says what the value is so far; otherwise a type alone says nothing new.
+        A type alone says something new only where the type is ``bare``: nothing else says so far what the value is.
         """
-        keyed = [kind for kind, words in _TYPES_OF.items() if schema.keys() & set(words.split())]
+        keyed = [kind for kind, words in _TYPES_OF.items() if schema.keys() & words]
         named = schema.get("type")
         if named is None:
             return keyed
@@ -229,11 +211,8 @@ class _Sketch:
             text, more = self._array(sub, schema)
         else:
             text, more = kind, []
-        bounds = [*bounds_of(schema, kind), *more]
+        bounds = [*_bounds(schema, kind), *more]
         return f"{text} ({', '.join(bounds)})" if bounds else text
-
-    def _child(self, sub: Subschema, schema: Any, *steps: str | int) -> Subschema:
-        return self._documents.child(sub, schema, *steps)
 
     # -- objects and arrays --------------------------------------------------------------------------------------------
 
@@ -244,60 +223,44 @@ class _Sketch:
         required = list(dict.fromkeys(listed)) if isinstance(listed, list) else []  # a bool before draft 4
         entries: list[tuple[str, str]] = []  # an entry, and its comment
         for key, value in properties.items():
-            child = self._child(sub, value, "properties", key)
-            comment = _comment(value)
-            mark = ":" if key in required else "?:"
-            entries.append((f"{_key(key)}{mark} {self._type(child, described=False)}", comment))
+            text = self._type(self._documents.child(sub, value, "properties", key), described=False)
+            entries.append((f"{_key(key)}{':' if key in required else '?:'} {text}", _comment(value)))
         entries += [(f"{_key(key)}: any", "") for key in required if key not in properties]
-        for pattern, value in (schema.get("patternProperties") or {}).items():
-            child = self._child(sub, value, "patternProperties", pattern)
-            entries.append((f"[/{pattern}/]: {self._type(child)}", ""))
-        entries += self._others(sub, schema, closed=bool(properties) and not self._open)
-        return _braces(entries), self._object_notes(sub, schema)
-
-    def _others(self, sub: Subschema, schema: dict[str, Any], *, closed: bool) -> list[tuple[str, str]]:
-        """The entry for all other keys, if there may be any; ``closed`` where the schema says nothing about them."""
-        for keyword in ("additionalProperties", "unevaluatedProperties"):
-            if keyword in schema:
-                rest = schema[keyword]
-                if rest is False:
-                    return []
-                return [(f"[key]: {self._type(self._child(sub, rest, keyword))}", "")]
-        return [] if closed else [("[key]: any", "")]
-
-    def _object_notes(self, sub: Subschema, schema: dict[str, Any]) -> list[str]:
+        for pattern in schema.get("patternProperties") or {}:
+            entries.append((f"[/{pattern}/]: {self._inner(sub, 'patternProperties', pattern)}", ""))
+        others = next((word for word in ("additionalProperties", "unevaluatedProperties") if word in schema), None)
+        if others is not None and schema[others] is not False:
+            entries.append((f"[key]: {self._inner(sub, others)}", ""))
+        elif others is None and (self._open or not properties):  # the schema says nothing about other keys
+            entries.append(("[key]: any", ""))
         notes = []
         if "propertyNames" in schema:
-            notes.append(f"keys: {self._type(self._child(sub, schema['propertyNames'], 'propertyNames'))}")
+            notes.append(f"keys: {self._inner(sub, 'propertyNames')}")
         for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
             for key, needs in (schema.get(keyword) or {}).items():
-                if isinstance(needs, list):
-                    notes.append(f"{_key(key)} needs {', '.join(map(_key, needs))}")
-                else:
-                    notes.append(f"{_key(key)} needs {_grouped(self._type(self._child(sub, needs, keyword, key)))}")
-        return notes
+                needed = isinstance(needs, list)
+                text = ", ".join(map(_key, needs)) if needed else self._inner(sub, keyword, key, grouped=True)
+                notes.append(f"{_key(key)} needs {text}")
+        return _braces(entries), notes
 
     def _array(self, sub: Subschema, schema: dict[str, Any]) -> tuple[str, list[str]]:
-        keyword = "prefixItems" if isinstance(schema.get("prefixItems"), list) else "items"
-        first = schema.get(keyword)
-        rest_keyword = "items" if keyword == "prefixItems" else "additionalItems"
         notes = []
         if "contains" in schema:
             low, high = schema.get("minContains", 1), schema.get("maxContains")
-            count = f"at least {json_of(low)}" if high is None else f"{json_of(low)}..{json_of(high)}"
-            notes.append(
-                f"contains {count} of {_grouped(self._type(self._child(sub, schema['contains'], 'contains')))}"
-            )
+            count = f"at least {_json(low)}" if high is None else f"{_json(low)}..{_json(high)}"
+            notes.append(f"contains {count} of {self._inner(sub, 'contains', grouped=True)}")
+        keyword, more = (
+            ("prefixItems", "items") if isinstance(schema.get("prefixItems"), list) else ("items", "additionalItems")
+        )
+        first = schema.get(keyword)
         if not isinstance(first, list):
-            item_type = "any" if first is None else self._type(self._child(sub, first, "items"))
-            return f"{_grouped(item_type)}[]", notes
-        texts = [self._type(self._child(sub, value, keyword, i)) for i, value in enumerate(first)]
-        rest = schema.get(rest_keyword, schema.get("unevaluatedItems"))
-        if rest is not None and rest is not False:
-            name = rest_keyword if rest_keyword in schema else "unevaluatedItems"
-            texts.append(f"...{_grouped(self._type(self._child(sub, rest, name)))}[]")
-        elif rest is None:
+            return f"{'any' if first is None else self._inner(sub, 'items', grouped=True)}[]", notes
+        texts = [self._inner(sub, keyword, i) for i in range(len(first))]
+        rest = next((word for word in (more, "unevaluatedItems") if word in schema), None)
+        if rest is None:
             texts.append("...any[]")
+        elif schema[rest] is not False:
+            texts.append(f"...{self._inner(sub, rest, grouped=True)}[]")
         return f"[{', '.join(texts)}]", notes
 
 
@@ -308,7 +271,7 @@ def _enumeration(values: list[str]) -> str:
 
 
 def _key(key: Any) -> str:
-    return str(key) if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else json_of(key)
+    return str(key) if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else _json(key)
 
 
 def _comment(schema: Any) -> str:
@@ -333,3 +296,56 @@ def _braces(entries: list[tuple[str, str]]) -> str:
         for i, (entry, comment) in enumerate(entries)
     ]
     return "\n".join(["{", *(line.replace("\n", "\n ") for line in (f" {line}" for line in lines)), "}"])
+
+
+def _json(value: Any) -> str:
+    """A JSON value whose numbers may be ``Decimal``, as text."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_json(key)}: {_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def _bounds(schema: dict[str, Any], kind: str) -> list[str]:
+    """The bounds of values of one JSON type, each in a few words; those that are schemas themselves are left out."""
+    if kind in ("number", "integer"):
+        return _number_bounds(schema)
+    if kind == "string":
+        words = _between(schema.get("minLength"), schema.get("maxLength"), "chars")
+        if "pattern" in schema:
+            words.append(f"/{schema['pattern']}/")
+        return words + [
+            schema[keyword] for keyword in ("format", "contentEncoding") if isinstance(schema.get(keyword), str)
+        ]
+    if kind == "array":
+        distinct = ["without duplicates"] * (schema.get("uniqueItems") is True)
+        return _between(schema.get("minItems"), schema.get("maxItems"), "items") + distinct
+    if kind == "object":
+        return _between(schema.get("minProperties"), schema.get("maxProperties"), "keys")
+    return []
+
+
+def _number_bounds(schema: dict[str, Any]) -> list[str]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if isinstance(above, bool):  # draft 4: it says how `minimum` is meant
+        low, above = (None, low) if above else (low, None)
+    if isinstance(below, bool):
+        high, below = (None, high) if below else (high, None)
+    words = _between(low, high, "")
+    signs = (">", above), ("<", below), ("multiple of", schema.get("multipleOf"))
+    return words + [f"{sign} {_json(value)}" for sign, value in signs if value is not None]
+
+
+def _between(low: Any, high: Any, what: str) -> list[str]:
+    unit = f" {what}" if what else ""
+    if low is None and high is None:
+        return []
+    if low is None:
+        return [f"<= {_json(high)}{unit}"]
+    if high is None:
+        return [f">= {_json(low)}{unit}"]
+    if low == high:
+        return [f"{_json(low)}{unit}" if what else f"= {_json(low)}"]
+    return [f"{_json(low)}..{_json(high)}{unit}"]

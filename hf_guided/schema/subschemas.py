@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
-from .pointers import local_target
+from ..errors import Loss
 
 _HOLDING = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP
 
@@ -52,6 +52,11 @@ def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
                 todo.append(Subschema(unquote(ref[1:]), "$ref", target))
 
 
+def iter_keywords(schema: dict[str, Any] | bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Pointer and keywords of the schemas that ``iter_subschemas`` yields, without those that are true or false."""
+    return ((each.pointer, each.schema) for each in iter_subschemas(schema) if isinstance(each.schema, dict))
+
+
 def children(subschema: Subschema) -> list[Subschema]:
     """The schemas directly inside one."""
     if not isinstance(subschema.schema, dict):
@@ -89,3 +94,32 @@ def leaves(value: Any) -> Iterator[Any]:
             todo += here
         else:
             yield here
+
+
+def local_target(root: Any, ref: Any) -> Any:
+    """The target of a reference inside the document (``#``, ``#/$defs/a``); None if there is none."""
+    if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
+        return None
+    return lookup(root, unquote(ref[1:]))
+
+
+def lookup(root: Any, pointer: str) -> Any:
+    """The value at a JSON pointer; None if there is none."""
+    here = root
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, dict) and token in here:
+            here = here[token]
+        elif isinstance(here, list) and token.isdecimal() and int(token) < len(here):
+            here = here[int(token)]
+        else:
+            return None
+    return here
+
+
+def drop(schema: Any, losses: Iterable[Loss]) -> None:
+    """Remove exactly the lost keywords, in place."""
+    for loss in losses:
+        holder = lookup(schema, loss.pointer)
+        if isinstance(holder, dict):
+            holder.pop(loss.keyword, None)

@@ -16,12 +16,11 @@ from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
 from .content_automata import ContentAutomaton, DifferentItems, Register, has_one_order
-from .context import too_deep_is_a_limit
 from .grammar import Content, completable_contents, contents, with_equal_positions
 from .layout import has_levels
 from .nesting import heights, of_known_level, within_depth
 from .network_writer import Callee, Inside, NetworkWriter
-from .normalize import Normalizer
+from .normalize import Normalizer, too_deep_is_a_limit
 from .ranges import remainder_states, undecided_factors
 from .scalars import (
     LongString,

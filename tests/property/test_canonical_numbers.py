@@ -77,7 +77,7 @@ def sample_text(node: Node, choose: Callable[[int], int]) -> str:
     if isinstance(node, Concat):
         return "".join(sample_text(part, choose) for part in node.parts)
     if isinstance(node, Alt):
-        return sample_text(node.branches[choose(len(node.branches))], choose)
+        return sample_text(node.parts[choose(len(node.parts))], choose)
     if isinstance(node, And):
         return sample_text(node.parts[0], choose)
     if isinstance(node, Repeat):

@@ -17,7 +17,7 @@ from hf_guided import regex
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.regex import parse
 from hf_guided.regex.classes import caseless, category, ecma_class, python_class
-from hf_guided.regex.syntax import PatternSyntaxError
+from hf_guided.regex.dialect import PatternSyntaxError
 from tests.pairs import once_each
 from tests.property.strategies import single_bytes
 

@@ -16,7 +16,7 @@ from hf_guided.backends.lark_grammar import read
 from hf_guided.backends.llguidance import _refused
 from hf_guided.backends.matcher import Matcher
 from hf_guided.errors import BackendError, CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
-from hf_guided.grammars.endless import may_repeat_one_text
+from hf_guided.grammars.lark import may_repeat_one_text
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.property.strategies import allowed, backend, single_bytes
 from tests.toy import LetterTokenizer

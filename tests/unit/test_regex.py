@@ -13,7 +13,7 @@ from operator import eq
 import pytest
 
 from hf_guided import regex
-from hf_guided.regex import UnsupportedRegex, caches, matches, parse_fullmatch, parse_search
+from hf_guided.regex import UnsupportedRegex, charset, matches, parse_fullmatch, parse_search
 from hf_guided.regex.classes import category
 from tests.calls import counted_calls
 
@@ -61,6 +61,7 @@ TEXTS = [
 CLASSES = [".", "(?s).", r"\d", r"\D", r"\w+", r"\W", r"\s", r"\S", r"[^\w\s]", r"[\d_-]", r"(?a)\w", "[]a]", "[a&&b]"]
 CLASSES += [
     r"[\b]",
+    "[\\\n]",
     r"[^]a]",
     r"[\]\\-]",
     r"[\x00-\x1f]",
@@ -488,8 +489,8 @@ def test_quoted_intersections_are_intersections_of_quoted_texts() -> None:
 
 
 def test_trees_of_many_long_patterns_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "MOST_CHARACTERS", 10_000)
-    caches.count_characters(10_001)
+    monkeypatch.setattr(charset, "MOST_CHARACTERS", 10_000)
+    charset.count_characters(10_001)
     sizes = []
     for number in range(40):
         parse_search(f"^{number:0>1000}$")
@@ -498,8 +499,8 @@ def test_trees_of_many_long_patterns_are_not_all_kept(monkeypatch: pytest.Monkey
 
 
 def test_names_that_are_left_out_are_not_all_kept_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "MOST_CHARACTERS", 10_000)
-    caches.count_characters(10_001)
+    monkeypatch.setattr(charset, "MOST_CHARACTERS", 10_000)
+    charset.count_characters(10_001)
     sizes = []
     for number in range(40):
         regex.json_spelling(regex.all_but((f"{number:0>1000}", "a")))

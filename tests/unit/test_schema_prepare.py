@@ -10,10 +10,9 @@ import pytest
 
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
-from hf_guided.schema.additional_properties import close_objects
 from hf_guided.schema.audit import audit
-from hf_guided.schema.formats import FORMATS, spell_out
-from hf_guided.schema.prepare import prepare
+from hf_guided.schema.formats import FORMATS
+from hf_guided.schema.prepare import close_objects, prepare, spell_out
 from hf_guided.schema.subschemas import iter_subschemas
 
 OBJECT = {"properties": {"a": {}}}
