@@ -7,12 +7,27 @@ except where both are one state. Then pieces can share their ends with others, a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, lru_cache, partial
 
 from ..errors import CompileLimitExceeded
-from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, characters, is_plain, only_text
+from ..regex import (
+    ANYTHING,
+    AllBut,
+    Alt,
+    And,
+    Chars,
+    Concat,
+    Empty,
+    Node,
+    Not,
+    Nothing,
+    Repeat,
+    characters,
+    is_plain,
+    only_text,
+)
 from .byte_dfa import ByteDfa
 from .dawg import dawg_dfa
 from .estimate import expected_states
@@ -20,12 +35,10 @@ from .fragments import Fragment, Literal, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .lru_bytes import ByteCache
 from .multiples_dfa import multiples_dfa
-from .piece_cache import CachedPiece, PieceCache
-from .products import difference, intersection, utf8
+from .products import difference, intersection, without_words
 from .repetitions import Repetition
 from .stored_dfas import stored_dfa
 from .subsets import Nfa, Piece, determinize
-from .without_words import without_words
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
 _FEW_WORDS = 64  # that are a piece each
@@ -271,35 +284,40 @@ def regex_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     return builder.dfa(start, end)
 
 
-class _KeptDfa(NamedTuple):
-    """An automaton, and the steps that it took to make it."""
+@lru_cache(maxsize=1)
+def utf8() -> ByteDfa:
+    """The automaton of all texts."""
+    return regex_dfa(ANYTHING, WorkMeter())
+
+
+@dataclass(frozen=True)
+class _KeptLanguage:
+    """The automaton of a language, and the steps that it took to make it."""
 
     dfa: ByteDfa
     work: int
 
+    @cached_property
+    def piece(self) -> Fragment | None:
+        """The language as a piece; None if it has no string."""
+        return from_dfa(self.dfa)
+
     @property
     def nbytes(self) -> int:
-        return self.dfa.nbytes + 1024
+        """Bytes of memory held, the piece counted: its table has integers that may be twice as wide."""
+        return 3 * self.dfa.nbytes + 1024
 
 
-_kept_dfas: ByteCache[_KeptDfa] = ByteCache(_KEPT_BYTES)
+_kept_languages: ByteCache[_KeptLanguage] = ByteCache(_KEPT_BYTES)
 
 
-def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
-    """As ``regex_dfa``, but kept for other constraints: the same values appear in every schema.
+def _language(node: Node, meter: WorkMeter) -> _KeptLanguage:
+    """A language, kept for other constraints: the same strings, numbers and white space are in every schema.
 
-    Args:
-        node: the language.
-        meter: counts the same work whether it was kept or not: earlier compiles must not decide what is served.
-
-    Returns:
-        The same object for as long as it is kept.
-
-    Raises:
-        CompileLimitExceeded: it is too large.
+    Kept or not, the same work is counted: earlier compiles must not decide what is served.
     """
     key = node, meter.limits
-    kept = _kept_dfas.get(key)
+    kept = _kept_languages.get(key)
     if kept is None:
         stored = stored_dfa(node, meter.limits)
         if stored is None:
@@ -309,13 +327,15 @@ def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
             except CompileLimitExceeded:
                 meter.work += part.work
                 raise
-        kept = _KeptDfa(*stored)
-        _kept_dfas.put(key, kept)
+        kept = _KeptLanguage(*stored)
+        _kept_languages.put(key, kept)
     meter.spend(kept.work)
-    return kept.dfa
+    return kept
 
 
-_kept = PieceCache()
+def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
+    """As ``regex_dfa``, but the same object for as long as it is kept for other constraints."""
+    return _language(node, meter).dfa
 
 
 def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
@@ -324,13 +344,7 @@ def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
         return one_of(node.charset)
     if word := only_text(node):
         return Literal(word.encode())
-    kept = _kept.get(node)
-    if kept is None:
-        part = meter.part()
-        kept = CachedPiece(from_dfa(regex_dfa(node, part)), part.work)
-        _kept.put(node, kept)
-    meter.spend(kept.work)  # cached or not: earlier compiles must not decide what is served
-    return kept.fragment
+    return _language(node, meter).piece
 
 
 def _left_out(node: Not) -> list[bytes]:

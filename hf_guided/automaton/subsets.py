@@ -23,8 +23,7 @@ import numpy as np
 from .byte_dfa import NOTHING, ByteDfa, Counts, minimal_dfa
 from .core import CORE, record
 from .fragments import FIRST, Fragment, Literal
-from .limits import SORTED, SUBSET_MEMBERS, WorkMeter, no_memory
-from .look import looking
+from .limits import SORTED, SUBSET_MEMBERS, WorkMeter, looking, no_memory
 from .repetitions import Copies, Repetition
 
 _MOST_MEMBERS = (1 << 31) - 1  # the most members of an NFA: the loops keep their numbers as int32

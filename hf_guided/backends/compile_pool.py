@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ..automaton.shutdown import interpreter_ends
+from ..automaton.limits import interpreter_ends
 
 _PATIENCE_S = 1.0  # at the end of the interpreter
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do

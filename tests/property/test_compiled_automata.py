@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import nfa, subsets
-from hf_guided.automaton.byte_dfa import ByteDfa, finished, minimized
+from hf_guided.automaton.byte_dfa import ByteDfa, finished
 from hf_guided.automaton.fragments import Fragment, Literal, from_dfa
 from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.automaton.repetitions import Copies
 from hf_guided.automaton.subsets import Nfa
 from hf_guided.errors import CompileLimitExceeded
@@ -80,7 +80,7 @@ def test_every_table_of_a_pattern_is_the_same(pattern, limits):
         return subsets.determinize(nfa, start, end, meter)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nfa, "_kept", PieceCache())
+        patch.setattr(nfa, "_kept_languages", ByteCache(2**20))
         patch.setattr(nfa, "determinize", noted)
         outcome(lambda meter: regex_dfa(parse_fullmatch(pattern), meter), LIMITS)
     assert found
@@ -132,7 +132,7 @@ def test_work_and_limits_do_not_depend_on_the_compiled_loops(pattern, monkeypatc
     node, works = parse_fullmatch(pattern), []
     for make in (subsets.determinize, reference.determinize):
         monkeypatch.setattr(nfa, "determinize", make)
-        monkeypatch.setattr(nfa, "_kept", PieceCache())
+        monkeypatch.setattr(nfa, "_kept_languages", ByteCache(2**20))
         works.append(outcome(lambda meter: listed(regex_dfa(node, meter)), CompileLimits()))
     assert works[0] == works[1] and works[0][2]
 
@@ -195,7 +195,7 @@ def test_minimizing_looks_at_the_clock():
     states = np.arange(20_000, dtype=np.int32)
     table = np.repeat(np.append(0, np.append(states[2:], 0))[:, None], 256, 1)
     with pytest.raises(KeyboardInterrupt):
-        minimized(table, np.arange(256), states == states[-1], 1, Clock())
+        finished(table, np.arange(256), states == states[-1], 1, Clock())
 
 
 def test_loops_that_count_no_work_look_at_the_clock():
@@ -220,7 +220,7 @@ def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly():
     table[np.arange(states - 256, states - 1), np.arange(255)] = states - 1
     began = time.thread_time()
     accepting = np.arange(states) == states - 1
-    made = minimized(table, np.arange(256), accepting, 1, WorkMeter())
+    made = finished(table, np.arange(256), accepting, 1, WorkMeter())
     assert time.thread_time() - began < 2
     assert len(np.unique(made.byte_class)) == made.table.shape[1] == 256
 

@@ -49,7 +49,7 @@ def test_a_stored_automaton_is_as_good_as_a_built_one(
         outcomes = set()
         for look_up in (stored_dfa, lambda node, limits: None):
             monkeypatch.setattr(nfa, "stored_dfa", look_up)
-            monkeypatch.setattr(nfa, "_kept_dfas", type(nfa._kept_dfas)(2**20))
+            monkeypatch.setattr(nfa, "_kept_languages", type(nfa._kept_languages)(2**20))
             found = kept(node, WorkMeter(limits))
             outcomes.add("refused" if "steps" in found or "states;" in found else found)
         assert len(outcomes) == 1, outcomes
