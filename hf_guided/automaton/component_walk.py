@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .core import CORE
-from .mask_builder import MaskBuilder
 from .rtn import Component
 from .token_nodes import Ints, Nodes, NodeSets
-from .token_trie import TokenTrie
+from .token_trie import MaskBuilder, TokenTrie
 
 Words = NDArray[np.int32]
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed

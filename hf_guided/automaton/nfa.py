@@ -29,16 +29,14 @@ from ..regex import (
     only_text,
 )
 from .byte_dfa import ByteDfa
-from .dawg import dawg_dfa
+from .direct_dfas import dawg_dfa, multiples_dfa
 from .estimate import expected_states
 from .fragments import Fragment, Literal, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .lru_bytes import ByteCache
-from .multiples_dfa import multiples_dfa
 from .products import difference, intersection, without_words
-from .repetitions import Repetition
 from .stored_dfas import stored_dfa
-from .subsets import Nfa, Piece, determinize
+from .subsets import Nfa, Piece, Repetition, determinize
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
 _FEW_WORDS = 64  # that are a piece each

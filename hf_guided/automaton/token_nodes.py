@@ -9,8 +9,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from .token_trie import TokenTrie
-from .trie import ranges
+from .token_trie import TokenTrie, ranges
 
 Ints = NDArray[np.integer[Any]]
 

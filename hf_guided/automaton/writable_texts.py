@@ -237,7 +237,7 @@ class _Product(NamedTuple):
     @property
     def classes(self) -> int:
         """How many columns of the table are no calls."""
-        return self.wanted.shape[1]
+        return len(self.table[0]) - len(self.callees)
 
     @property
     def after_calls(self) -> NDArray[np.int32]:

@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 import regex as partial
+from hf_guided.automaton.direct_dfas import dawg_dfa
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import products
 from hf_guided.automaton.byte_dfa import ByteDfa, finished
-from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa, utf8
 from hf_guided.backends.network import NetworkBackend

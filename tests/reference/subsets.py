@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa
 from hf_guided.automaton.fragments import EXIT, FIRST, Fragment, Literal
 from hf_guided.automaton.limits import EDGES, SUBSET_MEMBERS, WorkMeter
-from hf_guided.automaton.repetitions import Copies
-from hf_guided.automaton.subsets import Nfa
+from hf_guided.automaton.subsets import Copies, Nfa
 from tests.reference import pieces
 from tests.reference.dominance import Dominance
 from tests.reference.minimal import finished

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hf_guided.automaton.direct_dfas import dawg_dfa
 
 from hf_guided.automaton import nfa, products
-from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter, limited
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
