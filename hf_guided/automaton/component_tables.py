@@ -3,7 +3,7 @@
 Found once for all networks of a vocabulary: components with the same automaton share their tables. A walk through the
 whole vocabulary takes milliseconds, so few tables are made by one: the body of a string has the same table everywhere
 but for the state after it (string_tables.py), repeated characters of a set need none (class_tables.py), and the states
-along a declared name have nearly the table of the body (table_difference.py).
+along a declared name have nearly the table of the body (``ComponentWalk.differing``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from .component_walk import FEW, ComponentWalk, Stay, Table, Words
 from .lru_bytes import ByteCache
 from .rtn import Component
 from .string_tables import StringTables
-from .table_difference import differing
 from .token_nodes import Ints, Nodes, NodeSets
 from .token_trie import TokenTrie
 
@@ -81,7 +80,7 @@ class ComponentTables:
         if body == state:
             table = self._strings.table(walk, state) or self._classes.table(walk, state)
         elif body:
-            table = differing(walk, state, self.table(component, body), body)
+            table = walk.differing(state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table
 
     def at_most(

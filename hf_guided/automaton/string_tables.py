@@ -10,10 +10,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..regex import ANYTHING, json_spelling, json_spellings
 from .byte_dfa import ByteDfa
 from .component_walk import ComponentWalk, Table, joined
+from .limits import WorkMeter
+from .nfa import regex_dfa
 from .rtn import Component
-from .string_dfas import string_dfas
 from .token_nodes import NodeSets
 
 _QUOTE = ord('"')
@@ -64,6 +66,15 @@ class StringTables:
             walk = ComponentWalk(Component.without_calls(_with_quote(form)), self._sets)
             table = self._alone[form] = walk.table(walk.dfa.start, np.zeros(1, np.int32))
         return table
+
+
+@lru_cache(maxsize=1)
+def string_dfas() -> tuple[ByteDfa, ...]:
+    """Contents of strings with all spellings of each character, and with the one that ``json.dumps`` writes.
+
+    They begin where each of their characters ends.
+    """
+    return tuple(regex_dfa(spell(ANYTHING), WorkMeter()) for spell in (json_spellings, json_spelling))
 
 
 @lru_cache(maxsize=2)
