@@ -46,13 +46,6 @@ class NothingWritable(Exception):
         self.missing = missing
 
 
-def _single_byte_tokens(tokens: TokenTrie) -> bytes:
-    """The bytes that are tokens."""
-    trie = tokens.trie
-    first = slice(trie.child[0], trie.child[1])
-    return trie.byte[first][tokens.has_token[first]].tobytes()
-
-
 @dataclass(frozen=True, eq=False)
 class WritableTexts:
     """The rows of the units of a vocabulary.
@@ -70,7 +63,8 @@ class WritableTexts:
     @classmethod
     def of(cls, tokens: TokenTrie) -> WritableTexts | None:
         """Those of a vocabulary; None if it has a token for every byte, so that it can write any text."""
-        single = frozenset(_single_byte_tokens(tokens))
+        first = slice(tokens.trie.child[0], tokens.trie.child[1])
+        single = frozenset(tokens.trie.byte[first][tokens.has_token[first]].tolist())
         if single >= _IN_UTF8:
             return None
         nodes = np.flatnonzero(tokens.has_token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..automaton.estimate import longest
+from ..automaton.nfa import longest
 from ..regex import ANYTHING, Node
 from .shapes import Clause, StringClause, canonical_clause, string_language
 

@@ -277,7 +277,7 @@ def test_the_compiled_loops_find_what_a_walk_node_by_node_finds_in_its_order(com
     different = changed and (changed[0].tolist(), [part.tolist() for part in changed[1]])
     assert different == reference.changed(walk, words, ours, theirs, most)
     assert walk.body_of(ours) == reference.body_of(walk, ours)
-    for form in string_dfas():
+    for form, _ in string_dfas():
         after = walk.after_copy(ours, _by_byte(form), form.start, ord('"'))
         assert after == reference.after_quote(form, walk, ours)
 
