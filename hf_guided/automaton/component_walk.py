@@ -95,12 +95,7 @@ def joined(sets: NodeSets, first: Mapping[int, Nodes], second: Leaving) -> Leavi
 
 
 class ComponentWalk:
-    """A component and a vocabulary; immutable, shared by threads.
-
-    Args:
-        component: the component.
-        sets: of nodes of the vocabulary.
-    """
+    """A component and a vocabulary; immutable, shared by threads."""
 
     def __init__(self, component: Component, sets: NodeSets):
         self.dfa, self.sets, self.tokens = component.dfa, sets, sets.tokens
@@ -141,15 +136,7 @@ class ComponentWalk:
         return state
 
     def below(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
-        """Some nodes of the trie and all living nodes below them, breadth first, and the states there.
-
-        Args:
-            nodes: (n,) where to begin.
-            states: (n,) of the component.
-
-        Returns:
-            (m,) int32 both; the given ones first.
-        """
+        """(m,) int32 some nodes (n,) of the trie, then all reached below, breadth first; and (m,) the states there."""
         count = len(nodes)
         room = len(self.tokens.trie.byte)
         while True:
@@ -184,12 +171,7 @@ class ComponentWalk:
         )  # fmt: skip
 
     def table(self, state: int, begun: Ints) -> Table:
-        """What tokens do.
-
-        Args:
-            state: of the component.
-            begun: (n,) the nodes where they are in this state, themselves no part of the table.
-        """
+        """What tokens do from a state; the nodes (n,) where they begin are no part of the table."""
         nodes, left = self._left(state, begun)
         for _, left_there in left if len(begun) > 1 else ():
             left_there.sort()  # breadth first they ascend, if those where they begin are on one level

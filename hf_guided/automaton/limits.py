@@ -140,9 +140,6 @@ class WorkMeter:
     def spend(self, steps: int) -> None:
         """Count some steps.
 
-        Args:
-            steps: how many.
-
         Raises:
             CompileLimitExceeded: there were more than ``max_work``, the compile's CPU time is used up, or the
                 interpreter ends.
@@ -170,23 +167,11 @@ class WorkMeter:
             self._allowance.check("the automaton")
 
     def spend_cells(self, cells: int) -> None:
-        """Count the work of numpy on an array; see ``spend``.
-
-        Args:
-            cells: its entries.
-        """
+        """Count the work of numpy on an array with so many entries; see ``spend``."""
         self.spend(1 + cells // CELLS)
 
     def check_states(self, states: int, allowed: int | None = None) -> None:
-        """Give up if there are too many states.
-
-        Args:
-            states: how many there are.
-            allowed: how many there may be; None means ``max_states``.
-
-        Raises:
-            CompileLimitExceeded: there are more.
-        """
+        """Raise CompileLimitExceeded if there are more states than allowed; None means ``max_states``."""
         allowed = self.limits.max_states if allowed is None else allowed
         if states > allowed:
             raise CompileLimitExceeded(

@@ -137,12 +137,7 @@ class NfaBuilder:
             self._put(from_dfa(dawg_dfa(distinct, self._meter)), start, end)
 
     def dfa(self, start: int, end: int) -> ByteDfa:
-        """The automaton of all strings on a path from one state to the other.
-
-        Args:
-            start: before the strings.
-            end: after them.
-        """
+        """The automaton of all strings on a path from one state to the other."""
         if self._meter.limits.expect:  # with little ambiguity each state of a piece becomes a state of the automaton
             self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
         return determinize(Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter)

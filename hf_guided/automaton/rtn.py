@@ -137,13 +137,7 @@ class ComponentBuilder(NfaBuilder):
         self._pending.append((start, tuple(row), end))
 
     def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
-        """The minimal automaton of all paths from one state to the other.
-
-        Args:
-            start: where the paths begin.
-            end: where the paths end.
-            number: gives the number of a callee.
-        """
+        """The minimal automaton of all paths from one state to the other; ``number`` gives those of callees."""
         codes = call_codes(len(self.callees))
         self._meter.spend(len(self._pending))
         alike = dict[bytes, Literal]()  # commas and colons are many
