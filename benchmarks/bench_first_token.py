@@ -24,7 +24,7 @@ import torch
 import hf_guided as hg
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
 from hf_guided.automaton import limits, nfa
-from hf_guided.automaton.piece_cache import PieceCache
+from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.budget_types import LARGE, SCHEMAS
 from tests.vocabularies import fast_tekken
@@ -57,7 +57,7 @@ def measure(tokenizer: Any, schema: dict[str, Any], limit: int | None, runs: int
         guide, constraint, budget = hg.Guide(tokenizer, len(tokenizer)), hg.JsonSchema(schema), limit is not None
         guide.compile(hg.JsonSchema({"type": "integer"}))
         bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
-        nfa._kept = PieceCache()
+        nfa._kept_languages = ByteCache(nfa._KEPT_BYTES)
         work.meters.clear()
         gc.collect()
         began = time.process_time()

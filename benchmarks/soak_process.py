@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_guided.automaton import piece_cache
 from hf_guided.automaton.lru_bytes import ByteCache
-from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends.frame_engine import FrameMasks
 
 COMPILED = 48 * 2**20  # bytes of each compile cache of the test: a few dozen cases
@@ -81,9 +79,7 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
 
 def caches() -> list[CacheState]:
     """All caches of hf_guided that live now, found through the garbage collector."""
-    objects: dict[type, list[Any]] = {
-        kind: [] for kind in (ByteCache, FrameMasks, PieceCache, functools._lru_cache_wrapper)
-    }
+    objects: dict[type, list[Any]] = {kind: [] for kind in (ByteCache, FrameMasks, functools._lru_cache_wrapper)}
     for thing in gc.get_objects():
         if type(thing) in objects:
             objects[type(thing)].append(thing)
@@ -100,9 +96,6 @@ def caches() -> list[CacheState]:
     for masks in objects[FrameMasks]:
         held, bound = (count * masks.machine.mask_bytes for count in (len(masks._masks), masks._most))
         found.append(("bytes of masks", held, bound, held == bound))
-    for pieces in objects[PieceCache]:
-        most = piece_cache._MAX_STATES
-        found.append(("states of pieces", pieces._states, most, pieces._states > most - piece_cache._LARGEST))
     return sorted(_together(found), key=lambda state: (state.name, state.bound or 0))
 
 

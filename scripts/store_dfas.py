@@ -5,16 +5,16 @@ python scripts/store_dfas.py
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import b64encode
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hf_guided.automaton import nfa
-from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.stored_dfas import BUILT_WITHIN, FILE, LARGE, Stored, digest
+from hf_guided.automaton.stored_dfas import BUILT_WITHIN, FILE, LARGE, digest
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.regex import Node, characters, json_spelling
@@ -35,24 +35,20 @@ def languages() -> Iterator[Node]:
                 yield language
 
 
-def stored(dfa: ByteDfa, work: int) -> Stored:
-    """As JSON has it."""
-    data = dfa.table.astype("<u2").tobytes() + dfa.byte_class.astype("u1").tobytes() + dfa.accepting.tobytes()
-    return Stored(*dfa.table.shape, dfa.start, work, b64encode(zlib.compress(data, 9)).decode())
-
-
-def written() -> dict[str, Stored]:
-    """All automata, by the digest of their language."""
-    found = {}
+def written() -> dict[str, NDArray[Any]]:
+    """The arrays of all automata; for their names see ``FILE``."""
+    found: dict[str, NDArray[Any]] = {}
     with patch.object(nfa, "stored_dfa", lambda node, limits: None):  # nothing from the file that is there
         for language in languages():
-            meter = WorkMeter(BUILT_WITHIN)
+            meter, name = WorkMeter(BUILT_WITHIN), digest(language)
             try:
-                found[digest(language)] = stored(nfa.regex_dfa(language, meter), meter.work)
+                dfa = nfa.regex_dfa(language, meter)
             except CompileLimitExceeded:
                 continue  # no constraint has it
+            found |= {f"{name}.{part}": getattr(dfa, part) for part in ("table", "byte_class", "accepting")}
+            found[f"{name}.numbers"] = np.array([dfa.start, meter.work])
     return found
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(written(), indent=0, sort_keys=True) + "\n")
+    np.savez_compressed(FILE, **written())

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .core import CORE, address
-from .limits import EDGES, SORTED, WorkMeter, no_memory
-from .look import looking
+from .limits import EDGES, SORTED, WorkMeter, looking, no_memory
 
 Counts = ctypes.c_int64 * 3
 """The numbers that ``minimal_of`` of tables.h writes."""
@@ -62,42 +61,25 @@ NOTHING = ByteDfa(np.zeros((1, 1), np.uint16), np.zeros(256, np.uint8), np.zeros
 
 
 def finished(
-    table: NDArray[Any],
-    byte_class: NDArray[Any],
-    accepting: NDArray[np.bool_],
-    start: int,
-    meter: WorkMeter,
-) -> ByteDfa:
-    """The automaton of a table in which every state but 0 is reached from the start and reaches the end.
-
-    Args:
-        table: (states, classes); row 0 is the dead state's.
-        byte_class: (256,) the class of each byte.
-        accepting: (states,) bool.
-        start: where it begins.
-        meter: counts the work.
-    """
-    if not start:
-        return NOTHING
-    meter.spend_cells((SORTED + 1) * table.size)
-    return minimized(table, byte_class, accepting, start, meter)
-
-
-def minimized(
     table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
-    """The minimal automaton of a table, see ``finished``; its states are in the order of the first ones of their kind.
+    """The minimal automaton of a table in which every state but 0 reaches the end.
+
+    Its states are in the order of the first ones of their kind.
 
     Args:
         table: (states, classes), where each class of bytes leads; state 0 is the dead one.
         byte_class: (256,) the class of each byte.
         accepting: (states,) bool.
-        start: where it begins; not 0.
-        meter: looks at the clock.
+        start: where it begins.
+        meter: counts the work.
 
     Raises:
-        CompileLimitExceeded: there is no memory for it, or the compile's CPU time is used up.
+        CompileLimitExceeded: there is no memory for it, or it takes too much work.
     """
+    if not start:
+        return NOTHING
+    meter.spend_cells((SORTED + 1) * table.size)
     table, byte_class = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(byte_class, np.uint8)
     accepting, counts = np.ascontiguousarray(accepting), Counts()
     with looking(meter) as look:
@@ -131,41 +113,25 @@ def minimal_dfa(handle: int | None, counts: Iterable[int]) -> ByteDfa:
     return ByteDfa(table, byte_class, accepting, start)
 
 
-def backwards(
-    sources: NDArray[Any], targets: NDArray[Any], states: int, ends: list[int], meter: WorkMeter
-) -> NDArray[np.bool_]:
-    """(states,) from where one of the ends can be reached along edges; the ends themselves too."""
-    meter.spend(states + len(sources) // EDGES)
-    order = np.argsort(targets, kind="stable")
-    starts = np.searchsorted(targets[order], np.arange(states + 1)).tolist()
-    before = sources[order].tolist()
-    alive = bytearray(states)
-    for state in ends:
-        alive[state] = 1
-    todo = list(ends)
-    while todo:
-        state = todo.pop()
-        for source in before[starts[state] : starts[state + 1]]:
-            if not alive[source]:
-                alive[source] = 1
-                todo.append(source)
-    return np.frombuffer(alive, np.bool_)
-
-
 def trimmed(
     table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
     """As ``finished``, but states that cannot reach the end may be among them."""
-    table, accepting = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(accepting)
-    live = np.empty(len(table), np.bool_)  # which states reach the end
-    moves = CORE.living(table.ctypes.data, *table.shape, accepting.ctypes.data, live.ctypes.data)
-    if moves < 0:
-        raise no_memory()
-    meter.spend(len(table) + moves // EDGES)
+    live = productive(table, accepting, meter)
     if np.count_nonzero(live) < len(table) - 1:  # most often all do, and to copy them takes as long as all of the above
         kept = np.concatenate(([0], np.flatnonzero(live)))
         number = np.zeros(len(table), np.int64)
         number[kept] = np.arange(len(kept))
-        number[~live] = 0
         table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
     return finished(table, byte_class, accepting, start, meter)
+
+
+def productive(table: NDArray[Any], accepting: NDArray[np.bool_], meter: WorkMeter) -> NDArray[np.bool_]:
+    """(states,) from which the end can be reached; not the dead state."""
+    table, accepting = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(accepting)
+    live = np.empty(len(table), np.bool_)
+    moves = CORE.productive(table.ctypes.data, *table.shape, accepting.ctypes.data, live.ctypes.data)
+    if moves < 0:
+        raise no_memory()
+    meter.spend(len(table) + moves // EDGES)
+    return live

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .component_walk import ComponentWalk, Table
-from .products import utf8
+from .nfa import utf8
 from .rtn import Component
 from .token_nodes import NodeSets
 from .token_trie import packed

@@ -3,7 +3,7 @@
 Found once for all networks of a vocabulary: components with the same automaton share their tables. A walk through the
 whole vocabulary takes milliseconds, so few tables are made by one: the body of a string has the same table everywhere
 but for the state after it (string_tables.py), repeated characters of a set need none (class_tables.py), and the states
-along a declared name have nearly the table of the body (table_difference.py).
+along a declared name have nearly the table of the body (``ComponentWalk.differing``).
 """
 
 from __future__ import annotations
@@ -20,20 +20,14 @@ from .component_walk import FEW, ComponentWalk, Stay, Table, Words
 from .lru_bytes import ByteCache
 from .rtn import Component
 from .string_tables import StringTables
-from .table_difference import differing
 from .token_nodes import Ints, Nodes, NodeSets
 from .token_trie import TokenTrie
 
-_MANY = 500  # nodes that numpy tells apart faster than a loop
 _BYTES = 16 * 2**20  # of the tables; as many of each of the other caches
 
 
 class ComponentTables:
-    """The tables of a vocabulary, those that were used last; thread safe.
-
-    Args:
-        tokens: the vocabulary.
-    """
+    """The tables of a vocabulary, those that were used last; thread safe."""
 
     def __init__(self, tokens: TokenTrie):
         self.tokens, self.nodes = tokens, NodeSets(tokens)
@@ -43,8 +37,8 @@ class ComponentTables:
         self._by_content: WeakValueDictionary[bytes, ComponentWalk] = WeakValueDictionary()
         self._stays: ByteCache[Stay] = ByteCache(_BYTES)
         self._by_state: ByteCache[_ByState] = ByteCache(_BYTES)
-        self._at_most: ByteCache[_AtMost] = ByteCache(_BYTES)
-        self._all_at_most: dict[int, _AtMost] = {}  # by the id of an array that the trie keeps
+        self._at_most: ByteCache[Words] = ByteCache(_BYTES)
+        self._all_at_most: dict[int, Words] = {}  # by the id of an array that the trie keeps
         self._tables: ByteCache[Table] = ByteCache(_BYTES)
 
     def leaves(self, component: Component) -> NDArray[np.bool_]:
@@ -81,7 +75,7 @@ class ComponentTables:
         if body == state:
             table = self._strings.table(walk, state) or self._classes.table(walk, state)
         elif body:
-            table = differing(walk, state, self.table(component, body), body)
+            table = walk.differing(state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table
 
     def at_most(
@@ -102,7 +96,7 @@ class ComponentTables:
             begun: see ``table``; with nodes there, None where characters are owed.
         """
         if not owed.any():
-            return self._short(characters).masks
+            return self._short(characters)
         if begun is not None:
             return None
         key = self._walk(component), state
@@ -110,17 +104,17 @@ class ComponentTables:
         if known is None:
             stay = self.stay(component, state)
             alone = characters[stay.nodes]
-            known = _AtMost.of(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
+            known = _at_most(self.tokens, stay.nodes, alone + owed[stay.states], int(alone.max()))
             self._at_most.put(key, known)
-        return known.masks
+        return known
 
-    def _short(self, characters: NDArray[np.int64]) -> _AtMost:
+    def _short(self, characters: NDArray[np.int64]) -> Words:
         """All tokens of the vocabulary, by their characters."""
         known = self._all_at_most.get(id(characters))
         if known is None:
             nodes = np.flatnonzero(self.tokens.has_token)
             counts = characters[nodes]
-            known = self._all_at_most[id(characters)] = _AtMost.of(self.tokens, nodes, counts, int(counts.max()))
+            known = self._all_at_most[id(characters)] = _at_most(self.tokens, nodes, counts, int(counts.max()))
         return known
 
     def states_at(self, component: Component, state: int, nodes: Ints) -> NDArray[np.int32]:
@@ -133,13 +127,7 @@ class ComponentTables:
         return Stay(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
 
     def by_state(self, component: Component, state: int, begun: Nodes | None = None) -> tuple[Reached, ...]:
-        """The nodes that are reached inside the component, apart for each state there.
-
-        Args:
-            component: where they are.
-            state: of the component.
-            begun: see ``table``.
-        """
+        """The nodes that are reached inside the component from a state, apart for each state there; see ``table``."""
         key = self._walk(component), state, begun
         known = self._by_state.get(key)
         if known is None:
@@ -187,15 +175,12 @@ class Reached(NamedTuple):
 
 def _apart(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
     """Nodes by their states."""
-    if len(nodes) > _MANY:
-        order = np.argsort(states, kind="stable")
-        nodes, states = nodes[order], states[order]
-        begins = np.flatnonzero(np.diff(states, prepend=-1))
-        return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins[1:]), strict=True)]
-    by_state: dict[int, list[int]] = {}
-    for node, state in zip(nodes.tolist(), states.tolist(), strict=True):
-        by_state.setdefault(state, []).append(node)
-    return [(state, np.array(some, np.int32)) for state, some in by_state.items()]
+    if not len(nodes):
+        return []
+    order = np.argsort(states, kind="stable")
+    nodes, states = nodes[order], states[order]
+    begins = np.flatnonzero(np.diff(states, prepend=-1))
+    return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins[1:]), strict=True)]
 
 
 class _ByState(NamedTuple):
@@ -209,26 +194,15 @@ class _ByState(NamedTuple):
         return sum([some.nbytes for some in self.reached])
 
 
-class _AtMost(NamedTuple):
-    """See ``ComponentTables.at_most``."""
-
-    masks: Words
-
-    @classmethod
-    def of(cls, tokens: TokenTrie, nodes: Ints, characters: NDArray[np.int64], most: int) -> _AtMost:
-        """Of the tokens that end in some nodes, how many characters each has, and how many count."""
-        nodes, characters = nodes[characters <= most], characters[characters <= most]
-        counts = characters.astype(np.uint16)  # short integers are sorted quickly
-        by_count = nodes[np.argsort(counts, kind="stable")]
-        parts = np.split(by_count, np.cumsum(np.bincount(counts, minlength=most + 1))[:-1])
-        masks = np.zeros((len(parts), tokens.size // 32), np.int32)
-        for part, words in zip(parts, masks, strict=True):
-            tokens.add_to(words, part)
-        for fewer, words in pairwise(masks):  # np.bitwise_or.accumulate takes a column at a time, many times as long
-            np.bitwise_or(fewer, words, out=words)
-        return cls(masks)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.masks.nbytes
+def _at_most(tokens: TokenTrie, nodes: Ints, characters: NDArray[np.int64], most: int) -> Words:
+    """See ``ComponentTables.at_most``: of the tokens that end in some nodes, how many characters each has."""
+    nodes, characters = nodes[characters <= most], characters[characters <= most]
+    counts = characters.astype(np.uint16)  # short integers are sorted quickly
+    by_count = nodes[np.argsort(counts, kind="stable")]
+    parts = np.split(by_count, np.cumsum(np.bincount(counts, minlength=most + 1))[:-1])
+    masks = np.zeros((len(parts), tokens.size // 32), np.int32)
+    for part, words in zip(parts, masks, strict=True):
+        tokens.add_to(words, part)
+    for fewer, words in pairwise(masks):  # np.bitwise_or.accumulate takes a column at a time, many times as long
+        np.bitwise_or(fewer, words, out=words)
+    return masks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .core import CORE
-from .mask_builder import MaskBuilder
 from .rtn import Component
 from .token_nodes import Ints, Nodes, NodeSets
-from .token_trie import TokenTrie
+from .token_trie import MaskBuilder, TokenTrie
 
 Words = NDArray[np.int32]
+MOST_DIFFERENT = 16_384  # nodes that tell two states apart; where there are more, a walk takes about as long
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
 _MANY_BYTES = 24  # of states that lead fewer bytes to one state the walk is short
 _NO_NODES = np.empty(0, np.int32)
@@ -95,12 +95,7 @@ def joined(sets: NodeSets, first: Mapping[int, Nodes], second: Leaving) -> Leavi
 
 
 class ComponentWalk:
-    """A component and a vocabulary; immutable, shared by threads.
-
-    Args:
-        component: the component.
-        sets: of nodes of the vocabulary.
-    """
+    """A component and a vocabulary; immutable, shared by threads."""
 
     def __init__(self, component: Component, sets: NodeSets):
         self.dfa, self.sets, self.tokens = component.dfa, sets, sets.tokens
@@ -141,15 +136,7 @@ class ComponentWalk:
         return state
 
     def below(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
-        """Some nodes of the trie and all living nodes below them, breadth first, and the states there.
-
-        Args:
-            nodes: (n,) where to begin.
-            states: (n,) of the component.
-
-        Returns:
-            (m,) int32 both; the given ones first.
-        """
+        """(m,) int32 some nodes (n,) of the trie, then all reached below, breadth first; and (m,) the states there."""
         count = len(nodes)
         room = len(self.tokens.trie.byte)
         while True:
@@ -184,12 +171,7 @@ class ComponentWalk:
         )  # fmt: skip
 
     def table(self, state: int, begun: Ints) -> Table:
-        """What tokens do.
-
-        Args:
-            state: of the component.
-            begun: (n,) the nodes where they are in this state, themselves no part of the table.
-        """
+        """What tokens do from a state; the nodes (n,) where they begin are no part of the table."""
         nodes, left = self._left(state, begun)
         for _, left_there in left if len(begun) > 1 else ():
             left_there.sort()  # breadth first they ascend, if those where they begin are on one level
@@ -219,17 +201,40 @@ class ComponentWalk:
                 return scratch[count:found].copy(), parts
             room *= 2  # see ``below``
 
-    def changed(self, words: Words, state: int, other: int, most: int) -> tuple[Words, Differences] | None:
-        """The mask of the tokens that stay from a state; and where the two lead apart and longer tokens may leave.
+    def differing(self, state: int, base: Table, other: int) -> Table | None:
+        """The table of a state, from the root of the trie; None where it has little in common with that of another one.
+
+        Along the name of a declared member each state is one of its own, but nearly all tokens do from it what they do
+        inside any other name.
 
         Args:
-            words: the mask of the other state.
             state: of the component.
-            other: the other one.
-            most: how many differences.
+            base: the table of the other state.
+            other: this state.
+        """
+        changed = None if base.words is None else self.changed(base.words, state, other, MOST_DIFFERENT)
+        if changed is None:
+            return None
+        words, (nodes, ours, theirs) = changed
+        leaving = dict(base.leaving)
+        for to, dropped in _by_state(nodes, theirs):
+            left = leaving.pop(to).nodes
+            kept = np.ones(len(left), np.bool_)
+            kept[np.searchsorted(left, dropped)] = False
+            if kept.any():
+                leaving[to] = self.sets.of(left[kept])
+        for to, added in _by_state(nodes, ours):
+            known = leaving.get(to)
+            leaving[to] = self.sets.of(added if known is None else np.sort(np.concatenate((known.nodes, added))))
+        return Table(base.nodes, words, tuple(sorted(leaving.items())))
+
+    def changed(self, words: Words, state: int, other: int, most: int) -> tuple[Words, tuple[Ints, ...]] | None:
+        """The mask of the tokens that stay from a state, made from ``words``, that of another one.
 
         Returns:
-            The second with 0 for where tokens of the one or the other may not leave; None where there are more.
+            It; and (n,) int32 the nodes at which the two have led to different states, below all others to the same,
+            the first one's state there, and the other one's: 0 where they do not lead there, or longer tokens may not
+            leave. None where these are more than ``most``.
         """
         room = most + 1
         scratch, address = scratch_of_thread(3 * room)
@@ -239,20 +244,10 @@ class ComponentWalk:
             *self._addresses, self._classes, room, address, address + 4 * room, address + 8 * room,
             self._leaves_address, *self.tokens.addresses, words.ctypes.data,
         )  # fmt: skip
-        if kept < 0:
-            return None
-        return words, Differences(*(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
+        return None if kept < 0 else (words, tuple(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
 
 
-class Differences(NamedTuple):
-    """Nodes of the trie at which two states of a component have led to different ones; below all others to the same.
-
-    Args:
-        nodes: (n,) int32.
-        ours: (n,) int32, where the one leads to; 0 where it does not lead there.
-        theirs: (n,) int32, where the other one leads to, likewise.
-    """
-
-    nodes: NDArray[np.int32]
-    ours: NDArray[np.int32]
-    theirs: NDArray[np.int32]
+def _by_state(nodes: Ints, states: Ints) -> Iterator[tuple[int, Ints]]:
+    """Nodes (n,), together those with the same state (n,) other than 0, ascending like all of them."""
+    for state in sorted({*states.tolist()} - {0}):
+        yield state, nodes[states == state]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import ctypes
 
-import numpy as np
-
 from ..errors import CompileLimitExceeded
 from ..regex import (
     ALL,
@@ -52,7 +50,7 @@ class Emptiness:
         self._left = MOST_WORK_OF_ALL
         self._known: dict[Node, bool | None] = {}
         self._met: set[Node] = set()
-        self._automata: dict[Node, _Automaton | None] = {}  # None where it takes too much work
+        self._automata: dict[Node, ByteDfa | None] = {}  # None where it takes too much work
 
     def __call__(self, node: Node) -> bool:
         """Whether the language surely has no string."""
@@ -118,9 +116,9 @@ class Emptiness:
             automata, hard = automata + more, hard + harder
         return None
 
-    def _split(self, parts: dict[Node, bool]) -> tuple[list[tuple[_Automaton, bool]], list[Node]]:
+    def _split(self, parts: dict[Node, bool]) -> tuple[list[tuple[ByteDfa, bool]], list[Node]]:
         """Automata of languages, or of those that are excluded; and the languages that are too hard."""
-        automata: list[tuple[_Automaton, bool]] = []
+        automata: list[tuple[ByteDfa, bool]] = []
         hard: list[Node] = []
         for language, is_excluded in parts.items():
             try:
@@ -129,12 +127,12 @@ class Emptiness:
                 hard.append(complement(language) if is_excluded else language)
         return automata, hard
 
-    def _automaton(self, language: Node) -> _Automaton:
+    def _automaton(self, language: Node) -> ByteDfa:
         if language not in self._automata:
             self._automata[language] = None
             meter = WorkMeter.of_steps(min(MOST_WORK, self._left))
             try:
-                self._automata[language] = _Automaton(language_dfa(language, meter))
+                self._automata[language] = language_dfa(language, meter)
             finally:
                 self._left -= meter.work
         automaton = self._automata[language]
@@ -143,7 +141,7 @@ class Emptiness:
         return automaton
 
     def _common_string(
-        self, automata: list[tuple[_Automaton, bool]], low: int, high: int, room: int, meter: WorkMeter
+        self, automata: list[tuple[ByteDfa, bool]], low: int, high: int, room: int, meter: WorkMeter
     ) -> str | None:
         """A string of ``low`` to ``high`` characters that all automata have but the excluded ones.
 
@@ -151,9 +149,11 @@ class Emptiness:
         """
         if all(is_excluded for _, is_excluded in automata):
             automata = [*automata, (self._automaton(ANYTHING), False)]  # valid UTF-8
-        struct, place = record(
-            *[field for automaton, is_excluded in automata for field in (*automaton.fields, is_excluded)]
-        )
+        fields: list[int] = []  # of ``Part`` of emptiness.c, for each
+        for dfa, is_excluded in automata:
+            fields += [array.ctypes.data for array in (dfa.table, dfa.byte_class, dfa.accepting)]
+            fields += dfa.table.itemsize == 4, dfa.table.shape[1], dfa.start, is_excluded
+        struct, place = record(*fields)
         bounds = min(low, _ENDLESS), -1 if high == _ENDLESS else high
         work, text = ctypes.c_int64(), ctypes.create_string_buffer(room)
         found = CORE.common_string(place, len(automata), *bounds, meter.left, ctypes.byref(work), text, room)
@@ -162,15 +162,6 @@ class Emptiness:
         if found < 0 or 0 < room < found - 1:
             raise CompileLimitExceeded("it takes too much work, or memory, to find a string")
         return text.raw[: found - 1].decode() if found else None
-
-
-class _Automaton:
-    """An automaton as the compiled loops read it."""
-
-    def __init__(self, dfa: ByteDfa) -> None:
-        self._arrays = dfa.table, np.ascontiguousarray(dfa.byte_class, np.uint8), dfa.accepting
-        addresses = [array.ctypes.data for array in self._arrays]
-        self.fields = *addresses, dfa.table.itemsize == 4, dfa.table.shape[1], dfa.start  # of ``Part`` of emptiness.c
 
 
 def _has(language: Node, text: str) -> bool:

@@ -10,20 +10,21 @@ is none of them: nothing leads back to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..regex import CharSet
+from ..regex.charset import Range
 from .byte_dfa import ByteDfa
 from .core import address
-from .utf8 import START, utf8_steps
 
 EXIT = 1
 FIRST = 2  # of the states that are neither dead nor the exit
+_START = 0  # while one character is spelled: then no state is dead
+# First and last code point, byte above the digits of the first byte, continuation bytes (six bits each) after it.
+_LENGTHS = ((0x80, 0x7FF, 0xC0, 1), (0x800, 0xFFFF, 0xE0, 2), (0x10000, 0x10FFFF, 0xF0, 3))
 
 
 class Fragment:
@@ -53,14 +54,6 @@ class Fragment:
         self.states = len(table)
 
     @cached_property
-    def content(self) -> bytes:
-        """The same for equal pieces."""
-        content = blake2b(b"%d %d" % (self.states, self.nullable), digest_size=16)
-        for array in (self.bounds, self.table, self.start, self.is_end):
-            content.update(array.data)
-        return content.digest()
-
-    @cached_property
     def described(self) -> tuple[int, ...]:
         """``Fragment`` of subsets.c."""
         arrays = self.table, self.bounds, self.start, self.is_end
@@ -74,36 +67,65 @@ class Literal:
         data: the string.
     """
 
-    __slots__ = ("content", "data", "states")
+    __slots__ = ("data", "states")
     nullable = False
 
     def __init__(self, data: bytes):
-        self.data = self.content = data
+        self.data = data
         self.states = len(data) + 1  # after the first byte comes state 2
 
 
 @lru_cache(maxsize=1024)
 def one_of(charset: CharSet) -> Fragment:
     """One character of a set, in UTF-8."""
-    return from_steps(*utf8_steps(charset))
-
-
-def from_steps(states: int, steps: Iterable[tuple[int, int, int, int]]) -> Fragment:
-    """A piece from its edges: source, first byte, last byte, target; START and END are two of the states."""
-    edges = np.array(list(steps), np.int64).reshape(-1, 4)
+    ascii_steps = [(_START, first, min(last, 0x7F), EXIT) for first, last in charset.ranges if first <= 0x7F]
+    states, steps = _others(tuple(each for each in charset.ranges if each[1] > 0x7F))
+    edges = np.array([*ascii_steps, *steps], np.int64).reshape(-1, 4)
     bounds = np.unique(np.concatenate((edges[:, 1], edges[:, 2] + 1, [0, 256])))
     table = np.zeros((states, len(bounds) - 1), np.int32)
-    for source, low, high, target in zip(
-        *(
-            column.tolist()
-            for column in (edges[:, 0], *np.searchsorted(bounds, (edges[:, 1], edges[:, 2] + 1)), edges[:, 3])
-        ),
-        strict=True,
-    ):
+    segments = np.searchsorted(bounds, (edges[:, 1], edges[:, 2] + 1))
+    for source, low, high, target in np.column_stack((edges[:, 0], *segments, edges[:, 3])).tolist():
         table[source, low:high] = target
-    start = table[START].copy()
-    table[START] = 0  # the dead state is row 0 here
+    start = table[_START].copy()
+    table[_START] = 0  # the dead state is row 0 here
     return Fragment(table, bounds, start, np.zeros(states, np.uint8), nullable=False)
+
+
+@lru_cache(maxsize=1024)
+def _others(ranges: tuple[Range, ...]) -> tuple[int, list[tuple[int, int, int, int]]]:
+    r"""The characters that are not ASCII: ``\w`` and ``[\w.-]`` have the same ones, which take milliseconds.
+
+    Returns:
+        How many states, _START and EXIT among them; and the steps: source, first byte, last byte, target.
+    """
+    # The state of each row of digits (ranges of what they write, how many digits): where it is the same, it is shared.
+    numbers: dict[tuple[tuple[Range, ...], int], int] = {(((0, 0),), 0): EXIT}
+    todo = [
+        (_START, tuple((max(a, low), min(b, high)) for a, b in ranges if a <= high and b >= low), count, lead)
+        for low, high, lead, count in _LENGTHS
+    ]
+    steps = []
+    for source, parts, count, lead in todo:  # grows meanwhile
+        for first, last, rest in _by_first_digit(parts, 64**count):
+            if (rest, count) not in numbers:
+                numbers[rest, count] = len(numbers) + 1  # _START has no number of its own in there
+                todo.append((numbers[rest, count], rest, count - 1, 0x80))
+            steps.append((source, lead + first, lead + last, numbers[rest, count]))
+    return len(numbers) + 1, steps
+
+
+def _by_first_digit(ranges: tuple[Range, ...], unit: int) -> list[tuple[int, int, tuple[Range, ...]]]:
+    """First digits side by side with the same numbers after them, and the ranges of those numbers."""
+    after: dict[int, tuple[Range, ...]] = {}
+    for first, last in ranges:
+        for digit in range(first // unit, last // unit + 1):
+            low = digit * unit
+            after[digit] = (*after.get(digit, ()), (max(first, low) - low, min(last, low + unit - 1) - low))
+    runs: list[tuple[int, int, tuple[Range, ...]]] = []
+    for digit, rest in after.items():
+        begin = runs.pop()[0] if runs and runs[-1][1:] == (digit - 1, rest) else digit
+        runs.append((begin, digit, rest))
+    return runs
 
 
 def from_dfa(dfa: ByteDfa) -> Fragment | None:

@@ -7,7 +7,9 @@ served depends on the constraint alone. The CPU time of the whole compile, ``Com
 
 from __future__ import annotations
 
+import ctypes
 import math
+import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -16,7 +18,6 @@ from typing import Any
 
 from ..errors import CompileLimitExceeded
 from ..options import CompileLimits, CompilerOptions
-from .shutdown import interpreter_ends
 
 # A state of the DFA is a set of states of the NFA: many of those sets share, few are small.
 NFA_STATES = 4  # times max_states
@@ -25,6 +26,12 @@ CELLS = 64  # entries of an array that numpy handles in the time of one step
 SORTED = 8  # times as many, where the array is sorted or hashed
 EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
 _STEPS_A_LOOK = 10_000  # between two looks at the clock: about ten milliseconds
+
+interpreter_ends = threading.Event()
+"""Whether the interpreter ends: compiles on daemon threads give up then."""
+
+LOOK = ctypes.CFUNCTYPE(ctypes.c_int32)
+"""``Look`` of public.h."""
 
 
 def no_memory() -> CompileLimitExceeded:
@@ -126,16 +133,12 @@ class WorkMeter:
         What the part takes does not depend on what was made before it; the caller spends it.
         """
         part = WorkMeter(self.limits)
-        part._most_work = self._most_work
-        part.is_part = True
+        part._most_work, part.is_part = self._most_work, True
         part._already, part._allowance = self._already + self.work, self._allowance
         return part
 
     def spend(self, steps: int) -> None:
         """Count some steps.
-
-        Args:
-            steps: how many.
 
         Raises:
             CompileLimitExceeded: there were more than ``max_work``, the compile's CPU time is used up, or the
@@ -164,26 +167,53 @@ class WorkMeter:
             self._allowance.check("the automaton")
 
     def spend_cells(self, cells: int) -> None:
-        """Count the work of numpy on an array; see ``spend``.
-
-        Args:
-            cells: its entries.
-        """
+        """Count the work of numpy on an array with so many entries; see ``spend``."""
         self.spend(1 + cells // CELLS)
 
     def check_states(self, states: int, allowed: int | None = None) -> None:
-        """Give up if there are too many states.
-
-        Args:
-            states: how many there are.
-            allowed: how many there may be; None means ``max_states``.
-
-        Raises:
-            CompileLimitExceeded: there are more.
-        """
+        """Raise CompileLimitExceeded if there are more states than allowed; None means ``max_states``."""
         allowed = self.limits.max_states if allowed is None else allowed
         if states > allowed:
             raise CompileLimitExceeded(
                 f"the automaton grew past {allowed} states; bound its repetitions more tightly, or choose another "
                 "backend"
             )
+
+
+# -- The clock of compiled loops: they call back now and then, and stop where that raises.
+
+
+class _OfThread(threading.local):
+    """What the loops of a thread look at, and what they saw."""
+
+    meter: WorkMeter | None = None
+    error: BaseException | None = None
+
+
+_now = _OfThread()
+
+
+def _look() -> int:
+    try:
+        if _now.meter is not None:
+            _now.meter.look()
+    except BaseException as error:  # an exception cannot pass through C; also KeyboardInterrupt
+        _now.error = error
+    return _now.error is not None
+
+
+_CALLED = LOOK(_look)
+_ADDRESS = ctypes.cast(_CALLED, ctypes.c_void_p).value or 0
+
+
+@contextmanager
+def looking(meter: WorkMeter) -> Iterator[int]:
+    """The address of a function for compiled loops to call; what it raises is raised here, when they have stopped."""
+    outer = _now.meter, _now.error  # of loops in which a signal's handler compiles too
+    _now.meter, _now.error = meter, None
+    try:
+        yield _ADDRESS
+        if _now.error is not None:
+            raise _now.error
+    finally:
+        _now.meter, _now.error = outer

@@ -20,13 +20,13 @@ from .exit_texts import NO_TEXT, written_out
 from .frame import Frame, Frames, Text
 from .length_rule import LengthRule
 from .lru_bytes import ByteCache
-from .mask_builder import MaskBuilder
 from .network import Network
 from .network_masks import NetworkMasks, is_doubtful
 from .network_suspects import NONE
 from .registers import Entered, ItemRule, NameRule
 from .shortest_paths import UNREACHABLE
 from .token_nodes import Ints, Nodes
+from .token_trie import MaskBuilder
 from .way_out import WaysOut
 
 _BYTES = 4 * 2**20  # of what is known after texts

@@ -21,13 +21,13 @@ from .component_walk import Leaving, Stay, Words
 from .frame import Frame, Frames, Text
 from .length_rule import LengthRule
 from .lru_bytes import ByteCache
-from .mask_builder import MaskBuilder
 from .network import Network
 from .network_strings import NetworkStrings
 from .network_suspects import NONE, Suspects
 from .registers import UNKNOWN
 from .rtn import Component
 from .token_nodes import Ints, Nodes
+from .token_trie import MaskBuilder
 
 _MASK_BYTES = 2 * 2**20  # of the masks kept
 

@@ -7,25 +7,36 @@ except where both are one state. Then pieces can share their ends with others, a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, lru_cache, partial
 
 from ..errors import CompileLimitExceeded
-from ..regex import AllBut, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, characters, is_plain, only_text
+from ..regex import (
+    ANYTHING,
+    AllBut,
+    Alt,
+    And,
+    Chars,
+    Concat,
+    Empty,
+    Node,
+    Not,
+    Nothing,
+    Repeat,
+    characters,
+    is_plain,
+    only_text,
+    tree_cache,
+)
 from .byte_dfa import ByteDfa
-from .dawg import dawg_dfa
-from .estimate import expected_states
+from .direct_dfas import dawg_dfa, multiples_dfa
 from .fragments import Fragment, Literal, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .lru_bytes import ByteCache
-from .multiples_dfa import multiples_dfa
-from .piece_cache import CachedPiece, PieceCache
-from .products import difference, intersection, utf8
-from .repetitions import Repetition
+from .products import difference, intersection, without_words
 from .stored_dfas import stored_dfa
-from .subsets import Nfa, Piece, determinize
-from .without_words import without_words
+from .subsets import Nfa, Piece, Repetition, determinize
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
 _FEW_WORDS = 64  # that are a piece each
@@ -126,12 +137,7 @@ class NfaBuilder:
             self._put(from_dfa(dawg_dfa(distinct, self._meter)), start, end)
 
     def dfa(self, start: int, end: int) -> ByteDfa:
-        """The automaton of all strings on a path from one state to the other.
-
-        Args:
-            start: before the strings.
-            end: after them.
-        """
+        """The automaton of all strings on a path from one state to the other."""
         if self._meter.limits.expect:  # with little ambiguity each state of a piece becomes a state of the automaton
             self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
         return determinize(Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter)
@@ -271,35 +277,83 @@ def regex_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     return builder.dfa(start, end)
 
 
-class _KeptDfa(NamedTuple):
-    """An automaton, and the steps that it took to make it."""
+@tree_cache(maxsize=4096)
+def expected_states(node: Node) -> int:
+    """About how many states the automaton has, from the expression alone, in microseconds.
+
+    The guess is that repetitions multiply what is repeated, and that a text whose length is counted while it follows a
+    pattern has every state of the pattern at every length.
+    """
+    if isinstance(node, Concat):
+        return sum(map(expected_states, node.parts))
+    if isinstance(node, Alt):
+        return sum(map(expected_states, node.parts))
+    if isinstance(node, Repeat):
+        return max(node.low, node.high or 1, 1) * expected_states(node.body)
+    if isinstance(node, And):
+        endless = [part for part in node.parts if longest(part) is None]
+        most = longest(node)
+        if endless and most is not None:
+            return most * sum(map(expected_states, endless))
+        return max(map(expected_states, node.parts))
+    if isinstance(node, AllBut):
+        return 1 + sum(map(len, node.words))
+    return 1 + expected_states(node.body) if isinstance(node, Not) else 1
+
+
+@tree_cache(maxsize=4096)
+def longest(node: Node) -> int | None:
+    """Characters of the longest text, or more; None if there is no bound."""
+    if isinstance(node, Not):
+        return None
+    if isinstance(node, Repeat):
+        most = longest(node.body)
+        return None if most is None or node.high is None else most * node.high
+    if isinstance(node, (Concat, Alt, And)):
+        lengths = [longest(part) for part in (node.parts if isinstance(node, Alt) else node.parts)]
+        bounded = [length for length in lengths if length is not None]
+        if isinstance(node, And):
+            return min(bounded, default=None)
+        if len(bounded) < len(lengths):
+            return None
+        return max(bounded) if isinstance(node, Alt) else sum(bounded)
+    return 1 if isinstance(node, Chars) else 0
+
+
+@lru_cache(maxsize=1)
+def utf8() -> ByteDfa:
+    """The automaton of all texts."""
+    return regex_dfa(ANYTHING, WorkMeter())
+
+
+@dataclass(frozen=True)
+class _KeptLanguage:
+    """The automaton of a language, and the steps that it took to make it."""
 
     dfa: ByteDfa
     work: int
 
+    @cached_property
+    def piece(self) -> Fragment | None:
+        """The language as a piece; None if it has no string."""
+        return from_dfa(self.dfa)
+
     @property
     def nbytes(self) -> int:
-        return self.dfa.nbytes + 1024
+        """Bytes of memory held, the piece counted: its table has integers that may be twice as wide."""
+        return 3 * self.dfa.nbytes + 1024
 
 
-_kept_dfas: ByteCache[_KeptDfa] = ByteCache(_KEPT_BYTES)
+_kept_languages: ByteCache[_KeptLanguage] = ByteCache(_KEPT_BYTES)
 
 
-def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
-    """As ``regex_dfa``, but kept for other constraints: the same values appear in every schema.
+def _language(node: Node, meter: WorkMeter) -> _KeptLanguage:
+    """A language, kept for other constraints: the same strings, numbers and white space are in every schema.
 
-    Args:
-        node: the language.
-        meter: counts the same work whether it was kept or not: earlier compiles must not decide what is served.
-
-    Returns:
-        The same object for as long as it is kept.
-
-    Raises:
-        CompileLimitExceeded: it is too large.
+    Kept or not, the same work is counted: earlier compiles must not decide what is served.
     """
     key = node, meter.limits
-    kept = _kept_dfas.get(key)
+    kept = _kept_languages.get(key)
     if kept is None:
         stored = stored_dfa(node, meter.limits)
         if stored is None:
@@ -309,13 +363,15 @@ def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
             except CompileLimitExceeded:
                 meter.work += part.work
                 raise
-        kept = _KeptDfa(*stored)
-        _kept_dfas.put(key, kept)
+        kept = _KeptLanguage(*stored)
+        _kept_languages.put(key, kept)
     meter.spend(kept.work)
-    return kept.dfa
+    return kept
 
 
-_kept = PieceCache()
+def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
+    """As ``regex_dfa``, but the same object for as long as it is kept for other constraints."""
+    return _language(node, meter).dfa
 
 
 def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
@@ -324,13 +380,7 @@ def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
         return one_of(node.charset)
     if word := only_text(node):
         return Literal(word.encode())
-    kept = _kept.get(node)
-    if kept is None:
-        part = meter.part()
-        kept = CachedPiece(from_dfa(regex_dfa(node, part)), part.work)
-        _kept.put(node, kept)
-    meter.spend(kept.work)  # cached or not: earlier compiles must not decide what is served
-    return kept.fragment
+    return _language(node, meter).piece
 
 
 def _left_out(node: Not) -> list[bytes]:

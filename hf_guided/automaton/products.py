@@ -1,93 +1,80 @@
-"""Two languages in one: what is in both, in either, or in the first alone."""
+"""Two languages in one: what is in both, or in the first alone; and a language without some words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import NamedTuple
+import ctypes
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .byte_dfa import NOTHING, ByteDfa, finished, trimmed
-from .core import CORE, record
-from .limits import CELLS, EDGES, SORTED, WorkMeter, no_memory
-from .look import looking
+from .byte_dfa import NOTHING, ByteDfa, trimmed
+from .core import CORE, address, record
+from .fragments import Fragment
+from .limits import CELLS, EDGES, SORTED, WorkMeter, looking, no_memory
 
 _CELLS_AT_ONCE = 1 << 18  # entries of a product's table made before they are counted
 
-# (bytes of the first, bytes of the second) -> (of the result); on the flags "accepts" of two states
-Combine = Callable[[NDArray[np.bool_], NDArray[np.bool_]], NDArray[np.bool_]]
-
-
-class _Kind(NamedTuple):
-    """A combination of two languages.
-
-    Args:
-        combine: false where both flags are: otherwise the result would accept endless byte strings.
-        needs: whether nothing is in it that is not in the first, and that is not in the second.
-    """
-
-    combine: Combine
-    needs: tuple[bool, bool]
-
-
-_BOTH = _Kind(np.logical_and, (True, True))
-_FIRST_ALONE = _Kind(lambda ours, theirs: ours & ~theirs, (True, False))
-
 
 def intersection(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """What is in both."""
-    return _product(first, second, _BOTH, meter)
+    """The strings that are in both."""
+    return _product(first, second, meter, is_difference=False) if second.start else NOTHING
 
 
 def difference(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
-    """What is in the first, and not in the second."""
-    return _product(first, second, _FIRST_ALONE, meter)
+    """The strings that are in the first, and not in the second."""
+    return _product(first, second, meter, is_difference=True)
 
 
-def _product(first: ByteDfa, second: ByteDfa, kind: _Kind, meter: WorkMeter) -> ByteDfa:
-    has_none = not first.start, not second.start
-    if all(has_none) or any(needed and none for needed, none in zip(kind.needs, has_none, strict=True)):
+def _product(first: ByteDfa, second: ByteDfa, meter: WorkMeter, *, is_difference: bool) -> ByteDfa:
+    if not first.start:
         return NOTHING
     both = first.byte_class.astype(np.int64) * 256 + second.byte_class
     codes, byte_class = np.unique(both, return_inverse=True)
-    table, pairs = _pairs(first, second, (codes // 256, codes % 256), kind.needs, meter)
-    accepting = kind.combine(first.accepting[pairs // second.states], second.accepting[pairs % second.states])
-    return trimmed(table, byte_class.reshape(-1), accepting, min(1, len(pairs) - 1), meter)
+    start = first.start, second.start
+    table, *pairs = pairs_of(
+        first.table, second.table, np.divmod(codes, 256), start, meter, needs_second=not is_difference
+    )
+    ours, theirs = first.accepting[pairs[0]], second.accepting[pairs[1]]
+    return trimmed(table, byte_class.reshape(-1), ours & (theirs != is_difference), 1, meter)
 
 
-def _pairs(
-    first: ByteDfa,
-    second: ByteDfa,
-    classes: tuple[NDArray[np.int64], NDArray[np.int64]],
-    needs: tuple[bool, bool],
+def pairs_of(
+    first: NDArray[Any],
+    second: NDArray[Any],
+    columns: tuple[NDArray[np.int64], NDArray[np.int64]],
+    start: tuple[int, int],
     meter: WorkMeter,
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The pairs of states that are reached, and where they lead.
+    *,
+    needs_second: bool = True,
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """The pairs of states of two tables that are reached together, and where they lead.
 
     Args:
-        first: an automaton that has strings, or the other one has.
-        second: likewise.
-        classes: (classes,) for each class of the product the one of the first automaton, and that of the second.
-        needs: whether a pair is dead where the first state is, and where the second is.
+        first: (states, classes), where each class leads; state 0 is dead.
+        second: (states, classes) likewise.
+        columns: (n,) for each class of the product the class of the first table, and that of the second.
+        start: the first pair; not two dead states.
         meter: counts the work.
+        needs_second: whether a pair is dead where the second state is; it is where the first is.
 
     Returns:
-        (pairs, classes) table; and (pairs,) first state times the states of the second, plus second state.
+        (pairs, n) where each class leads, pair 0 is dead and pair 1 the start; (pairs,) the first state of each; and
+        (pairs,) the second.
 
     Raises:
         CompileLimitExceeded: it is too large, or there is no memory for it.
     """
-    tables = [np.ascontiguousarray(dfa.table, np.int32) for dfa in (first, second)]
-    columns = [np.ascontiguousarray(column, np.int64) for column in classes]
-    counts = np.zeros(3, np.int64)
+    tables: list[NDArray[Any]] = [np.ascontiguousarray(table, np.int32) for table in (first, second)]
+    classes: list[NDArray[Any]] = [np.ascontiguousarray(column, np.int64) for column in columns]
+    counts, size = np.zeros(3, np.int64), len(classes[0])
     with looking(meter) as look:
         struct, place = record(  # the fields of ``Automata`` of product.c
-            *(table.ctypes.data for table in tables), *(column.ctypes.data for column in columns),
-            *(table.shape[1] for table in tables), len(columns[0]), second.states,
-            first.start * second.states + second.start,
-            *needs, max(1, _CELLS_AT_ONCE // len(columns[0])),
+            *(each.ctypes.data for each in (*tables, *classes)), *(table.shape[1] for table in tables), size,
+            len(second), start[0] * len(second) + start[1], needs_second, max(1, _CELLS_AT_ONCE // size),
             meter.limits.max_states, meter.left, CELLS // SORTED, EDGES, look,
         )  # fmt: skip
         handle = CORE.product_begin(place, counts.ctypes.data)
@@ -99,29 +86,50 @@ def _pairs(
                 raise no_memory()
             meter.spend(work)
             meter.check_states(pairs)
-            table, numbered = np.empty((pairs, len(columns[0])), np.int32), np.empty(pairs, np.int64)
+            table, numbered = np.empty((pairs, size), np.int32), np.empty(pairs, np.int64)
             if not status:  # else it was stopped, and ``looking`` raises
                 CORE.product_write(handle, table.ctypes.data, numbered.ctypes.data)
         finally:
             CORE.product_end(handle)
-    return table, numbered
+    return table, *np.divmod(numbered, len(second))
 
 
-@lru_cache(maxsize=1)
-def utf8() -> ByteDfa:
-    """All valid UTF-8 texts; Unicode 15, table 3-7."""
-    text, tail_1, tail_2, tail_3, after_e0, after_ed, after_f0, after_f4 = range(1, 9)
-    steps = (
-        *((text, 0x00, 0x7F, text), (text, 0xC2, 0xDF, tail_1), (text, 0xE0, 0xE0, after_e0)),
-        *((text, 0xE1, 0xEF, tail_2), (text, 0xED, 0xED, after_ed), (text, 0xF0, 0xF0, after_f0)),
-        *((text, 0xF1, 0xF3, tail_3), (text, 0xF4, 0xF4, after_f4)),
-        *((tail_1, 0x80, 0xBF, text), (tail_2, 0x80, 0xBF, tail_1), (tail_3, 0x80, 0xBF, tail_2)),
-        *((after_e0, 0xA0, 0xBF, tail_1), (after_ed, 0x80, 0x9F, tail_1)),
-        *((after_f0, 0x90, 0xBF, tail_2), (after_f4, 0x80, 0x8F, tail_2)),
-    )
-    table = np.zeros((9, 256), np.int64)
-    for source, low, high, target in steps:  # 0xED after its neighbours
-        table[source, low : high + 1] = target
-    accepting = np.zeros(9, np.bool_)
-    accepting[text] = True
-    return finished(table, np.arange(256), accepting, text, WorkMeter())
+def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Fragment | None:
+    """All strings of an automaton but some words, as the names of an object's other members are.
+
+    There is a state for each prefix of a word: to have fewer takes longer than they do.
+
+    Args:
+        whole: has strings.
+        words: those left out; others than its strings do no harm.
+        meter: counts the work.
+
+    Returns:
+        None if nothing is left.
+
+    Raises:
+        CompileLimitExceeded: it takes too much work, or there is no memory for it.
+    """
+    table, byte_class = np.ascontiguousarray(whole.table, np.int32), np.ascontiguousarray(whole.byte_class, np.uint8)
+    accepting = np.ascontiguousarray(whole.accepting)
+    data, ends = array("B", b"".join(words)), array("q", accumulate(map(len, words)))
+    struct, place = record(  # the fields of ``Given`` of words.c
+        *(each.ctypes.data for each in (table, byte_class, accepting)), *table.shape, whole.start,
+        *(each.buffer_info()[0] for each in (data, ends)), len(words), meter.left,
+    )  # fmt: skip
+    counts = (ctypes.c_int64 * 4)()
+    handle = CORE.without_words(place, counts)
+    states, segments, is_nullable, work = counts
+    try:
+        meter.spend(work)
+        if not handle:
+            if states:
+                raise no_memory()
+            return None
+        left, bounds = np.empty((states, segments), np.int32), np.empty(segments + 1, np.int64)
+        start, is_end = np.empty(segments, np.int32), np.empty(states, np.uint8)
+        CORE.piece_write(handle, *map(address, (left, bounds, start, is_end)))
+    finally:
+        if handle:
+            CORE.piece_end(handle)
+    return Fragment(left, bounds, start, is_end, bool(is_nullable))

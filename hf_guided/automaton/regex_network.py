@@ -43,10 +43,9 @@ from ..regex import (
 )
 from .byte_dfa import ByteDfa
 from .counted_string import CountedString, is_free
-from .estimate import expected_states
 from .length_rule import LengthRule
 from .limits import WorkMeter
-from .nfa import language_dfa
+from .nfa import expected_states, language_dfa
 from .rtn import Component, ComponentBuilder, Mark
 from .writable_texts import WritableTexts, writable_components
 

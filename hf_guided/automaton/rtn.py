@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from functools import cached_property, lru_cache
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,14 @@ from ..options import CompileLimits
 from ..regex import Node
 from .after_fork import renew_in_child
 from .byte_dfa import ByteDfa
-from .call_codes import call_codes, take_calls
+from .core import CORE, address
 from .counted_string import CountedString
-from .fragments import Fragment, Literal
+from .fragments import Literal
 from .limits import WorkMeter
-from .lru_bytes import ByteCache
 from .nfa import NfaBuilder, language_dfa
 
-_KEPT_BYTES, _LARGEST_KEPT = 8 * 2**20, 512 * 2**10  # of all shapes, and of one: a large one would push out hundreds
-_QUOTE = ord('"')
-_MOST_PIECES = 1_000  # of an NFA whose shape is kept
-_PIECE_BYTES = 200  # of the key of a kept shape, for each piece
+_FIRST_CALL = 0xF5  # while an automaton is built, calls are rows of bytes that no UTF-8 text has: those from here on
+_DIGITS = 256 - _FIRST_CALL
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -140,49 +137,7 @@ class ComponentBuilder(NfaBuilder):
         self._pending.append((start, tuple(row), end))
 
     def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
-        """The minimal automaton of all paths from one state to the other.
-
-        Args:
-            start: where the paths begin.
-            end: where the paths end.
-            number: gives the number of a callee.
-        """
-        shape = self._kept_shape(start, end) if self._is_usual else self._shape(start, end)
-        return Component(shape, tuple(map(number, self.callees)))
-
-    @property
-    def _is_usual(self) -> bool:
-        """Whether another schema may well have an equal one: none that has names of its own."""
-        if len(self._pieces) > _MOST_PIECES:
-            return False
-        words = [part for _, row, _ in self._pending for part in row if isinstance(part, bytes)]
-        words += [piece.data for _, piece, _ in self._pieces if isinstance(piece, Literal)]
-        return not any([word[0] == _QUOTE for word in words])
-
-    def _kept_shape(self, start: int, end: int) -> Shape:
-        """The same object for equal NFAs: strings, and lists of a few types, are in every schema."""
-        content, alike = [], dict[Hashable, Fragment | Literal]()
-        for i, (source, piece, target) in enumerate(self._pieces):
-            of_piece = piece.content, isinstance(piece, Literal)
-            content.append((source, of_piece, target))
-            self._pieces[i] = source, alike.setdefault(of_piece, piece), target  # or the work would not be the same
-        key = (
-            start, end, self._states, len(self.callees), tuple(content), tuple(self._pending), tuple(self._skips),
-            tuple(self._repetitions), self._meter.limits,
-        )  # fmt: skip
-        kept = _kept_shapes.get(key)
-        if kept is not None:
-            self._meter.spend(kept.work)  # kept or not: earlier compiles must not decide what is served
-            return kept.shape
-        before = self._meter.work
-        shape = self._shape(start, end)
-        held = _PIECE_BYTES * (len(content) + len(self._pending) + len(self._skips))
-        made = _KeptShape(shape, self._meter.work - before, held)
-        if made.nbytes <= _LARGEST_KEPT:
-            _kept_shapes.put(key, made)
-        return shape
-
-    def _shape(self, start: int, end: int) -> Shape:
+        """The minimal automaton of all paths from one state to the other; ``number`` gives those of callees."""
         codes = call_codes(len(self.callees))
         self._meter.spend(len(self._pending))
         alike = dict[bytes, Literal]()  # commas and colons are many
@@ -190,28 +145,37 @@ class ComponentBuilder(NfaBuilder):
             data = b"".join([part if isinstance(part, bytes) else codes[part] for part in row])
             self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))
         dfa = self.dfa(start, end)
-        return Shape(dfa, take_calls(dfa, codes))
+        return Component(Shape(dfa, take_calls(dfa, codes)), tuple(map(number, self.callees)))
 
 
-class _KeptShape(NamedTuple):
-    """A shape.
+@lru_cache(maxsize=256)
+def call_codes(callees: int) -> tuple[bytes, ...]:
+    """The bytes that stand for each callee, as many for each."""
+    width = 1
+    while _DIGITS**width < callees:
+        width += 1
+    return tuple(bytes(_FIRST_CALL + callee // _DIGITS**i % _DIGITS for i in range(width)) for callee in range(callees))
+
+
+def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
+    """Take the calls out of an automaton, which nothing else has yet: it is written in place.
+
+    A byte of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
 
     Args:
-        shape: the shape.
-        work: the steps that it took to make it.
-        key_bytes: held by its key.
+        dfa: the automaton, in which no other bytes are codes.
+        codes: of each callee.
+
+    Returns:
+        (callees, states) the state after each call; 0 where there is none.
     """
-
-    shape: Shape
-    work: int
-    key_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.shape.nbytes + self.key_bytes + 2048
-
-
-_kept_shapes: ByteCache[_KeptShape] = ByteCache(_KEPT_BYTES)
+    if not codes:
+        return np.empty((0, dfa.states), np.int32)
+    after_calls: NDArray[np.int32] = np.empty((len(codes), dfa.states), np.int32)
+    narrow, wide = (address(dfa.table), None) if dfa.table.dtype == np.uint16 else (None, address(dfa.table))
+    automaton = narrow, wide, *dfa.table.shape, address(dfa.byte_class)
+    CORE.take_calls(*automaton, b"".join(codes), len(codes), len(codes[0]), address(after_calls))
+    return after_calls
 
 
 class Components(Protocol):

@@ -7,12 +7,8 @@ slower until the file is written again, and never wrong.
 from __future__ import annotations
 
 import json
-import zlib
-from base64 import b64decode
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,29 +17,14 @@ from ..regex import Node, characters
 from ..regex.stored import entries
 from .byte_dfa import ByteDfa
 
-FILE = Path(__file__).with_name("stored_dfas.json")
+FILE = Path(__file__).with_name("stored_dfas.npz")
+"""By the digest of each language the arrays of its automaton, and two numbers: its start, and its steps of work."""
+
 LARGE = 400
 """Characters of the languages that are looked up: smaller ones are built as soon."""
 
 BUILT_WITHIN = CompileLimits()
 """The limits within which those in the file were built."""
-
-
-class Stored(NamedTuple):
-    """An automaton as JSON has it.
-
-    Args:
-        states, classes: of its table.
-        start: its first state.
-        work: steps that it took to build.
-        data: in base64, compressed: the table, the class of each byte, and which states may end.
-    """
-
-    states: int
-    classes: int
-    start: int
-    work: int
-    data: str
 
 
 def stored_dfa(node: Node, limits: CompileLimits) -> tuple[ByteDfa, int] | None:
@@ -56,26 +37,15 @@ def stored_dfa(node: Node, limits: CompileLimits) -> tuple[ByteDfa, int] | None:
     is_within = limits.max_states >= BUILT_WITHIN.max_states and limits.max_work >= BUILT_WITHIN.max_work
     if not is_within or characters(node) < LARGE:
         return None
-    stored = _file().get(digest(node))
-    return None if stored is None else (loaded(stored), stored.work)
+    name = digest(node)
+    with np.load(FILE) as file:
+        if f"{name}.table" not in file:
+            return None
+        table, byte_class, accepting = (file[f"{name}.{part}"] for part in ("table", "byte_class", "accepting"))
+        start, work = file[f"{name}.numbers"].tolist()
+        return ByteDfa(table, byte_class, accepting, start), work
 
 
 def digest(node: Node) -> str:
     """The same for equal trees, in every process."""
     return blake2b(json.dumps(entries(node)).encode(), digest_size=16).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _file() -> dict[str, Stored]:
-    """What is stored, by the digest of its language."""
-    return {name: Stored(*values) for name, values in json.loads(FILE.read_bytes()).items()}
-
-
-def loaded(stored: Stored) -> ByteDfa:
-    """The automaton."""
-    data = zlib.decompress(b64decode(stored.data))
-    cells = stored.states * stored.classes
-    table = np.frombuffer(data, "<u2", cells).reshape(stored.states, stored.classes)
-    byte_class = np.frombuffer(data, np.uint8, 256, 2 * cells)
-    accepting = np.frombuffer(data, np.bool_, stored.states, 2 * cells + 256)
-    return ByteDfa(table.astype(np.uint16), byte_class.copy(), accepting.copy(), stored.start)

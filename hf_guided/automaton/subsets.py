@@ -6,30 +6,69 @@ reached, together with all that follow inside, and the rows of all copies of a p
 
     set of states ──byte──► set of states          row by row
     set of states ──byte──► inside of a piece ──► ... ──► exit: set of states         by arrays
+
+Some members of a set can be left out, because another member has all their paths to the end. ``x{3,60}`` is sixty
+copies of x in a row, and a text may end after the third or any later one. So from a state in the fourth copy every
+string leads to the end that does so from the same state in the fifth: the fourth *dominates* the fifth. Sets of states
+that differ in dominated members alone accept the same strings. Without this, texts that can be split into repetitions
+in many ways make sets with every possible count, and a set for every such set of counts.
 """
 
 from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .byte_dfa import NOTHING, ByteDfa, Counts, minimal_dfa
 from .core import CORE, record
 from .fragments import FIRST, Fragment, Literal
-from .limits import SORTED, SUBSET_MEMBERS, WorkMeter, no_memory
-from .look import looking
-from .repetitions import Copies, Repetition
+from .limits import SORTED, SUBSET_MEMBERS, WorkMeter, looking, no_memory
 
 _MOST_MEMBERS = (1 << 31) - 1  # the most members of an NFA: the loops keep their numbers as int32
 _NO_MEMORY, _STOPPED = -1, -2  # as in subsets.c
+_MAX_NESTING = 4  # repetitions inside one another that are distinguished; outer ones are left as they are
 Piece = tuple[int, Fragment | Literal, int]  # source, what is between, target
+
+
+class Repetition(NamedTuple):
+    """Copies of one part of an NFA, one after another, of which each dominates the next.
+
+    Args:
+        first_state: of the first copy; those of a copy have consecutive numbers, and so have the copies.
+        states: of one copy.
+        first_piece: of the first copy; its pieces have consecutive numbers too.
+        pieces: of one copy.
+        copies: how many.
+    """
+
+    first_state: int
+    states: int
+    first_piece: int
+    pieces: int
+    copies: int
+
+
+class Copies(NamedTuple):
+    """In which copies of repetitions the states and the pieces of an NFA are.
+
+    Args:
+        state_index: (states,) int64, which state of the first copies each one is.
+        piece_index: (pieces,) int64, as ``state_index``.
+        state_ranks: (states, levels) int32, its copies, those of inner repetitions first.
+        piece_ranks: (pieces, levels) int32.
+    """
+
+    state_index: NDArray[np.int64]
+    piece_index: NDArray[np.int64]
+    state_ranks: NDArray[np.int32]
+    piece_ranks: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -54,23 +93,31 @@ class Nfa:
         return self.states + sum(piece.states - FIRST for _, piece, _ in self.pieces)
 
     def copies(self, meter: WorkMeter) -> Copies | None:
-        """Of repetitions; None where nothing is repeated."""
-        return Copies.of(self.repetitions, self.states, len(self.pieces), meter) if self.repetitions else None
-
-
-class _Subsets(NamedTuple):
-    """A construction that is done.
-
-    Args:
-        handle: for the loops.
-        states: of the automaton.
-        rows, columns: of its table; the rows after the states' are no part of it.
-    """
-
-    handle: int
-    states: int
-    rows: int
-    columns: int
+        """The copies of the repetitions; None where nothing is repeated."""
+        if not self.repetitions:
+            return None
+        nested: list[tuple[int, Repetition]] = []  # and their levels: none, one ... repetitions are inside
+        around: list[tuple[int, int]] = []  # first state and level of those that no later one has inside yet
+        for repetition in self.repetitions:
+            level = 0
+            while around and around[-1][0] >= repetition.first_state:
+                level = max(level, around.pop()[1] + 1)
+            around.append((repetition.first_state, level))
+            if level < _MAX_NESTING:
+                nested.append((level, repetition))
+        levels = 1 + max(level for level, _ in nested)
+        state_index, piece_index = np.arange(self.states, dtype=np.int64), np.arange(len(self.pieces), dtype=np.int64)
+        state_ranks, piece_ranks = (np.zeros((len(each), levels), np.int32) for each in (state_index, piece_index))
+        for level, (first_state, states, first_piece, pieces, copies) in nested:
+            for index, ranks, first, size in (
+                (state_index, state_ranks, first_state, states),
+                (piece_index, piece_ranks, first_piece, pieces),
+            ):
+                every = slice(first, first + size * copies)
+                index[every] = np.tile(index[first : first + size], copies)
+                ranks[every, level] = np.repeat(np.arange(copies), size)
+        meter.spend(len(self.repetitions) + self.states + len(self.pieces))
+        return Copies(state_index, piece_index, state_ranks, piece_ranks)
 
 
 def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> ByteDfa:
@@ -79,18 +126,6 @@ def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> ByteDfa:
     Raises:
         CompileLimitExceeded: it is too large, or there is no memory for it.
     """
-    counts = Counts()
-    with _constructed(nfa, start, end, meter) as subsets:
-        if subsets is None:
-            return NOTHING
-        meter.spend_cells((SORTED + 1) * subsets.states * subsets.columns)
-        handle = CORE.subsets_minimal(subsets.handle, counts)
-    return minimal_dfa(handle, counts)
-
-
-@contextmanager
-def _constructed(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Iterator[_Subsets | None]:
-    """The construction, or None if no string leads to the end."""
     meter.check_states(nfa.members, _MOST_MEMBERS)
     sources, pieces, targets = zip(*nfa.pieces, strict=True) if nfa.pieces else ((), (), ())
     numbers: dict[Fragment | Literal, int] = {}
@@ -98,34 +133,35 @@ def _constructed(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Iterator[_
     fragments, data = _described(numbers)
     skips = array("i", chain.from_iterable(nfa.skips))
     arrays = fragments, fragment_of, array("i", sources), array("i", targets), skips
-    copies, of_copies = nfa.copies(meter), list[np.ndarray]()
-    if copies is not None:  # numpy's own integers are shorter on some platforms
-        of_copies += (np.ascontiguousarray(index, np.int64) for index in (copies.state_index, copies.piece_index))
-        of_copies += copies.state_ranks, copies.piece_ranks
-    addresses: list[int | None] = [each.ctypes.data for each in of_copies]
-    counts = (ctypes.c_int64 * 6)()
+    copies = nfa.copies(meter)
+    of_copies: list[int | None] = [None] * 4 if copies is None else [each.ctypes.data for each in copies]
+    counts, minimal_counts = (ctypes.c_int64 * 5)(), Counts()
     with looking(meter) as look:
         struct, place = record(  # the fields of ``Nfa`` of subsets.c
             *(each.buffer_info()[0] for each in arrays),
             nfa.states, len(pieces), len(nfa.skips), len(numbers), start, end,
             -1 if copies is None else copies.state_ranks.shape[1],
-            *(addresses or [None] * 4),
-            meter.limits.max_states, meter.left, look,
+            *of_copies, meter.limits.max_states, meter.left, look,
         )  # fmt: skip
         handle = CORE.subsets_begin(place, counts)
         try:
-            status, work, states, members, rows, columns = counts
+            status, work, states, members, columns = counts
             if not handle or status == _NO_MEMORY:
                 raise no_memory()
-            if status != _STOPPED:  # else ``looking`` raises when this is left
-                meter.spend(work)
-                meter.check_states(members // SUBSET_MEMBERS)
-                meter.check_states(states)
-            yield _Subsets(handle, states, rows, columns) if status != _STOPPED and states > 1 else None
+            if status == _STOPPED:
+                return NOTHING  # but ``looking`` raises
+            meter.spend(work)
+            meter.check_states(members // SUBSET_MEMBERS)
+            meter.check_states(states)
+            if states <= 1:
+                return NOTHING
+            meter.spend_cells((SORTED + 1) * states * columns)
+            minimal = CORE.subsets_minimal(handle, minimal_counts)
         finally:
             if handle:
                 CORE.subsets_end(handle)
             del struct, data  # the loops read them until now
+    return minimal_dfa(minimal, minimal_counts)
 
 
 def _described(fragments: Iterable[Fragment | Literal]) -> tuple[array[int], array[int]]:

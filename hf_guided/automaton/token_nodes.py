@@ -9,18 +9,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from .token_trie import TokenTrie
-from .trie import ranges
+from .token_trie import TokenTrie, ranges
 
 Ints = NDArray[np.integer[Any]]
 
 
 class NodeSets:
-    """The sets of a vocabulary that are in use, each once: what is known of one is known wherever it is reached.
-
-    Args:
-        tokens: the vocabulary.
-    """
+    """The sets of a vocabulary that are in use, each once: what is known of one is known wherever it is reached."""
 
     def __init__(self, tokens: TokenTrie):
         self.tokens = tokens
@@ -66,11 +61,7 @@ class Nodes:
         return [(letter, self._sets.of(nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)]
 
     def by_characters(self, characters: NDArray[np.int64]) -> list[tuple[int, Nodes]]:
-        """Those with equally many characters on the way to them, and how many.
-
-        Args:
-            characters: (all nodes,) how many there are.
-        """
+        """The nodes with equally many ``characters`` (all nodes,) on the way to them, and how many these are."""
         counts = characters[self.nodes]
         different = np.unique(counts).tolist()
         if len(different) == 1:

@@ -21,8 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .byte_dfa import NOTHING, ByteDfa, backwards, minimized
+from ..options import NETWORK
+from .byte_dfa import NOTHING, ByteDfa, productive
 from .limits import SORTED, WorkMeter
+from .nfa import NfaBuilder
+from .products import pairs_of
 from .rtn import Component, Mark, Shape
 from .token_trie import TokenTrie
 
@@ -43,13 +46,6 @@ class NothingWritable(Exception):
         self.missing = missing
 
 
-def _single_byte_tokens(tokens: TokenTrie) -> bytes:
-    """The bytes that are tokens."""
-    trie = tokens.trie
-    first = slice(trie.child[0], trie.child[1])
-    return trie.byte[first][tokens.has_token[first]].tobytes()
-
-
 @dataclass(frozen=True, eq=False)
 class WritableTexts:
     """The rows of the units of a vocabulary.
@@ -67,7 +63,8 @@ class WritableTexts:
     @classmethod
     def of(cls, tokens: TokenTrie) -> WritableTexts | None:
         """Those of a vocabulary; None if it has a token for every byte, so that it can write any text."""
-        single = frozenset(_single_byte_tokens(tokens))
+        first = slice(tokens.trie.child[0], tokens.trie.child[1])
+        single = frozenset(tokens.trie.byte[first][tokens.has_token[first]].tolist())
         if single >= _IN_UTF8:
             return None
         nodes = np.flatnonzero(tokens.has_token)
@@ -102,40 +99,11 @@ def _is_character(data: bytes) -> bool:
 
 
 def _rows_of(units: Sequence[bytes]) -> ByteDfa:
-    """The automaton of all rows of units: its states are sets of places in units, 0 the place between two."""
-    children: list[dict[int, int]] = [{}]
-    ends: set[int] = set()
-    for unit in units:
-        node = 0
-        for byte in unit:
-            if byte not in children[node]:
-                children[node][byte] = len(children)
-                children.append({})
-            node = children[node][byte]
-        ends.add(node)
-    numbers: dict[frozenset[int], int] = {frozenset(): 0, frozenset({0}): 1}
-    rows: list[NDArray[np.int64]] = []
-    todo = list(numbers)
-    for places in todo:  # grows meanwhile
-        row = np.zeros(256, np.int64)
-        after: dict[int, set[int]] = {}
-        for place in places:
-            for byte, node in children[place].items():
-                reached = after.setdefault(byte, set())
-                if children[node]:
-                    reached.add(node)
-                if node in ends:
-                    reached.add(0)
-        for byte, reached in after.items():
-            target = frozenset(reached)
-            if target not in numbers:
-                numbers[target] = len(numbers)
-                todo.append(target)
-            row[byte] = numbers[target]
-        rows.append(row)
-    accepting = np.array([0 in places for places in numbers])
-    columns, letters = np.unique(np.array(rows), axis=1, return_inverse=True)
-    return minimized(columns, letters.reshape(-1), accepting, 1, WorkMeter())
+    """The automaton of all rows of units."""
+    builder = NfaBuilder(WorkMeter(NETWORK))
+    between = builder.state()
+    builder.add_words(units, between, between)
+    return builder.dfa(between, between)
 
 
 def _hazards(tokens: TokenTrie, dfa: ByteDfa, units: Sequence[bytes]) -> NDArray[np.int64]:
@@ -213,7 +181,7 @@ def _missing(products: Sequence[_Product], written: Collection[int], texts: Writ
     while todo:
         product = products[todo.pop()]
         at = product.from_start(written, meter)
-        wanted = (product.wanted[at] & (product.table[at] == 0)).any(0)
+        wanted = (product.wanted[at] & (product.table[at, : product.classes] == 0)).any(0)
         missing.update(np.flatnonzero(wanted[product.byte_class]).tolist())
         for callee, after in zip(product.callees, product.after_calls, strict=True):
             if callee >= 0 and callee not in written and callee not in reached and after[at].any():
@@ -226,94 +194,93 @@ class _Product(NamedTuple):
     """A component beside the automaton of writable texts.
 
     Args:
-        table: (states, classes) where each class of bytes leads; state 0 is dead, 1 the first.
+        table: (states, classes + calls) where each class of bytes leads, and each call; state 0 is dead, 1 the first.
         byte_class: (256,) the class of each byte.
-        after_calls: (calls, states) the state after each call; 0 where there is none.
         callees: of each call.
         accepting: (states,) whether the component may end, at the end of a unit.
         wanted: (states, classes) whether the component alone has a move.
     """
 
-    table: NDArray[np.int64]
+    table: NDArray[np.int32]
     byte_class: NDArray[np.int64]
-    after_calls: NDArray[np.int64]
     callees: tuple[int, ...]
     accepting: NDArray[np.bool_]
     wanted: NDArray[np.bool_]
 
     @classmethod
     def of(cls, component: Component, texts: WritableTexts, meter: WorkMeter) -> _Product:
-        """That of a component; what it calls begins and ends between two units, and so does what a register knows."""
-        dfa, rows_of_units = component.dfa, texts.dfa
-        together = dfa.byte_class.astype(np.int64) * rows_of_units.table.shape[1] + rows_of_units.byte_class
+        """The product of a component; callees, and what a register knows, begin and end between two units."""
+        dfa, rows, calls = component.dfa, texts.dfa, len(component.callees)
+        together = dfa.byte_class.astype(np.int64) * rows.table.shape[1] + rows.byte_class
         _, first, byte_class = np.unique(together, return_index=True, return_inverse=True)
-        moves = dfa.table[:, dfa.byte_class[first]].astype(np.int64)
-        unit_moves = rows_of_units.table[:, rows_of_units.byte_class[first]].astype(np.int64)
-        after_calls = component.shape.after_calls.T.astype(np.int64)  # (states, calls)
-        callees = component.callees
-        width = rows_of_units.states  # a pair of states is one number
-        frontier = np.array([dfa.start * width + rows_of_units.start])
-        known, rows = frontier, []
-        while len(frontier):
-            meter.check_states(len(known))
-            states, places = np.divmod(frontier, width)
-            between = np.where(rows_of_units.accepting[places], rows_of_units.start, 0)
-            to = np.concatenate([moves[states], after_calls[states]], 1)
-            to_places = np.concatenate([unit_moves[places], np.repeat(between[:, None], len(callees), 1)], 1)
-            rows.append(np.where((to > 0) & (to_places > 0), to * width + to_places, 0))
-            meter.spend_cells(4 * to.size)
-            frontier = np.setdiff1d(rows[-1], np.append(known, 0))
-            known = np.concatenate([known, frontier])
-        table = np.concatenate([np.zeros((1, len(first) + len(callees)), np.int64), *rows])
-        order = np.argsort(known)
-        table = np.where(table > 0, 1 + order[np.searchsorted(known[order], table).clip(max=len(known) - 1)], 0)
-        states, places = np.divmod(np.append(0, known), width)
-        accepting = dfa.accepting[states] & rows_of_units.accepting[places]
-        byte_moves, calls = table[:, : len(first)], table[:, len(first) :].T
-        return cls(byte_moves, byte_class, calls, callees, accepting, moves[states] > 0)
+        between = np.where(rows.accepting, rows.start, 0)[:, None]
+        own_columns = np.append(dfa.byte_class[first], dfa.table.shape[1] + np.arange(calls))
+        columns = own_columns, np.append(rows.byte_class[first], np.repeat(rows.table.shape[1], calls))
+        table, states, places = pairs_of(
+            np.hstack([dfa.table, component.shape.after_calls.T]),
+            np.hstack([rows.table, between]),
+            columns,
+            (dfa.start, rows.start),
+            meter,
+        )
+        wanted = dfa.table[:, dfa.byte_class[first]][states] > 0
+        return cls(
+            table, byte_class.reshape(-1), component.callees, dfa.accepting[states] & rows.accepting[places], wanted
+        )
+
+    @property
+    def classes(self) -> int:
+        """How many columns of the table are no calls."""
+        return len(self.table[0]) - len(self.callees)
+
+    @property
+    def after_calls(self) -> NDArray[np.int32]:
+        """(calls, states) the state after each call; 0 where there is none."""
+        after_calls: NDArray[np.int32] = self.table[:, self.classes :].T
+        return after_calls
 
     @property
     def has_any_length(self) -> bool:
         """Whether a character may be repeated at the beginning of the string between the marks."""
         begin = self.after_calls[self.callees.index(Mark.BEGIN)].max()
-        return bool((self.table[begin] == begin).any())
+        return bool((self.table[begin, : self.classes] == begin).any())
 
-    def _edges(self, written: Collection[int], meter: WorkMeter) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Sources and targets of the moves by bytes, marks, and calls of components with texts."""
-        kept = [callee < 0 or callee in written for callee in self.callees]
-        targets = np.concatenate([self.table, self.after_calls[kept].T], 1)
-        meter.spend_cells(SORTED * targets.size)
-        sources = np.broadcast_to(np.arange(len(targets))[:, None], targets.shape)
-        pairs = np.unique((sources * len(targets) + targets)[targets > 0])
-        return np.divmod(pairs, len(targets))
+    def moves(self, written: Collection[int]) -> NDArray[np.int32]:
+        """(states, classes + calls) as ``table``, but there are no calls of components without texts."""
+        moves: NDArray[np.int32] = self.table.copy()
+        with_texts = [callee < 0 or callee in written for callee in self.callees]
+        moves[:, self.classes :] *= np.array(with_texts, np.int32)
+        return moves
 
     def to_end(self, written: Collection[int], meter: WorkMeter) -> NDArray[np.bool_]:
         """(states,) from which the end can be reached."""
-        ends = np.flatnonzero(self.accepting).tolist()
-        return backwards(*self._edges(written, meter), len(self.table), ends, meter)
+        return productive(self.moves(written), self.accepting, meter)
 
     def from_start(self, written: Collection[int], meter: WorkMeter) -> NDArray[np.bool_]:
         """(states,) that can be reached."""
-        sources, targets = self._edges(written, meter)
-        return backwards(targets, sources, len(self.table), [1], meter)
+        moves = self.moves(written)
+        meter.spend_cells(SORTED * moves.size)
+        reached = np.zeros(len(moves), np.bool_)
+        todo = np.array([1])
+        while len(todo):
+            reached[todo] = True
+            after = np.unique(moves[todo])
+            todo = after[(after > 0) & ~reached[after]]
+        return reached
 
     def trimmed(self, written: Collection[int], meter: WorkMeter) -> Component:
         """The component, with the states that are reached and reach the end."""
         kept = np.flatnonzero(self.to_end(written, meter) & self.from_start(written, meter))
-        numbers = np.zeros(len(self.table), np.int64)
+        numbers = np.zeros(len(self.table), np.int32)
         numbers[kept] = 1 + np.arange(len(kept))
         kept = np.append(0, kept)
-        after_calls = numbers[self.after_calls[:, kept]]
-        calls = [
-            number
-            for number, callee in enumerate(self.callees)
-            if (callee < 0 or callee in written) and after_calls[number].any()
-        ]
+        table, classes = numbers[self.moves(written)[kept]], self.classes
         dfa = ByteDfa(
-            numbers[self.table[kept]].astype(np.uint16 if len(kept) <= 1 << 16 else np.uint32),
+            table[:, :classes].astype(np.uint16 if len(kept) <= 1 << 16 else np.uint32),
             self.byte_class.astype(np.uint8),
             self.accepting[kept],
             int(numbers[1]),
         )
-        callees = tuple([self.callees[number] for number in calls])
-        return Component(Shape(dfa, np.ascontiguousarray(after_calls[calls], np.int32)), callees)
+        calls = np.flatnonzero(table[:, classes:].any(0))
+        shape = Shape(dfa, np.ascontiguousarray(table[:, classes + calls].T))
+        return Component(shape, tuple([self.callees[number] for number in calls.tolist()]))

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..automaton.shutdown import interpreter_ends
+from ..automaton.limits import interpreter_ends
 
 _PATIENCE_S = 1.0  # at the end of the interpreter
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do

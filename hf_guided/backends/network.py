@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from ..automaton.component_tables import ComponentTables
 from ..automaton.counted_string import AmbiguousString
-from ..automaton.dawg import dawg_dfa
+from ..automaton.direct_dfas import dawg_dfa
 from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine
 from ..automaton.limits import WorkMeter

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
-from ..errors import Loss
 
 _HOLDING = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP
 
@@ -115,11 +114,3 @@ def lookup(root: Any, pointer: str) -> Any:
         else:
             return None
     return here
-
-
-def drop(schema: Any, losses: Iterable[Loss]) -> None:
-    """Remove exactly the lost keywords, in place."""
-    for loss in losses:
-        holder = lookup(schema, loss.pointer)
-        if isinstance(holder, dict):
-            holder.pop(loss.keyword, None)

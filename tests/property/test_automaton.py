@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import products
 from hf_guided.automaton.byte_dfa import ByteDfa, finished
-from hf_guided.automaton.dawg import dawg_dfa
+from hf_guided.automaton.direct_dfas import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
+from hf_guided.automaton.nfa import NfaBuilder, regex_dfa, utf8
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Choice, Regex
 from hf_guided.errors import UnwritableConstraint
@@ -107,7 +107,7 @@ def test_products_equal_set_operations(first, second):
     first_re, second_re = re.compile(first), re.compile(second)
     both = products.intersection(a, b, WorkMeter())
     without = products.difference(a, b, WorkMeter())
-    others = products.difference(products.utf8(), a, WorkMeter())
+    others = products.difference(utf8(), a, WorkMeter())
     for text in TEXTS:
         data, x, y = text.encode(), bool(first_re.fullmatch(text)), bool(second_re.fullmatch(text))
         accepted = both.accepts(data), without.accepts(data), others.accepts(data)

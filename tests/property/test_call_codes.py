@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.automaton.byte_dfa import ByteDfa
-from hf_guided.automaton.call_codes import call_codes, take_calls
+from hf_guided.automaton.rtn import call_codes, take_calls
 from tests.compiled_core import run_under_sanitizers
 
 
@@ -58,7 +58,7 @@ def automaton(random: Random, is_wide: bool, shared: bool) -> ByteDfa:
 
 _UNDER_SANITIZERS = """
 from random import Random
-from hf_guided.automaton.call_codes import call_codes, take_calls
+from hf_guided.automaton.rtn import call_codes, take_calls
 from tests.property.test_call_codes import automaton
 for seed in range(300):
     random = Random(seed)

@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import nfa, subsets
-from hf_guided.automaton.byte_dfa import ByteDfa, finished, minimized
+from hf_guided.automaton.byte_dfa import ByteDfa, finished
 from hf_guided.automaton.fragments import Fragment, Literal, from_dfa
 from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.automaton.piece_cache import PieceCache
-from hf_guided.automaton.repetitions import Copies
-from hf_guided.automaton.subsets import Nfa
+from hf_guided.automaton.subsets import Copies, Nfa
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
@@ -80,7 +79,7 @@ def test_every_table_of_a_pattern_is_the_same(pattern, limits):
         return subsets.determinize(nfa, start, end, meter)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nfa, "_kept", PieceCache())
+        patch.setattr(nfa, "_kept_languages", ByteCache(2**20))
         patch.setattr(nfa, "determinize", noted)
         outcome(lambda meter: regex_dfa(parse_fullmatch(pattern), meter), LIMITS)
     assert found
@@ -132,7 +131,7 @@ def test_work_and_limits_do_not_depend_on_the_compiled_loops(pattern, monkeypatc
     node, works = parse_fullmatch(pattern), []
     for make in (subsets.determinize, reference.determinize):
         monkeypatch.setattr(nfa, "determinize", make)
-        monkeypatch.setattr(nfa, "_kept", PieceCache())
+        monkeypatch.setattr(nfa, "_kept_languages", ByteCache(2**20))
         works.append(outcome(lambda meter: listed(regex_dfa(node, meter)), CompileLimits()))
     assert works[0] == works[1] and works[0][2]
 
@@ -173,17 +172,6 @@ def test_numbers_too_large_for_the_loops_are_refused():
     assert dfa.accepts(b"xy") and dfa.accepts(b"xyz") and not dfa.accepts(b"x")
 
 
-def test_integers_of_other_platforms_are_widened(monkeypatch):
-    made = nfa_of("(a?b{2,9}c|[a-d]{3,12}){1,9}")
-    copies = made[0].copies(WorkMeter())
-    assert copies is not None
-    short = copies._replace(
-        state_index=copies.state_index.astype(np.int32), piece_index=copies.piece_index.astype(np.int32)
-    )
-    monkeypatch.setattr(Nfa, "copies", lambda self, meter: short)
-    check_subsets(*made, LIMITS)
-
-
 class Clock(WorkMeter):
     """Says that the time is over when loops look at it."""
 
@@ -195,7 +183,7 @@ def test_minimizing_looks_at_the_clock():
     states = np.arange(20_000, dtype=np.int32)
     table = np.repeat(np.append(0, np.append(states[2:], 0))[:, None], 256, 1)
     with pytest.raises(KeyboardInterrupt):
-        minimized(table, np.arange(256), states == states[-1], 1, Clock())
+        finished(table, np.arange(256), states == states[-1], 1, Clock())
 
 
 def test_loops_that_count_no_work_look_at_the_clock():
@@ -220,7 +208,7 @@ def test_columns_that_differ_at_the_end_alone_are_told_apart_quickly():
     table[np.arange(states - 256, states - 1), np.arange(255)] = states - 1
     began = time.thread_time()
     accepting = np.arange(states) == states - 1
-    made = minimized(table, np.arange(256), accepting, 1, WorkMeter())
+    made = finished(table, np.arange(256), accepting, 1, WorkMeter())
     assert time.thread_time() - began < 2
     assert len(np.unique(made.byte_class)) == made.table.shape[1] == 256
 
@@ -234,7 +222,7 @@ def test_work_does_not_depend_on_the_order_of_members():
     works = []
     for members in ([2, 3, 10, 11], [10, 11, 2, 3]):
         meter = WorkMeter()
-        made = Dominance(Copies(one_each, no_ranks, one_each, no_ranks), [piece, piece], [2, 8], meter)
+        made = Dominance(Copies(one_each, one_each, no_ranks, no_ranks), [piece, piece], [2, 8], meter)
         made.undominated(members)  # type: ignore[arg-type]  # a set's order cannot be chosen
         works.append(meter.work)
     assert works[0] == works[1]

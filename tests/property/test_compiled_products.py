@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hf_guided.automaton import products
 from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa, trimmed
 from hf_guided.automaton.limits import Allowance, WorkMeter
+from hf_guided.automaton.nfa import utf8
 from hf_guided.automaton.products import difference, intersection
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits, CompilerOptions
@@ -65,7 +66,7 @@ def test_products_mean_what_they_say(first, second, kind, data):
 
 
 def test_what_has_no_string_meets_nothing():
-    some = products.utf8()
+    some = utf8()
     assert not intersection(some, NOTHING, WorkMeter()).start
     assert not difference(NOTHING, some, WorkMeter()).start
     assert difference(some, NOTHING, WorkMeter()).states == some.states
@@ -88,6 +89,7 @@ def test_the_clock_stops_the_loop():
 _UNDER_SANITIZERS = """
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.nfa import utf8
 from hf_guided.automaton.products import difference, intersection
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits

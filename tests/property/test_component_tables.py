@@ -16,15 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hf_guided.automaton import component_walk, table_difference
+from hf_guided.automaton import component_walk
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.component_tables import ComponentTables
 from hf_guided.automaton.component_walk import ComponentWalk, Table
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component, Shape
-from hf_guided.automaton.string_dfas import string_dfas
-from hf_guided.automaton.string_tables import _by_byte
+from hf_guided.automaton.string_tables import _by_byte, string_dfas
 from hf_guided.automaton.token_nodes import NodeSets
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
 from hf_guided.regex import ANYTHING, json_spelling, json_spellings
@@ -224,7 +223,7 @@ def settings_of(few: int, different: int) -> Iterator[None]:
     """From how many nodes on there are masks; and how many nodes may differ."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(component_walk, "FEW", few)
-        patch.setattr(table_difference, "MOST_DIFFERENT", different)
+        patch.setattr(component_walk, "MOST_DIFFERENT", different)
         yield
 
 
@@ -278,7 +277,7 @@ def test_the_compiled_loops_find_what_a_walk_node_by_node_finds_in_its_order(com
     different = changed and (changed[0].tolist(), [part.tolist() for part in changed[1]])
     assert different == reference.changed(walk, words, ours, theirs, most)
     assert walk.body_of(ours) == reference.body_of(walk, ours)
-    for form in string_dfas():
+    for form, _ in string_dfas():
         after = walk.after_copy(ours, _by_byte(form), form.start, ord('"'))
         assert after == reference.after_quote(form, walk, ours)
 

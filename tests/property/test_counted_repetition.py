@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hf_guided.automaton import nfa
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
@@ -111,7 +111,7 @@ def test_pruning_dominated_members_does_not_change_the_automaton(body: Counted, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nfa, "determinize", reference.determinize)
         patch.setattr(Dominance, "undominated", lambda self, members: members)
-        patch.setattr(nfa, "_kept", PieceCache())
+        patch.setattr(nfa, "_kept_languages", ByteCache(2**20))
         plain = built(pattern, 300_000)
     pruned = built(pattern, 1_000_000)
     pairs, stack = {(pruned.start, plain.start)}, [(pruned.start, plain.start)]

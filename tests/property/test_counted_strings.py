@@ -17,8 +17,8 @@ import hf_guided as hg
 from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.component_tables import Stay
 from hf_guided.automaton.frame import Frame, Text
-from hf_guided.automaton.mask_builder import MaskBuilder
 from hf_guided.automaton.network_masks import NetworkMasks
+from hf_guided.automaton.token_trie import MaskBuilder
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.schema import scalars
 from hf_guided.vocabulary.tokens import Vocabulary

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hf_guided.automaton.direct_dfas import multiples_dfa
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.multiples_dfa import multiples_dfa
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.regex import matches

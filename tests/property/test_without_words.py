@@ -14,8 +14,7 @@ from hf_guided.automaton.core import CORE
 from hf_guided.automaton.fragments import EXIT, Fragment
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.automaton.products import difference
-from hf_guided.automaton.without_words import without_words
+from hf_guided.automaton.products import difference, without_words
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch

@@ -1,4 +1,4 @@
-"""Which members of a set of states repetitions.py leaves out, in Python: part of the oracle for subsets.c."""
+"""Which members of a set of states subsets.py leaves out, in Python: part of the oracle for subsets.c."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hf_guided.automaton.fragments import FIRST, Fragment, Literal
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.repetitions import Copies
+from hf_guided.automaton.subsets import Copies
 from tests.reference.inclusion import Inclusion
 
 Ranks = tuple[int, ...]

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa, backwards
+from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa
 from hf_guided.automaton.fragments import EXIT, FIRST, Fragment, Literal
 from hf_guided.automaton.limits import EDGES, SUBSET_MEMBERS, WorkMeter
-from hf_guided.automaton.repetitions import Copies
-from hf_guided.automaton.subsets import Nfa
+from hf_guided.automaton.subsets import Copies, Nfa
 from tests.reference import pieces
 from tests.reference.dominance import Dominance
 from tests.reference.minimal import finished
@@ -34,6 +33,25 @@ def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> ByteDfa:
 def table(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> Table | None:
     """The automaton before it is minimal; None if there is no string."""
     return _Subsets(LivingNfa.of(nfa, start, end, meter), meter).table()
+
+
+def backwards(sources: Ints, targets: Ints, states: int, ends: list[int], meter: WorkMeter) -> NDArray[np.bool_]:
+    """(states,) from where one of the ends can be reached along edges; the ends themselves too."""
+    meter.spend(states + len(sources) // EDGES)
+    order = np.argsort(targets, kind="stable")
+    starts = np.searchsorted(targets[order], np.arange(states + 1)).tolist()
+    before = sources[order].tolist()
+    alive = bytearray(states)
+    for state in ends:
+        alive[state] = 1
+    todo = list(ends)
+    while todo:
+        state = todo.pop()
+        for source in before[starts[state] : starts[state + 1]]:
+            if not alive[source]:
+                alive[source] = 1
+                todo.append(source)
+    return np.frombuffer(alive, np.bool_)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tests.reference.minimal import productive
 
 
 def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Fragment | None:
-    """As that of without_words.py."""
+    """As that of products.py."""
     # A state for each prefix of a word, beside the state of the automaton there; the first is that of no byte.
     beside, left_out = [whole.start], list[int]()
     after: dict[int, int] = {}  # from a state and a byte after it, 256 times the one plus the other

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hf_guided.automaton import nfa, products
-from hf_guided.automaton.dawg import dawg_dfa
+from hf_guided.automaton.direct_dfas import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter, limited
+from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
-from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
@@ -85,7 +85,7 @@ def test_counted_work_does_not_depend_on_earlier_compiles(monkeypatch):
     patterns = ["([a-z]{1,5}|[0-9a-f]{2,7}){2,9}", "(([a-z]{1,5}|[0-9a-f]{2,7}){2,9}-){9}", "(a?b?){1,90}"]
 
     def works(order: list[str]) -> dict[str, int]:
-        monkeypatch.setattr(nfa, "_kept", PieceCache())
+        monkeypatch.setattr(nfa, "_kept_languages", ByteCache(2**20))
         work_of = {}
         for pattern in order:
             meter = WorkMeter()
@@ -290,6 +290,6 @@ def test_builder_combines_parts():
 def test_empty_language():
     dfa = regex_dfa(parse_fullmatch("(?!a)a"), WorkMeter())
     assert (dfa.states, dfa.start, language_size(dfa), dfa.accepts(b"")) == (1, 0, 0, False)
-    everything = products.difference(products.utf8(), dfa, WorkMeter())
+    everything = products.difference(nfa.utf8(), dfa, WorkMeter())
     assert everything.accepts("é".encode()) and not everything.accepts(b"\xe9")
-    assert everything.states == products.utf8().states
+    assert everything.states == nfa.utf8().states

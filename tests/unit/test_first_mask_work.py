@@ -9,7 +9,7 @@ import pytest
 
 from hf_guided.automaton import nfa
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.piece_cache import PieceCache
+from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.backends.budget_search import CompletionSearch
 from hf_guided.backends.compiler import Compiler
 from hf_guided.constraints.values import JsonSchema
@@ -47,7 +47,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
 
     monkeypatch.setattr(WorkMeter, "__init__", recording_init)
     monkeypatch.setattr(CompletionSearch, "find", recording_find)
-    monkeypatch.setattr(nfa, "_kept", PieceCache())
+    monkeypatch.setattr(nfa, "_kept_languages", ByteCache(2**20))
     yield recorded
 
 

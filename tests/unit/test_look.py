@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.look import LOOK, looking
+from hf_guided.automaton.limits import LOOK, WorkMeter, looking
 
 
 class Refusing(WorkMeter):

@@ -1,10 +1,10 @@
-/* Takes the calls out of an automaton: `take_calls` of call_codes.py. */
+/* Takes the calls out of an automaton: `take_calls` of rtn.py. */
 #include <stdint.h>
 #include <string.h>
 
 #include "public.h"
 
-enum { FIRST_CODE = 0xF5, NEVER = 0xC0 }; /* call_codes.py */
+enum { FIRST_CODE = 0xF5, NEVER = 0xC0 }; /* rtn.py */
 
 /* The moves of an automaton; one of the two is NULL. */
 typedef struct {

@@ -1,4 +1,4 @@
-/* The minimal automaton of a table: `minimized` of byte_dfa.py.
+/* The minimal automaton of a table: `finished` of byte_dfa.py.
  *
  * Blocks of states that may be equivalent are split until all states of a block lead to the same blocks. A round looks
  * only at states that lead to one that moved in the round before, and where a block is split, its largest part stays:

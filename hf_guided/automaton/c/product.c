@@ -1,4 +1,4 @@
-/* The product of two automata (products.py), and which states of a table reach its end (`trimmed` of byte_dfa.py).
+/* The product of two automata (products.py), and which states of a table are productive (byte_dfa.py).
  *
  * Pairs of states are numbered as they are found, those of one batch in order.
  */
@@ -16,7 +16,7 @@ typedef struct {
     int64_t first_classes, second_classes, classes;
     int64_t width;                               /* states of the second; a pair is first * width + second */
     int64_t start;                               /* a pair, not 0 */
-    int64_t needs_first, needs_second;           /* whether a pair is dead where this one is */
+    int64_t needs_second;                        /* whether a pair is dead where the second is, as where the first is */
     int64_t batch;                               /* pairs that are handled at once */
     int64_t max_pairs, max_work;
     int64_t cells, edges;                        /* of a step of work: entries sorted, entries looked up */
@@ -127,7 +127,7 @@ static int follow(Product *p, int64_t begin, int64_t end)
         const int32_t *theirs = given->second + given->second_classes * (p->pairs[i] % given->width);
         for (int64_t j = 0; j < classes; j++) {
             const int64_t one = ours[given->first_class[j]], other = theirs[given->second_class[j]];
-            const int is_dead = (!one && given->needs_first) || (!other && given->needs_second);
+            const int is_dead = !one || (!other && given->needs_second);
             const int64_t place = place_of(p, is_dead ? 0 : one * given->width + other);
             if (place < 0)
                 return NO_MEMORY;
@@ -196,12 +196,12 @@ PUBLIC void hf_guided_product_write(const Product *p, int32_t *table, int64_t *p
  *
  * table      (states, classes) where each class of bytes leads; state 0 is dead
  * accepting  (states)
- * living     (states) written; zero for the dead state
+ * productive (states) written; zero for the dead state
  *
  * Returns how many moves there are but those to the dead state; -1 if there is no memory.
  */
-PUBLIC int64_t hf_guided_living(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
-                                uint8_t *living)
+PUBLIC int64_t hf_guided_productive(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
+                                    uint8_t *productive)
 {
     int64_t *begin = calloc((size_t)states + 2, sizeof *begin), moves = 0, todo_count = 0;
     int32_t *before = NULL, *todo = malloc((size_t)states * sizeof *todo);
@@ -218,13 +218,13 @@ PUBLIC int64_t hf_guided_living(const int32_t *table, int64_t states, int64_t cl
             if (table[i])
                 before[begin[table[i] + 1]++] = (int32_t)(i / classes);
         for (int64_t state = 0; state < states; state++)
-            if ((living[state] = state && accepting[state]))
+            if ((productive[state] = state && accepting[state]))
                 todo[todo_count++] = (int32_t)state;
         while (todo_count) {
             const int32_t state = todo[--todo_count];
             for (int64_t at = begin[state]; at < begin[state + 1]; at++)
-                if (!living[before[at]]) {
-                    living[before[at]] = 1;
+                if (!productive[before[at]]) {
+                    productive[before[at]] = 1;
                     todo[todo_count++] = before[at];
                 }
         }

@@ -1,6 +1,6 @@
-/* The subset construction: subsets.py explains it and calls these functions, repetitions.py what is left out of sets.
+/* The subset construction: subsets.py explains it, and calls these functions.
  *
- *     begin ──► write, or minimal ──► end
+ *     begin ──► minimal ──► end
  *
  * A limit ends the construction at a step of work that depends on the NFA alone, and `look` ends it between two steps.
  * A set is an ascending array of members, stored once; a map finds its number. Nothing here is shared by two handles,
@@ -38,7 +38,7 @@ typedef struct {
     const int32_t *fragment_of, *source, *target; /* (pieces) */
     const int32_t *skips;                         /* (skip_count, 2) source and target */
     int64_t outer, pieces, skip_count, fragment_count, start, end;
-    /* `Copies` of repetitions.py; levels is -1 where there is nothing to say. */
+    /* `Copies` of subsets.py; levels is -1 where there is nothing to say. */
     int64_t levels;
     const int64_t *state_index, *piece_index; /* (outer), (pieces) */
     const int32_t *state_ranks, *piece_ranks; /* (outer, levels), (pieces, levels) */
@@ -1108,7 +1108,7 @@ static int64_t row_of(const Subsets *s, int32_t state)
 
 /* Constructs it, as far as the limits allow; `nfa` and its arrays have to outlive it.
  *
- * counts  (6) written: a status, the work, states, members of all sets, rows and columns of the table
+ * counts  (5) written: a status, the work, states, members of all sets, and columns of the table
  *
  * Returns it, for the functions below; NULL if there is no memory.
  */
@@ -1133,8 +1133,7 @@ PUBLIC Subsets *hf_guided_subsets_begin(const Nfa *nfa, int64_t *counts)
     counts[1] = s->work;
     counts[2] = s->states;
     counts[3] = s->members;
-    counts[4] = row_count(s);
-    counts[5] = s->columns;
+    counts[4] = s->columns;
     return s;
 }
 

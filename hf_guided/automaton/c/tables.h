@@ -17,6 +17,6 @@ typedef struct Minimal Minimal;
 Minimal *minimal_of(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
                     const uint8_t *byte_class, int64_t start, Look look, int64_t *counts);
 
-/* Which states of a table reach the end: `hf_guided_living` of product.c. */
-int64_t hf_guided_living(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
-                         uint8_t *living);
+/* Which states of a table reach the end: `hf_guided_productive` of product.c. */
+int64_t hf_guided_productive(const int32_t *table, int64_t states, int64_t classes, const uint8_t *accepting,
+                             uint8_t *productive);

@@ -1,4 +1,4 @@
-/* All strings of an automaton but some words: without_words.py calls these functions.
+/* All strings of an automaton but some words: products.py calls these functions.
  *
  *     without_words ──► piece_write ──► piece_end
  */
@@ -12,7 +12,7 @@
 enum { EDGES = 8, CELLS = 64 }; /* limits.py */
 enum { EXIT = 1, FIRST = 2 };   /* fragments.py */
 
-/* As in without_words.py. */
+/* As in products.py. */
 typedef struct {
     const int32_t *table; /* (states, classes) of the automaton; state 0 is dead */
     const uint8_t *byte_class, *accepting;
@@ -45,7 +45,7 @@ typedef struct {
     uint8_t byte_class[256];
     int64_t rows, columns;
     int32_t *table, *number;
-    uint8_t *accepting, *is_living;
+    uint8_t *accepting, *is_productive;
 } Words;
 
 static void read_words(Words *w, const Given *given)
@@ -139,7 +139,7 @@ static int64_t number_rows(Words *w, int64_t start, int64_t *counts)
         }
     }
     for (int64_t row = 0; row < w->rows; row++)
-        w->number[row] = w->number[row] && w->is_living[row] ? (int32_t)kept++ : 0;
+        w->number[row] = w->number[row] && w->is_productive[row] ? (int32_t)kept++ : 0;
     return kept;
 }
 
@@ -237,11 +237,11 @@ static Piece *made(Words *w, const Given *given, int64_t *counts)
     w->table = malloc((size_t)(w->rows * w->columns) * sizeof *w->table);
     w->number = calloc(2 * (size_t)w->rows, sizeof *w->number);
     w->accepting = malloc((size_t)w->rows);
-    w->is_living = malloc((size_t)w->rows);
-    if (!w->table || !w->number || !w->accepting || !w->is_living)
+    w->is_productive = malloc((size_t)w->rows);
+    if (!w->table || !w->number || !w->accepting || !w->is_productive)
         return NULL;
     write_table(w, given);
-    if (hf_guided_living(w->table, w->rows, w->columns, w->accepting, w->is_living) < 0)
+    if (hf_guided_productive(w->table, w->rows, w->columns, w->accepting, w->is_productive) < 0)
         return NULL;
     const int64_t kept = number_rows(w, given->states, reached);
     *work += reached[0] + reached[1] / EDGES;
@@ -277,7 +277,7 @@ PUBLIC Piece *hf_guided_without_words(const Given *given, int64_t *counts)
     free(w.table);
     free(w.number);
     free(w.accepting);
-    free(w.is_living);
+    free(w.is_productive);
     return piece;
 }
 

@@ -1,0 +1,96 @@
+"""Automata that are made without an NFA: of a list of words, and of the multiples of a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+import numpy as np
+
+from .byte_dfa import ByteDfa, trimmed
+from .limits import NFA_STATES, WorkMeter
+from .token_trie import build_trie
+
+_TRIE_NODES = 40  # times max_states, before common ends are joined
+
+
+def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
+    """The minimal automaton of a finite set of byte strings, at least one; neither order nor repetition matters.
+
+    It is their DAWG, the smallest acyclic graph that spells them: prefixes and suffixes are shared.
+    """
+    trie = build_trie(sorted(set(words)), meter, _TRIE_NODES * meter.limits.max_states)
+    ends = np.zeros(len(trie.byte), np.bool_)
+    ends[trie.node_of] = True
+    final, byte = ends.tolist(), trie.byte.tolist()
+    child, parent = trie.child.tolist(), trie.parent.tolist()
+    allowed = NFA_STATES * meter.limits.max_states
+    # A state is (does a word end here, list of edges); a list is (byte, state, the rest of the list). Both are numbered
+    # in the order of this loop: children before parents, later siblings before earlier ones.
+    states: dict[tuple[bool, int], int] = {}
+    lists: dict[tuple[int, int, int], int] = {}
+    list_of = [0] * (len(byte) + 1)  # of the node and its later siblings; 0 is the empty list
+    for node in range(len(byte) - 1, -1, -1):
+        if node % 1024 == 0:
+            meter.check_states(len(states), allowed)
+            meter.spend(1024)
+        first = child[node]
+        state = states.setdefault((final[node], list_of[first] if first < child[node + 1] else 0), len(states) + 1)
+        rest = list_of[node + 1] if node + 1 < len(byte) and parent[node + 1] == parent[node] else 0
+        list_of[node] = lists.setdefault((byte[node], state, rest), len(lists) + 1)
+    meter.check_states(len(states), allowed)
+    meter.spend(len(lists) + len(states))
+    meter.check_states(len(states) + 1)
+    edges, letters = [(0, 0, 0), *lists], np.unique(trie.byte[1:])
+    # A class for each byte that occurs, and the last one for all others.
+    byte_class = np.full(256, len(letters))
+    byte_class[letters] = np.arange(len(letters))
+    class_of = byte_class.tolist()
+    size = len(states) + 1
+    table = np.zeros((size, min(len(letters) + 1, 256)), np.uint16 if size <= 1 << 16 else np.uint32)
+    for (_, head), source in states.items():
+        while head:
+            letter, target, head = edges[head]
+            table[source, class_of[letter]] = target
+    accepting = np.array([False, *(is_final for is_final, _ in states)])
+    return ByteDfa(table, byte_class.astype(np.uint8), accepting, len(states))
+
+
+def multiples_dfa(factor: Decimal, meter: WorkMeter) -> ByteDfa:
+    """Decimals, with or without a sign and a point, that are a multiple of ``factor``: no list of endings tells.
+
+    The states are the remainders of the digits so far. Leading zeros are accepted too; another automaton decides how
+    numbers are written.
+
+    Args:
+        factor: positive.
+        meter: the limits of the whole compile; there is a state for each remainder and each decimal place.
+    """
+    whole, _, fraction = f"{factor:f}".partition(".")
+    fraction = fraction.rstrip("0")
+    places, modulus = len(fraction), int(whole + fraction)  # the factor in units of 10 ** -places
+    meter.check_states(modulus * (places + 2))
+    meter.spend_cells(4 * 13 * modulus * (places + 2))  # the table is written, and once read
+    # States: dead, start, after the sign, trailing zeros; then for each remainder one state for the digits before the
+    # point, and one for each number of digits after it, from none to all places.
+    start, signed, zeros, before = range(1, 5)
+    table = np.zeros((before + modulus * (places + 2), 13), np.int64)  # ten digits, the sign, the point, all others
+    accepting = np.zeros(len(table), np.bool_)
+    remainders = np.arange(modulus)
+    following = (remainders[:, None] * 10 + np.arange(10)) % modulus  # (remainders, digits)
+    table[start, :10] = table[signed, :10] = before + following[0]
+    table[start, 10] = signed
+    table[before : before + modulus, :10] = before + following
+    table[before : before + modulus, 11] = before + modulus + remainders
+    accepting[before : before + modulus] = remainders * pow(10, places, modulus) % modulus == 0
+    for digits in range(places + 1):
+        low = before + modulus * (1 + digits)
+        if digits < places:
+            table[low : low + modulus, :10] = low + modulus + following
+        if digits:  # not directly after the point
+            accepting[low : low + modulus] = remainders * pow(10, places - digits, modulus) % modulus == 0
+    table[[low, zeros], 0] = zeros  # all places are there and nothing remains
+    accepting[zeros] = True
+    byte_class = np.full(256, 12)
+    byte_class[[*b"0123456789-."]] = np.arange(12)
+    return trimmed(table, byte_class, accepting, start, meter)
