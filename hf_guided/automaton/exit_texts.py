@@ -7,8 +7,8 @@ tokens along it counts no fewer than there are from the next frame on.
 - An object whose members come in any order writes the names that are missing, in one order, and closes.
 - An item or a name that has begun, and would become one that is entered already, ends in the shortest other way.
 
-White space that may stand between two tokens of JSON is marked as a choice (``SPACE``): ``": "`` is often one token.
-Between two members tokens are counted apart (``CUT``): then the count of many members is a sum, whatever their order.
+White space that may stand between two tokens of JSON is marked as a choice, and so is where tokens are counted apart:
+see token_counts.py.
 """
 
 from __future__ import annotations
@@ -20,26 +20,21 @@ from weakref import WeakMethod
 import numpy as np
 
 from ..errors import CompileLimitExceeded
-from .exit_paths import LETTERS, RANKS, READABLE, ExitPaths, Leg
-from .frame import Frame, Frames, Text
-from .length_rule import LengthRule
+from .exit_paths import ExitPaths, Leg
+from .frame import Frame, Frames, Text, is_level
 from .network import Network
-from .registers import Entered, ItemRule, NameRule
+from .network_masks import NO_TEXT
+from .registers import NOTHING_ENTERED, Entered, ItemRule, LengthRule, NameRule
 from .rtn import Mark
-from .shortest_paths import UNREACHABLE
+from .token_counts import CUT, SPACE, written_out
 from .token_trie import TokenTrie
 from .written_values import SPACE as SPACES
 
-SPACE, CUT = 0xFF, 0xFE
-"""In texts, for no text in UTF-8 has these bytes: one space or none; and a place that no token crosses."""
 Value = TypeVar("Value")
-_CHOICES = bytes((SPACE, CUT))
 _LAYOUT = frozenset(b" \t\n\r,:{}[]")
 _MAX_TEXT = 1 << 18  # bytes of a text
-_MAX_SEARCH = 2_000  # frames looked at for one way to end an item
 _SMALL_ITEM = 8  # bytes of an item for which all ways are tried
 _JOINT_FILL = 64  # characters of a long string that are counted together with what follows
-NO_TEXT = Text(b"", 0)
 
 
 class Own(NamedTuple):
@@ -75,11 +70,6 @@ class _NeedsText(Exception):
         self.component = component
 
 
-def written_out(text: bytes) -> bytes:
-    """A text without its choices."""
-    return text.translate(None, _CHOICES)
-
-
 class ExitTexts(ExitPaths):
     """The texts of a network; thread safe.
 
@@ -89,39 +79,21 @@ class ExitTexts(ExitPaths):
     """
 
     def __init__(self, network: Network, tokens: TokenTrie):
-        super().__init__(network)
-        self._tokens, self._costs = tokens, dict[bytes, int]()
-        self._run_byte = _run_byte(tokens)
+        super().__init__(network, tokens)
         self._texts: dict[int, bytes] = {}
         self._failed: set[int] = set()  # components whose text was not found, or is too long
         self._after_name: dict[tuple[int, bytes], bytes] = {}
         self._layouts: dict[int, bool] = {}
-        network.search.shortcut = _weakly(self.can_end)
-
-    def _cost(self, name: bytes) -> int:
-        """See ``ExitPaths``: in tokens."""
-        known = self._costs.get(name)
-        if known is None:
-            trie, has_token, counts = self._tokens.trie, self._tokens.has_token, [0]
-            for start in reversed(range(len(name))):
-                best, node = UNREACHABLE, 0
-                for length, byte in enumerate(name[start:], 1):
-                    if not (node := trie.child_by(node, byte)):
-                        break
-                    if has_token[node]:
-                        best = min(best, 1 + counts[-length])
-                counts.append(best)
-            known = self._costs[name] = counts[-1]
-        return known
+        network.search.shortcut = WeakMethod(self.can_end)
 
     # -- texts
 
     def _spelled(self, leg: Leg) -> bytes:
         return b"".join([part if isinstance(part, bytes) else self.text(part) for part in leg.parts])
 
-    def member(self, component: int, name: bytes) -> bytes:
-        """What comes after the quote of a name, up to after the quote of the next."""
-        return self._with_texts(lambda: self._member(component, name))
+    def member_cost(self, component: int, name: bytes) -> int:
+        """Tokens of what comes after the quote of a name, up to after the quote of the next, counted apart."""
+        return self.counts.cost(self._with_texts(lambda: self._member(component, name)))
 
     def _member(self, component: int, name: bytes) -> bytes:
         key = component, name
@@ -150,50 +122,38 @@ class ExitTexts(ExitPaths):
             text: as far as something has begun.
             left: of a string that is counted in the frame's component, characters that have to come; None to count.
         """
-        self.size(frame.component)
         return self._with_texts(lambda: self._begin(frame, text, left))
 
     def can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
-        """Whether it is plain that an item that has begun can become one that is not entered.
-
-        Args:
-            frame: after ``text``.
-            owner: where the item has begun.
-            text: all of it.
-        """
+        """Whether it is plain that an item that is open in ``owner`` can become one that is not entered."""
         assert owner.entered is not None
         if not isinstance(self._network.rules[owner.component], ItemRule) or text.since(owner.entered.begin) is None:
             return False
         try:
-            return self._with_texts(lambda: self._can_end(frame, owner, text))
+            return self._with_texts(lambda: self._rest(frame, owner, text)[1]
+                                    or self._with_another_byte(frame, owner, text, 2) is not None)  # fmt: skip
         except CompileLimitExceeded:
             return False
 
-    def _can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
-        return self._rest(frame, owner, text)[1] or self._with_another_byte(frame, owner, text, 2) is not None
-
     def later(self, owner: Frame) -> frozenset[bytes]:
-        """The keys of all items or names in a register when the array or object ends, but for what has begun.
+        """The keys of all items or names in a register when the array or object ends, but for the open one.
 
         Args:
-            owner: the frame in which it has begun; its text need not be at hand.
+            owner: the frame in which it is open; its text need not be at hand.
         """
-        assert owner.entered is not None
-        return self._with_texts(lambda: self._later(owner)) | owner.entered.keys
+        return self._with_texts(lambda: self._later(owner))
 
     def _later(self, owner: Frame) -> frozenset[bytes]:
         assert owner.entered is not None
         place, begun, at, keys = owner, owner, Text(None, owner.entered.begin + 1), owner.entered.keys
         is_item = isinstance(self._network.rules[owner.component], ItemRule)
         while True:
-            if is_item and begun.entered is not None and begun.entered.has_begun:
-                own = self._item(place, begun, at, None)
-            else:
-                own = self._own(place, at, None)
+            is_open = is_item and begun.entered is not None and begun.entered.has_begun
+            own = self._item(place, begun, at, None) if is_open else self._own(place, at, None)
             if not own.onwards:
-                return keys
+                return keys | owner.entered.keys
             place, at = own.onwards[0], own.at
-            if _is_level(place, owner):
+            if is_level(place, owner):
                 begun = place
                 assert place.entered is not None
                 keys = place.entered.keys
@@ -209,7 +169,6 @@ class ExitTexts(ExitPaths):
                 making.pop()
             except _NeedsText as needs:
                 assert needs.component not in making, "a text that contains itself"
-                self.size(needs.component)
                 making.append(needs.component)
 
     def _whole(self, component: int) -> bytes:
@@ -240,18 +199,11 @@ class ExitTexts(ExitPaths):
         return b"".join([own.text, cut, *members, own.fill, cut if own.fill else b"", own.rest])
 
     def _begin(self, frame: Frame, text: Text, left: int | None) -> Own:
-        owner = None
-        for place in frame.stack():
-            if not place.has_begun:
-                break
-            if place.entered is not None and place.entered.has_begun:
-                if isinstance(self._network.rules[place.component], ItemRule):
-                    owner = place  # the outermost
-        return self._own(frame, text, left) if owner is None else self._item(frame, owner, text, left)
+        items = [place for place, _ in frame.opened() if isinstance(self._network.rules[place.component], ItemRule)]
+        return self._item(frame, items[-1], text, left) if items else self._own(frame, text, left)
 
     def _own(self, frame: Frame, text: Text, left: int | None) -> Own:
         rule, entered = self._network.rules.get(frame.component), frame.entered
-        self.size(frame.component)
         if frame.below:
             owner = frame.below[0]
             if owner.entered is not None and owner.entered.has_begun:
@@ -263,29 +215,25 @@ class ExitTexts(ExitPaths):
                 return self._name(frame, rule, entered, text)
             if rule.any_order:
                 return self._members(frame, rule, entered, text)
-        elif isinstance(rule, LengthRule):
-            return self._string(frame, rule, text, left)
+        elif isinstance(rule, LengthRule) and entered is not None and entered.has_begun:
+            return self._string(frame, rule, entered, text, left)
         return self._along(frame, text)
 
     def _along(self, frame: Frame, text: Text) -> Own:
         """Along the shortest path out of the component, up to where something begins or ends."""
         component, state = frame.component, frame.state
         rule, entered = self._network.rules.get(component), frame.entered
-        paths, calls = self._paths[component], self._components[component].calls
-        dfa, is_layout = self._components[component].dfa, self._is_layout(component)
+        exits, is_layout = self.exits(component), self._is_layout(component)
         out = bytearray()
         while True:
             if is_layout and self._may_space(component, state):
                 out.append(SPACE)
-            if dfa.accepting[state]:
-                return Own(bytes(out), None)
-            move = paths.move[state]
-            if move >= 0:
-                out.append(move)
-                state = int(dfa.table[state, dfa.byte_class[move]])
+            if exits.move[state] < 0:
+                return Own(bytes(out), None if not exits.size[state] else ())
+            byte, callee, state = exits.after(state)
+            if byte is not None:
+                out.append(byte)
                 continue
-            callee, after = calls[-1 - move]
-            state = int(after[state])
             if callee >= 0:
                 out += self.text(callee)
                 continue
@@ -313,11 +261,9 @@ class ExitTexts(ExitPaths):
 
     def _may_space(self, component: int, state: int) -> bool:
         """Whether a space may come, and then the same as without it."""
-        dfa, paths = self._components[component].dfa, self._paths[component]
+        dfa, exits = self._components[component].dfa, self.exits(component)
         after = int(dfa.table[state, dfa.byte_class[ord(" ")]])
-        if not after or paths.size[after] != paths.size[state] or dfa.accepting[after] != dfa.accepting[state]:
-            return False
-        return bool(dfa.accepting[state]) or paths.move[after] == paths.move[state]
+        return bool(after) and exits.size[after] == exits.size[state] and exits.move[after] == exits.move[state]
 
     # -- objects
 
@@ -346,7 +292,7 @@ class ExitTexts(ExitPaths):
             free = self._free(component, begun, keys.union(names))
             if free is None:
                 return Own(self._spelled(leg), ())
-            names.append(free[0])
+            names.append(free)
         *most, last_name = names
         end = self._end_after(component, last_name)
         then = Entered(keys.union(names))
@@ -402,41 +348,40 @@ class ExitTexts(ExitPaths):
 
     # -- strings that are counted
 
-    def _string(self, frame: Frame, rule: LengthRule, text: Text, left: int | None) -> Own:
-        component, entered, string = frame.component, frame.entered, rule.string
-        assert entered is not None
-        dfa = self._components[component].dfa
-        if not entered.has_begun:
-            return self._along(frame, text)
+    def _string(self, frame: Frame, rule: LengthRule, entered: Entered, text: Text, left: int | None) -> Own:
+        component, string = frame.component, rule.string
         written = text.since(entered.begin)
         if left is None:
             left = 0 if written is None else max(0, rule.low - string.characters(written))
-        paths, state, out = self._paths[component], frame.state, bytearray()
-        # What has begun of a character, and of a mark, comes first.
-        while Mark.END not in [mark for mark, _ in self._network.calls(component, state)]:
-            move = paths.move[state]
-            assert move >= 0
+        exits, state, out = self.exits(component), frame.state, bytearray()
+        # The rest of an open character, and of a mark, comes first.
+        while (end := self._string_end(component, state)) is None:
             left -= bool(string.begins[state])
-            out.append(move)
-            state = int(dfa.table[state, dfa.byte_class[move]])
+            byte, _, state = exits.after(state)
+            assert byte is not None
+            out.append(byte)
         left = max(0, left)
         fill, state = self._fill(component, state) if left else (b"", state)
-        end = next(after for mark, after in self._network.calls(component, state) if mark == Mark.END)
-        onwards = (self._network.frame(component, end, Entered(), frame.below),)
+        end = self._string_end(component, state)
+        assert end is not None
+        onwards = (self._network.frame(component, end, NOTHING_ENTERED, frame.below),)
         at = text.plus(bytes(out) + fill * left)
         apart = left - _JOINT_FILL if left > 2 * _JOINT_FILL else 0
         if apart:
             return Own(bytes(out), onwards, at, fill=fill * apart, rest=fill * _JOINT_FILL)
         return Own(bytes(out) + fill * left, onwards, at)
 
+    def _string_end(self, component: int, state: int) -> int | None:
+        """The state after the mark at the end of a string; None where it does not come."""
+        return next((after for mark, after in self._network.calls(component, state) if mark == Mark.END), None)
+
     def _fill(self, component: int, state: int) -> tuple[bytes, int]:
         """A character that may come again and again, and the state after it."""
         dfa = self._components[component].dfa
-        for byte in (self._run_byte, *READABLE):
+        for byte in self._order:
             after = dfa.advance(state, bytes((byte,)))
-            if after and Mark.END in [mark for mark, _ in self._network.calls(component, after)]:
-                if dfa.advance(after, bytes((byte,))) == after:
-                    return bytes((byte,)), after
+            if after and self._string_end(component, after) and dfa.advance(after, bytes((byte,))) == after:
+                return bytes((byte,)), after
         raise AssertionError("a string without letters")
 
     # -- items
@@ -450,7 +395,7 @@ class ExitTexts(ExitPaths):
             last = innermost
             innermost = self._innermost_item(place)
             assert innermost is not None
-            if last is None or last.entered != innermost.entered or not _is_level(last, innermost):
+            if last is None or last.entered != innermost.entered or not is_level(last, innermost):
                 begun = place, at, len(parts)
             own = self._own(place, at, left)
             left = None
@@ -463,7 +408,7 @@ class ExitTexts(ExitPaths):
                 if _ends(place, own.onwards[0], owner):
                     return Own(b"".join(parts), own.onwards, at)
             else:
-                if _is_level(innermost, owner):
+                if is_level(innermost, owner):
                     return self._searched(frame, owner, text)
                 place, at, count = begun
                 own = self._searched(place, innermost, at)
@@ -495,23 +440,18 @@ class ExitTexts(ExitPaths):
         width = 1  # what is below the owner must not decide: texts of components are the same everywhere
         for place in frame.stack():
             width += 0 if place.entered is None else len(place.entered.keys)
-            if _is_level(place, owner):
+            if is_level(place, owner):
                 break
         own = self._with_another_byte(frame, owner, text, width)
         if own is not None:
             return own
-        network, rule = self._network, self._network.rules[owner.component]
-        for frames, there in network.search.ways(frame, text, owner, width, _MAX_SEARCH):
-            for place in frames:
-                if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
-                    if rule.leaves_room(place.entered, network.search):
-                        path = there.path[len(text.path) :]
-                        if not path:
-                            return Own(b"", (place,), there)
-                        step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
-                        first = next(after for after in step if network.read((after,), path[1:], at))
-                        return Own(path[:1], _first(first, step), at)
-        return Own(b"", (), text)
+        network = self._network
+        path = network.search.another(frame, owner, text, width)
+        if path is None:
+            return Own(b"", (), text)
+        step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
+        first = next(after for after in step if network.read((after,), path[1:], at))
+        return Own(path[:1], _first(first, step), at)
 
     def _with_another_byte(self, frame: Frame, owner: Frame, text: Text, width: int) -> Own | None:
         """The text of a large item with one other byte, and what follows from that; None if that is not enough.
@@ -544,14 +484,11 @@ class ExitTexts(ExitPaths):
         """Bytes that may come in an item, instead of one."""
         found: dict[int, None] = {}
         for place in self._network.everywhere(frames, text):
-            if not any(_is_level(under, owner) and under.entered == owner.entered for under in place.stack()):
+            if not any(is_level(under, owner) and under.entered == owner.entered for under in place.stack()):
                 continue
-            by_target: dict[int, list[int]] = {}
-            for byte, target in self._network.graph.moves(place.component, place.state, 256):
+            for byte, _ in self._bytes_by_target(place.component, place.state, width + 2):
                 if byte != but and byte not in SPACES:
-                    by_target.setdefault(target, []).append(byte)
-            for letters in by_target.values():
-                found.update(dict.fromkeys(sorted(letters, key=RANKS.__getitem__)[:width]))
+                    found[byte] = None
         return [*found]
 
     def _rest(self, place: Frame, owner: Frame, text: Text) -> tuple[bytes, bool]:
@@ -574,17 +511,6 @@ class ExitTexts(ExitPaths):
                 place = own.onwards[0]
 
 
-def _weakly(method: Callable[[Frame, Frame, Text], bool]) -> Callable[[Frame, Frame, Text], bool]:
-    """A method of an object that may be gone: a network must not hold what holds it."""
-    held = WeakMethod(method)
-
-    def call(frame: Frame, owner: Frame, text: Text) -> bool:
-        alive = held()
-        return alive is not None and alive(frame, owner, text)
-
-    return call
-
-
 def _first(place: Frame, frames: Frames) -> Frames:
     """Frames with one of them first: it goes on as was found."""
     return place, *(frame for frame in frames if frame is not place)
@@ -592,28 +518,6 @@ def _first(place: Frame, frames: Frames) -> Frames:
 
 def _ends(place: Frame, after: Frame, owner: Frame) -> bool:
     """Whether the item that has begun in the owner ends between two frames."""
-    if not _is_level(place, owner) or not _is_level(after, owner) or after.entered is None:
+    if not is_level(place, owner) or not is_level(after, owner) or after.entered is None:
         return False
     return not after.entered.has_begun
-
-
-def _is_level(place: Frame, owner: Frame) -> bool:
-    """Whether both are in the same array of a text."""
-    return place.below == owner.below and place.component == owner.component
-
-
-def _run_byte(tokens: TokenTrie) -> int:
-    """The letter of which the most are one token."""
-    best = (0, 0, 0)
-    for order, byte in enumerate(LETTERS):
-        node, length, longest = 0, 0, 0
-        while True:
-            low, high = tokens.children[node], tokens.children[node + 1]
-            node = tokens.letters.find(byte, low, high)
-            if node < 0:
-                break
-            length += 1
-            if tokens.has_token[node]:
-                longest = length
-        best = max(best, (longest, -order, byte))
-    return best[2]

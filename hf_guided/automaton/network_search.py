@@ -11,75 +11,41 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import reduce
-from itertools import count
-from typing import Protocol
+from itertools import count, takewhile
+from typing import TYPE_CHECKING
+from weakref import WeakMethod
 
 from .after_fork import renew_in_child
-from .frame import Frame, Frames, Text
-from .network_graph import NetworkGraph
-from .registers import Different, Entered, Rule
-from .shortest_paths import UNREACHABLE
+from .frame import Frame, Text, is_level
+from .frame_exits import UNREACHABLE
+from .registers import Different, Entered
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
+if TYPE_CHECKING:
+    from .network import Network
+
 _MAX_SEARCH = 5_000  # frames looked at for one way to end
-_MAX_ENDINGS = 20_000  # remembered
+_MAX_ENDINGS, _MAX_OTHERS = 20_000, 300  # remembered
 _EXACTLY = 1 << 30  # more bytes than any bound
 _MAX_VALUES = 100_000  # frames looked at for all values of a component
-
-
-class Reader(Protocol):
-    """What reads: see ``Network``."""
-
-    rules: dict[int, Rule]
-    ordered: bool
-
-    @property
-    def graph(self) -> NetworkGraph:
-        """See ``Network.graph``."""
-        ...
-
-    def start_of(self, component: int) -> int:
-        """Its first state."""
-        ...
-
-    def accepts(self, component: int, state: int) -> bool:
-        """See ``Network.accepts``."""
-        ...
-
-    def frame(self, component: int, state: int, entered: Entered | None, below: tuple[Frame, ...]) -> Frame:
-        """See ``Network.frame``."""
-        ...
-
-    def enter(self, component: int, below: tuple[Frame, ...]) -> Frame:
-        """See ``Network.enter``."""
-        ...
-
-    def everywhere(self, frames: Iterable[Frame], text: Text) -> list[Frame]:
-        """See ``Network.everywhere``."""
-        ...
-
-    def is_completed(self, frames: Frames, text: Text) -> bool:
-        """See ``Network.is_completed``."""
-        ...
-
-    def place(self, frame: Frame, text: Text, reach: int, last: Frame | None = None) -> Hashable:
-        """See ``Network.place``."""
-        ...
+_MAX_REPEATED = 500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
 
 
 class NetworkSearch:
-    """Searches in one network; thread safe. It has the values of components, see ``registers.Values``.
+    """Searches in one network, and the values of its components; thread safe.
 
     Args:
-        reader: the network.
+        network: the network.
     """
 
-    def __init__(self, reader: Reader):
-        self._reader: Reader = weakref.proxy(reader)  # or only a full collection could free either
-        self._graph = reader.graph
+    def __init__(self, network: Network):
+        self._network: Network = weakref.proxy(network)  # or only a full collection could free either
+        self._graph = network.graph
+        self._ways = _Ways(self._network)
         self._values: dict[int, _Values] = {}
         self._endings: dict[Hashable, bool] = {}
-        self.shortcut: Callable[[Frame, Frame, Text], bool] | None = None  # see ``ExitTexts.can_end``
+        self._others: dict[Hashable, _Others] = {}
+        self.shortcut: WeakMethod[Callable[[Frame, Frame, Text], bool]] | None = None  # see ``ExitTexts.can_end``
         self.after_fork()
         renew_in_child(self)
 
@@ -98,16 +64,16 @@ class NetworkSearch:
         """
         if any(self._graph.is_unbounded(place.component, place.state) for place in above):
             return True
-        rule, entered = self._reader.rules[owner.component], owner.entered
+        rule, entered = self._network.rules[owner.component], owner.entered
         assert entered is not None
-        if isinstance(rule, Different) and rule.is_simple and _is_level(frame, owner):
+        if isinstance(rule, Different) and rule.is_simple and is_level(frame, owner):
             endings, written = self._graph.endings(frame.component, frame.state), text.since(entered.begin)
             if endings is not None and written is not None:
                 return any(rule.key(written + ending) not in entered.keys for ending in endings)
-        key = self._reader.place(frame, text, _EXACTLY, owner)
+        key = self._network.place(frame, text, _EXACTLY, owner)
         known = self._endings.get(key)
         if known is None:
-            shortcut = self.shortcut
+            shortcut = None if self.shortcut is None else self.shortcut()
             known = (shortcut is not None and shortcut(frame, owner, text)) or self._has_ending(frame, owner, text)
             if len(self._endings) >= _MAX_ENDINGS:
                 self._endings.clear()
@@ -115,17 +81,75 @@ class NetworkSearch:
         return known
 
     def _has_ending(self, frame: Frame, owner: Frame, text: Text) -> bool:
-        rule, entered = self._reader.rules[owner.component], owner.entered
-        assert entered is not None
         width = 1 + sum(len(place.entered.keys) for place in frame.stack() if place.entered is not None)
-        for frames, _ in self.ways(frame, text, owner, width, _MAX_SEARCH):
-            for place in frames:
-                if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
-                    if rule.leaves_room(place.entered, self):
-                        return True
-        return False
+        return self.another(frame, owner, text, width) is not None
 
-    def ways(
+    def another(self, frame: Frame, owner: Frame, text: Text, width: int) -> bytes | None:
+        """The shortest way to end the open item, or name, as one that is not entered and leaves room for the rest.
+
+        Args:
+            frame: after the text.
+            owner: the frame in which it is open.
+            text: so far.
+            width: bytes tried of each class, at least.
+
+        Returns:
+            The bytes; None if none was found.
+        """
+        rule, entered = self._network.rules[owner.component], owner.entered
+        assert entered is not None
+        # Where other items are entered the ways are the same: they are found once.
+        bare = below = self._network.frame(owner.component, owner.state, Entered(begin=entered.begin), owner.below)
+        for place in reversed([*takewhile(lambda place: place is not owner, frame.stack())]):
+            bare = self._network.frame(place.component, place.state, place.entered, (bare,))
+        written = text.since(entered.begin)
+        if written is not None:
+            text = Text(None, entered.begin, written)  # the rest changes with the row
+        width = 1 << (width - 1).bit_length()
+        key = self._network.place(bare, text, _EXACTLY, below), width
+        with self._lock:
+            others = self._others.get(key)
+            if others is None:
+                if len(self._others) >= _MAX_OTHERS:
+                    self._others.clear()
+                others = self._others[key] = _Others(self._ways, bare, below, text, width)
+            for path, item in others:
+                if item not in entered.keys and rule.leaves_room(Entered(entered.keys | {item}), self):
+                    return path
+        return None
+
+    def more_than(self, component: int, count: int) -> bool:
+        """Whether a component has more different values."""
+        return self.is_unbounded(component) or len(self.first(component, count + 1)) > count
+
+    def is_unbounded(self, component: int) -> bool:
+        """Whether there is any number of values, also where some of them are not wanted."""
+        return self._graph.is_unbounded(component, self._network.start_of(component))
+
+    def first(self, component: int, count: int) -> list[bytes]:
+        """The keys of so many different values; fewer where there are no more, or no more were found."""
+        with self._lock:
+            return self._values_of(component).first(count)
+
+    def are_all_known(self, component: int) -> bool:
+        """Whether ``first`` has found all values there are."""
+        with self._lock:
+            return self._values_of(component).are_all_known
+
+    def _values_of(self, component: int) -> _Values:
+        values = self._values.get(component)
+        if values is None:
+            values = self._values[component] = _Values(self._ways, self._network, component)
+        return values
+
+
+class _Ways:
+    """Ways through a network."""
+
+    def __init__(self, network: Network):
+        self._network, self._graph = network, network.graph
+
+    def __call__(
         self, frame: Frame, text: Text, owner: Frame | None, width: int, most: int
     ) -> Iterator[tuple[list[Frame], Text]]:
         """Ways to go on that mean different values, the shortest first: where each leads, and its text.
@@ -144,15 +168,15 @@ class NetworkSearch:
             if not queue:
                 return
             *_, inside, frame, text = heapq.heappop(queue)  # of equally short ways the one that has come furthest
-            frames = self._reader.everywhere([frame], text)
+            frames = self._network.everywhere([frame], text)
             yield frames, text
             for place in frames:
                 if owner is not None and not _is_inside(place, owner):
                     continue
-                is_above = owner is None or not _is_level(place, owner)
+                is_above = owner is None or not is_level(place, owner)
                 below = min((self._distance(under, owner, text) for under in place.below), default=0) if is_above else 0
                 for byte, state in self._graph.moves(place.component, place.state, width):
-                    after = self._reader.frame(place.component, state, place.entered, place.below)
+                    after = self._network.frame(place.component, state, place.entered, place.below)
                     if byte in SPACE and inside == OUTSIDE and self._means_nothing(place, after):
                         continue
                     longer = text.plus(bytes((byte,)))
@@ -167,7 +191,7 @@ class NetworkSearch:
         component, distance = place.component, self._graph.distance
         if distance(component, after.state) < distance(component, place.state):
             return False
-        if self._reader.accepts(component, place.state):
+        if self._network.accepts(component, place.state):
             return True
         without = dict(self._graph.moves(component, place.state, 256))
         return any(without.get(byte) == to for byte, to in self._graph.moves(component, after.state, 256))
@@ -176,7 +200,7 @@ class NetworkSearch:
         """Bytes to the end of the components above the owner, or of all, at least."""
         total = 0
         for place in frame.stack():
-            if owner is not None and _is_level(place, owner):
+            if owner is not None and is_level(place, owner):
                 break
             total += self._own_distance(place, text)
         return total
@@ -187,52 +211,46 @@ class NetworkSearch:
         if frame.entered is None:
             return distance
         written = text.since(frame.entered.begin) if frame.entered.has_begun else None
-        return distance + self._reader.rules[frame.component].debt(frame.entered, written)
-
-    # -- values
-
-    def more_than(self, component: int, count: int) -> bool:
-        """See ``registers.Values``."""
-        return self.is_unbounded(component) or len(self.first(component, count + 1)) > count
-
-    def is_unbounded(self, component: int) -> bool:
-        """See ``registers.Values``."""
-        return self._graph.is_unbounded(component, self._reader.start_of(component))
-
-    def first(self, component: int, count: int) -> list[bytes]:
-        """See ``registers.Values``."""
-        with self._lock:
-            return self._values_of(component).first(count)
-
-    def are_all_known(self, component: int) -> bool:
-        """See ``registers.Values``."""
-        with self._lock:
-            return self._values_of(component).are_all_known
-
-    def _values_of(self, component: int) -> _Values:
-        values = self._values.get(component)
-        if values is None:
-            values = self._values[component] = _Values(weakref.proxy(self), self._reader, component)
-        return values
-
-
-def _is_level(place: Frame, owner: Frame) -> bool:
-    """Whether both are in the same array or object of a text."""
-    return place.below == owner.below and place.component == owner.component
+        return distance + self._network.rules[frame.component].debt(frame.entered, written)
 
 
 def _is_inside(place: Frame, owner: Frame) -> bool:
     """Whether what has begun in the owner has not ended."""
-    return any(_is_level(frame, owner) and frame.entered == owner.entered for frame in place.stack())
+    return any(is_level(frame, owner) and frame.entered == owner.entered for frame in place.stack())
+
+
+class _Others:
+    """The ways to end an open item, the shortest first, each with the key of the item; as many as were needed."""
+
+    def __init__(self, ways: _Ways, frame: Frame, owner: Frame, text: Text, width: int):
+        self._known: list[tuple[bytes, bytes]] = []
+        self._left = self._all(ways(frame, text, owner, width, _MAX_SEARCH), owner, len(text.path))
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        for index in count():
+            if index == len(self._known):
+                found = next(self._left, None)
+                if found is None:
+                    return
+                self._known.append(found)
+            yield self._known[index]
+
+    @staticmethod
+    def _all(ways: Iterator[tuple[list[Frame], Text]], owner: Frame, begin: int) -> Iterator[tuple[bytes, bytes]]:
+        for frames, text in ways:
+            for place in frames:
+                if is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
+                    (key,) = place.entered.keys
+                    yield text.path[begin:], key
 
 
 class _Values:
     """The values of a component, the shortest first, as many as were asked for."""
 
-    def __init__(self, search: NetworkSearch, reader: Reader, component: int):
+    def __init__(self, ways: _Ways, network: Network, component: int):
         self.are_all_known = False
         self._keys: dict[bytes, None] = {}
-        self._left = self._all(search, reader, component)
+        self._left = self._all(ways, network, component)
 
     def first(self, count: int) -> list[bytes]:
         """The keys of the first ``count`` values; of all, if there are fewer."""
@@ -243,10 +261,14 @@ class _Values:
             self._keys[key] = None
         return list(self._keys)[:count]
 
-    def _all(self, search: NetworkSearch, reader: Reader, component: int) -> Iterator[bytes]:
-        looked_at = 0
-        for frames, text in search.ways(reader.enter(component, ()), Text(b"", 0), None, 256, _MAX_VALUES):
+    def _all(self, ways: _Ways, network: Network, component: int) -> Iterator[bytes]:
+        repeated = looked_at = 0
+        for frames, text in ways(network.enter(component, ()), Text(b"", 0), None, 256, _MAX_VALUES):
             looked_at += 1
-            if reader.is_completed(tuple(frames), text):
-                yield key_of(text.path, ordered=reader.ordered)
+            if network.is_completed(tuple(frames), text):
+                key = key_of(text.path, ordered=network.ordered)
+                repeated = repeated + 1 if key in self._keys else 0
+                if repeated > _MAX_REPEATED:
+                    return
+                yield key
         self.are_all_known = looked_at < _MAX_VALUES

@@ -1,7 +1,7 @@
 """Where a network reads items or names that have to be different: the tokens that could make them equal.
 
 These, the *suspects*, are read one by one. Any other token leaves what has begun different from all that is there
-already, or with ways without number to become so.
+already, or leaves infinitely many ways to become so.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from .component_tables import ComponentTables
 from .component_walk import Stay
 from .frame import Frame, Text
-from .length_rule import LengthRule
 from .network import Network
-from .network_strings import NetworkStrings
-from .registers import Different, ItemRule
+from .registers import Different, ItemRule, LengthRule
 from .token_nodes import Ints
 from .written_values import CHARACTER_BYTES, characters
 
@@ -31,28 +29,24 @@ class Suspects:
     Args:
         network: what reads the text.
         tables: of the vocabulary.
-        strings: those that are counted.
     """
 
-    def __init__(self, network: Network, tables: ComponentTables, strings: NetworkStrings):
-        self._network, self._tables, self._strings = network, tables, strings
-        self._tokens = tables.tokens
+    def __init__(self, network: Network, tables: ComponentTables):
+        self._network, self._tables, self._tokens = network, tables, tables.tokens
         self._reach = len(tables.tokens.trie.levels)  # no token is longer
 
     def of(self, frame: Frame, text: Text) -> Stay:
         """The nodes where something that has begun may be equal to what is entered already, ascending."""
         suspects: list[Ints] = []
         reached: Stay | None = None
-        for owner in frame.stack():
+        for owner, entered in frame.opened():
             if not owner.is_watched:
                 break
-            if owner.entered is None or not owner.entered.has_begun:
-                continue
             rule = self._network.rules[owner.component]
-            written = text.since(owner.entered.begin)
+            written = text.since(entered.begin)
             assert written is not None
             if isinstance(rule, LengthRule):
-                if self._strings.bounds(frame, text) is None:
+                if self._network.bounds(frame, text, self._reach) is None:
                     continue
                 if rule.string.in_json and _is_inside_character(written):
                     return self._stay(frame)
@@ -60,7 +54,7 @@ class Suspects:
                     reached = self._stay(frame)
                 continue
             assert isinstance(rule, Different)
-            rivals = rule.rivals(owner.entered, written, self._network.search)
+            rivals = rule.rivals(entered, written, self._network.search)
             if rivals.keys and rivals.after is None:
                 return self._bounded(frame, owner, text)
             suspects += map(self._along, rivals.endings(self._reach))
@@ -82,25 +76,25 @@ class Suspects:
 
     def with_names(self, frame: Frame, text: Text) -> NDArray[np.int64]:
         """(tokens,) those that write a name which may be in an object of an item already: they have to be read too."""
-        for owner in frame.stack() if frame.is_watched else ():
-            if owner.entered is not None and owner.entered.has_begun:
-                if isinstance(self._network.rules[owner.component], ItemRule):
-                    written = text.since(owner.entered.begin)
-                    if written is not None and b"{" in written:
-                        return self._tokens.with_names
+        for owner, entered in frame.opened() if frame.is_watched else ():
+            if isinstance(self._network.rules[owner.component], ItemRule):
+                written = text.since(entered.begin)
+                if written is not None and b"{" in written:
+                    return self._tokens.with_names
         return _NO_TOKENS
 
     def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
-        """The nodes from which what has begun has not ways without number to its end, or that leave the component."""
+        """The nodes from which only few ways lead to the end of the open item, or that leave the component."""
         nodes, states = self._stay(frame)
-        bounds = self._strings.bounds(frame, text)
+        bounds = self._network.bounds(frame, text, self._reach)
         if bounds is not None and bounds[1] is not None:  # how many ways there are depends on the room
             return Stay(nodes, states)
         graph = self._network.graph
         unbounded = graph.unbounded_begun if owner is frame else graph.unbounded
         leaves = self._tables.leaves(self._network.components[frame.component])[states]
-        if (string := self._strings.begun(frame)) is not None:
-            leaves[leaves] = self._strings.may_end(string, nodes[leaves])
+        if (rule := self._network.open_string(frame)) is not None:  # nothing but one byte ends it
+            ends = rule.string.ends(self._tables.nodes.of(nodes[leaves])).nodes
+            leaves[leaves] = np.isin(nodes[leaves], ends)
         return _part(Stay(nodes, states), leaves | ~unbounded(frame.component)[states])
 
     def _along(self, path: bytes) -> Ints:
