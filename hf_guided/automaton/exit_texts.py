@@ -33,6 +33,7 @@ from .written_values import SPACE as SPACES
 Value = TypeVar("Value")
 _LAYOUT = frozenset(b" \t\n\r,:{}[]")
 _MAX_TEXT = 1 << 18  # bytes of a text
+_NO_TEXT_FOUND = "no shortest text was found"
 _SMALL_ITEM = 8  # bytes of an item for which all ways are tried
 _JOINT_FILL = 64  # characters of a long string that are counted together with what follows
 
@@ -45,7 +46,7 @@ class Own(NamedTuple):
         onwards: these; None is the frames below. Before them come, each between cuts, the members, the fill and the
             rest.
         at: the text there; of no account after a cut.
-        members: names of members.
+        members: texts of members.
         fill: characters of a string.
         rest: the last part.
     """
@@ -61,6 +62,12 @@ class Own(NamedTuple):
     def has_cut(self) -> bool:
         """Whether something is counted apart."""
         return bool(self.members or self.fill)
+
+    @property
+    def whole(self) -> bytes:
+        """All that comes before what follows it."""
+        parts = [self.text, *self.members, self.fill, self.rest] if self.fill else [self.text, *self.members, self.rest]
+        return bytes((CUT,)).join(parts) if self.has_cut else self.text
 
 
 class _NeedsText(Exception):
@@ -83,7 +90,7 @@ class ExitTexts(ExitPaths):
         self._texts: dict[int, bytes] = {}
         self._failed: set[int] = set()  # components whose text was not found, or is too long
         self._after_name: dict[tuple[int, bytes], bytes] = {}
-        self._layouts: dict[int, bool] = {}
+        self._spaced: dict[int, frozenset[int]] = {}
         network.search.shortcut = WeakMethod(self.can_end)
 
     # -- texts
@@ -91,16 +98,12 @@ class ExitTexts(ExitPaths):
     def _spelled(self, leg: Leg) -> bytes:
         return b"".join([part if isinstance(part, bytes) else self.text(part) for part in leg.parts])
 
-    def member_cost(self, component: int, name: bytes) -> int:
-        """Tokens of what comes after the quote of a name, up to after the quote of the next, counted apart."""
-        return self.counts.cost(self._with_texts(lambda: self._member(component, name)))
-
     def _member(self, component: int, name: bytes) -> bytes:
+        """What comes after the quote of a name, up to after the quote of the next."""
         key = component, name
         known = self._after_name.get(key)
         if known is None:
-            end = self._end_after(component, name)
-            leg = self._leg(component, end, Mark.BEGIN)
+            leg = self._leg(component, self._end_after(component, name), Mark.BEGIN)
             assert leg is not None
             known = self._after_name[key] = name[1:] + self._spelled(leg) + name[:1]
         return known
@@ -110,7 +113,7 @@ class ExitTexts(ExitPaths):
         known = self._texts.get(component)
         if known is None:
             if component in self._failed:
-                raise CompileLimitExceeded("no shortest text was found")
+                raise CompileLimitExceeded(_NO_TEXT_FOUND)
             raise _NeedsText(component)
         return known
 
@@ -173,33 +176,25 @@ class ExitTexts(ExitPaths):
 
     def _whole(self, component: int) -> bytes:
         """The text of a component from its start."""
-        parts: list[bytes] = []
-        size = 0
+        whole = b""
         frame, text = self._network.enter(component, ()), NO_TEXT
         while True:
             own = self._begin(frame, text, None)
-            parts.append(self.spelled(frame.component, own))
-            size += len(parts[-1])
-            if size > _MAX_TEXT:
+            whole += own.whole
+            if len(whole) > _MAX_TEXT or own.onwards == ():
                 self._failed.add(component)
-                raise CompileLimitExceeded(f"the shortest text has more than {_MAX_TEXT} bytes")
+                reason = f"the shortest text has more than {_MAX_TEXT} bytes" if own.onwards != () else _NO_TEXT_FOUND
+                raise CompileLimitExceeded(reason)
             if own.onwards is None:
-                return b"".join(parts)
-            if not own.onwards:
-                self._failed.add(component)
-                raise CompileLimitExceeded("no shortest text was found")
+                return whole
             frame, text = own.onwards[0], own.at
 
-    def spelled(self, component: int, own: Own) -> bytes:
-        """A beginning with all that comes before what follows it."""
-        if not own.has_cut:
-            return own.text
-        cut = bytes((CUT,))
-        members = [self._member(component, name) + cut for name in own.members]
-        return b"".join([own.text, cut, *members, own.fill, cut if own.fill else b"", own.rest])
+    def _items(self, frame: Frame) -> list[Frame]:
+        """The frames in which items are open that have to be different, the innermost first."""
+        return [place for place, _ in frame.opened() if isinstance(self._network.rules[place.component], ItemRule)]
 
     def _begin(self, frame: Frame, text: Text, left: int | None) -> Own:
-        items = [place for place, _ in frame.opened() if isinstance(self._network.rules[place.component], ItemRule)]
+        items = self._items(frame)
         return self._item(frame, items[-1], text, left) if items else self._own(frame, text, left)
 
     def _own(self, frame: Frame, text: Text, left: int | None) -> Own:
@@ -223,10 +218,10 @@ class ExitTexts(ExitPaths):
         """Along the shortest path out of the component, up to where something begins or ends."""
         component, state = frame.component, frame.state
         rule, entered = self._network.rules.get(component), frame.entered
-        exits, is_layout = self.exits(component), self._is_layout(component)
+        exits, spaced = self.exits(component), self._states_before_space(component)
         out = bytearray()
         while True:
-            if is_layout and self._may_space(component, state):
+            if state in spaced:
                 out.append(SPACE)
             if exits.move[state] < 0:
                 return Own(bytes(out), None if not exits.size[state] else ())
@@ -249,21 +244,17 @@ class ExitTexts(ExitPaths):
             onwards = () if then is None else (self._network.frame(component, state, then, frame.below),)
             return Own(bytes(out), onwards, there)
 
-    def _is_layout(self, component: int) -> bool:
-        """Whether a component writes nothing but white space, commas, colons and brackets."""
-        known = self._layouts.get(component)
+    def _states_before_space(self, component: int) -> frozenset[int]:
+        """States in which a space may come, and then the same as without it, of a component that writes no values."""
+        known = self._spaced.get(component)
         if known is None:
-            dfa = self._components[component].dfa
+            known, dfa = frozenset(), self._components[component].dfa
             used = (dfa.table[1:] != 0).any(0)[dfa.byte_class]
-            known = not self._components[component].callees and _LAYOUT.issuperset(np.flatnonzero(used).tolist())
-            self._layouts[component] = known
+            if not self._components[component].callees and _LAYOUT.issuperset(np.flatnonzero(used).tolist()):
+                exits, after = self.exits(component).rows[:2], dfa.table[:, dfa.byte_class[ord(" ")]]
+                known = frozenset(np.flatnonzero((after > 0) & (exits == exits[:, after]).all(0)).tolist())
+            self._spaced[component] = known
         return known
-
-    def _may_space(self, component: int, state: int) -> bool:
-        """Whether a space may come, and then the same as without it."""
-        dfa, exits = self._components[component].dfa, self.exits(component)
-        after = int(dfa.table[state, dfa.byte_class[ord(" ")]])
-        return bool(after) and exits.size[after] == exits.size[state] and exits.move[after] == exits.move[state]
 
     # -- objects
 
@@ -299,7 +290,8 @@ class ExitTexts(ExitPaths):
         onwards = (self._network.frame(component, end, then, frame.below),)
         before = self._spelled(leg)
         if most:
-            return Own(before + last_name[:1], onwards, members=tuple(most), rest=last_name[1:])
+            members = tuple([self._member(component, name) for name in most])
+            return Own(before + last_name[:1], onwards, members=members, rest=last_name[1:])
         return Own(before + last_name, onwards, text.plus(written_out(before) + last_name))
 
     def _name(self, frame: Frame, rule: NameRule, entered: Entered, text: Text) -> Own:
@@ -326,7 +318,7 @@ class ExitTexts(ExitPaths):
             if not found:
                 return Own(b"", (), text)
             _, ending, end = min(found)
-        return self._named(ending, written, frame, frame, end, text)
+        return self._named(ending, written, frame, end, text)
 
     def _name_of_language(self, frame: Frame, owner: Frame, text: Text) -> Own:
         """The rest of a name that is not listed."""
@@ -334,12 +326,12 @@ class ExitTexts(ExitPaths):
         written = text.since(owner.entered.begin)
         keys = frozenset[bytes]() if written is None else owner.entered.keys
         word = self._word(frame.component, frame.state, written or b"", keys)
-        ends = [after for mark, after in self._network.calls(owner.component, owner.state) if mark == Mark.END]
-        if word is None or not ends:
+        end = self._end(owner.component, owner.state)
+        if word is None or end is None:
             return Own(b"", (), text)
-        return self._named(word, written, owner, owner, ends[0], text)
+        return self._named(word, written, owner, end, text)
 
-    def _named(self, ending: bytes, written: bytes | None, frame: Frame, owner: Frame, end: int, text: Text) -> Own:
+    def _named(self, ending: bytes, written: bytes | None, owner: Frame, end: int, text: Text) -> Own:
         rule = self._network.rules[owner.component]
         assert owner.entered is not None
         then = rule.end(owner.entered, None if written is None else written + ending)
@@ -355,14 +347,14 @@ class ExitTexts(ExitPaths):
             left = 0 if written is None else max(0, rule.low - string.characters(written))
         exits, state, out = self.exits(component), frame.state, bytearray()
         # The rest of an open character, and of a mark, comes first.
-        while (end := self._string_end(component, state)) is None:
+        while (end := self._end(component, state)) is None:
             left -= bool(string.begins[state])
             byte, _, state = exits.after(state)
             assert byte is not None
             out.append(byte)
         left = max(0, left)
         fill, state = self._fill(component, state) if left else (b"", state)
-        end = self._string_end(component, state)
+        end = self._end(component, state)
         assert end is not None
         onwards = (self._network.frame(component, end, NOTHING_ENTERED, frame.below),)
         at = text.plus(bytes(out) + fill * left)
@@ -371,8 +363,8 @@ class ExitTexts(ExitPaths):
             return Own(bytes(out), onwards, at, fill=fill * apart, rest=fill * _JOINT_FILL)
         return Own(bytes(out) + fill * left, onwards, at)
 
-    def _string_end(self, component: int, state: int) -> int | None:
-        """The state after the mark at the end of a string; None where it does not come."""
+    def _end(self, component: int, state: int) -> int | None:
+        """The state after the end of what is open; None where it does not end."""
         return next((after for mark, after in self._network.calls(component, state) if mark == Mark.END), None)
 
     def _fill(self, component: int, state: int) -> tuple[bytes, int]:
@@ -380,7 +372,7 @@ class ExitTexts(ExitPaths):
         dfa = self._components[component].dfa
         for byte in self._order:
             after = dfa.advance(state, bytes((byte,)))
-            if after and self._string_end(component, after) and dfa.advance(after, bytes((byte,))) == after:
+            if after and self._end(component, after) and dfa.advance(after, bytes((byte,))) == after:
                 return bytes((byte,)), after
         raise AssertionError("a string without letters")
 
@@ -389,23 +381,26 @@ class ExitTexts(ExitPaths):
     def _item(self, frame: Frame, owner: Frame, text: Text, left: int | None) -> Own:
         """What is left of an item, so that it is none that is entered; one byte of it where its way was searched."""
         place, at, parts = frame, text, list[bytes]()
+        network = self._network
         innermost: Frame | None = None
         begun = place, at, 0  # where the innermost item goes on, and how many parts there are before
         while True:
-            last = innermost
-            innermost = self._innermost_item(place)
-            assert innermost is not None
+            last, innermost = innermost, self._items(place)[0]
             if last is None or last.entered != innermost.entered or not is_level(last, innermost):
                 begun = place, at, len(parts)
             own = self._own(place, at, left)
             left = None
-            parts.append(self.spelled(place.component, own))
+            parts.append(own.whole)
             if own.onwards is None:
                 at, place = at.plus(written_out(parts[-1])), place.below[0]
                 continue
-            if own.onwards and not self._ends_badly(place, own.onwards[0], innermost, text):
+            is_other = bool(own.onwards)
+            if own.onwards and (ended := _ended(place, own.onwards[0], innermost)):
+                is_at_hand = innermost.entered is not None and text.since(innermost.entered.begin) is not None
+                is_other = not is_at_hand or network.rules[innermost.component].leaves_room(ended, network.search)
+            if is_other and own.onwards:
                 at = at.plus(written_out(parts[-1])) if own.has_cut else own.at
-                if _ends(place, own.onwards[0], owner):
+                if _ended(place, own.onwards[0], owner):
                     return Own(b"".join(parts), own.onwards, at)
             else:
                 if is_level(innermost, owner):
@@ -418,40 +413,24 @@ class ExitTexts(ExitPaths):
                 begun = own.onwards[0], at, len(parts)
             place = own.onwards[0]
 
-    def _innermost_item(self, frame: Frame) -> Frame | None:
-        for place in frame.stack():
-            if place.entered is not None and place.entered.has_begun:
-                if isinstance(self._network.rules[place.component], ItemRule):
-                    return place
-        return None
-
-    def _ends_badly(self, place: Frame, after: Frame, owner: Frame, text: Text) -> bool:
-        """Whether an item has ended so that others which have to come cannot."""
-        if not _ends(place, after, owner):
-            return False
-        assert owner.entered is not None
-        assert after.entered is not None
-        if text.since(owner.entered.begin) is None:
-            return False
-        return not self._network.rules[owner.component].leaves_room(after.entered, self._network.search)
-
     def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
         """A step of the way to another item, where that which the frame would have is entered already."""
-        width = 1  # what is below the owner must not decide: texts of components are the same everywhere
-        for place in frame.stack():
+        network, width = self._network, 1
+        for (
+            place
+        ) in frame.stack():  # what is below the owner must not decide: texts of components are the same everywhere
             width += 0 if place.entered is None else len(place.entered.keys)
             if is_level(place, owner):
                 break
         own = self._with_another_byte(frame, owner, text, width)
         if own is not None:
             return own
-        network = self._network
         path = network.search.another(frame, owner, text, width)
         if path is None:
             return Own(b"", (), text)
         step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
-        first = next(after for after in step if network.read((after,), path[1:], at))
-        return Own(path[:1], _first(first, step), at)
+        # The first one goes on as was found.
+        return Own(path[:1], tuple(sorted(step, key=lambda after: not network.read((after,), path[1:], at))), at)
 
     def _with_another_byte(self, frame: Frame, owner: Frame, text: Text, width: int) -> Own | None:
         """The text of a large item with one other byte, and what follows from that; None if that is not enough.
@@ -462,62 +441,44 @@ class ExitTexts(ExitPaths):
         rest, _ = self._rest(frame, owner, text)
         if len(rest) <= _SMALL_ITEM:
             return None
-        reached: list[Frames] = [(frame,)]
-        for i in range(len(rest) - 1):
-            reached.append(network.moved(network.everywhere(reached[-1], text.plus(rest[:i])), rest[i]))
-        best: tuple[int, bytes, Frames] | None = None
+        reached = [[frame]]
+        for i in range(len(rest)):
+            everywhere = network.everywhere(reached[i], text.plus(rest[:i]), owner)
+            reached[i] = [place for place in everywhere if place.is_inside(owner)]
+            reached.append([*network.moved(reached[i], rest[i])])
+        best: tuple[int, bytes, Frame] | None = None
         for i in range(len(rest) - 1, -1, -1):
-            at = text.plus(rest[:i])
-            for byte in self._others(reached[i], owner, at, width, rest[i]):
-                path = rest[:i] + bytes((byte,))
-                there = text.plus(path)
-                for place in network.moved(network.everywhere(reached[i], at), byte):
+            others = {
+                byte: None
+                for place in reached[i]
+                for byte, _ in self._bytes_by_target(place.component, place.state, width + 2)
+            }
+            for byte in others:
+                there = text.plus(rest[:i] + bytes((byte,)))
+                for place in network.moved(reached[i], byte) if byte != rest[i] and byte not in SPACES else ():
                     further, is_other = self._rest(place, owner, there)
-                    size = len(path) + len(further)
+                    size = i + 1 + len(further)
                     if is_other and (best is None or size < best[0]):
-                        best = size, path, (place,)
+                        best = size, rest[:i] + bytes((byte,)), place
             if best is not None and best[0] <= len(rest) + 1:
                 break
-        return None if best is None else Own(best[1], best[2], text.plus(best[1]))
-
-    def _others(self, frames: Frames, owner: Frame, text: Text, width: int, but: int) -> list[int]:
-        """Bytes that may come in an item, instead of one."""
-        found: dict[int, None] = {}
-        for place in self._network.everywhere(frames, text):
-            if not any(is_level(under, owner) and under.entered == owner.entered for under in place.stack()):
-                continue
-            for byte, _ in self._bytes_by_target(place.component, place.state, width + 2):
-                if byte != but and byte not in SPACES:
-                    found[byte] = None
-        return [*found]
+        return None if best is None else Own(best[1], (best[2],), text.plus(best[1]))
 
     def _rest(self, place: Frame, owner: Frame, text: Text) -> tuple[bytes, bool]:
         """What follows of an item, and whether it is another one than those that are entered."""
-        parts: list[bytes] = []
-        rule, at = self._network.rules[owner.component], text
+        rest = b""
         while True:
-            own = self._own(place, at, None)
-            parts.append(written_out(self.spelled(place.component, own)))
-            at = at.plus(parts[-1])
-            if own.onwards is None:
-                place = place.below[0]
-            elif not own.onwards:
-                return b"".join(parts), False
-            elif _ends(place, own.onwards[0], owner):
-                entered = own.onwards[0].entered
-                assert entered is not None
-                return b"".join(parts), rule.leaves_room(entered, self._network.search)
-            else:
-                place = own.onwards[0]
+            own = self._own(place, text.plus(rest), None)
+            rest += written_out(own.whole)
+            if own.onwards == ():
+                return rest, False
+            ended = None if own.onwards is None else _ended(place, own.onwards[0], owner)
+            if ended:
+                return rest, self._network.rules[owner.component].leaves_room(ended, self._network.search)
+            place = place.below[0] if own.onwards is None else own.onwards[0]
 
 
-def _first(place: Frame, frames: Frames) -> Frames:
-    """Frames with one of them first: it goes on as was found."""
-    return place, *(frame for frame in frames if frame is not place)
-
-
-def _ends(place: Frame, after: Frame, owner: Frame) -> bool:
-    """Whether the item that has begun in the owner ends between two frames."""
-    if not is_level(place, owner) or not is_level(after, owner) or after.entered is None:
-        return False
-    return not after.entered.has_begun
+def _ended(place: Frame, after: Frame, owner: Frame) -> Entered | None:
+    """What is entered after the item that is open in the owner, if it ends between two frames."""
+    is_end = is_level(place, owner) and is_level(after, owner) and after.entered and not after.entered.has_begun
+    return after.entered if is_end else None

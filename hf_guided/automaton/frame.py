@@ -42,6 +42,10 @@ class Frame:
             (frame,) = frame.below
             yield frame
 
+    def is_inside(self, owner: Frame) -> bool:
+        """Whether this frame, reached from inside of what is open in an array or object, has not left it."""
+        return not is_level(self, owner) or (self.entered is not None and self.entered.has_begun)
+
     def opened(self) -> Iterator[tuple[Frame, Entered]]:
         """Of these the frames in whose own component something is open, and their registers."""
         for frame in self.stack() if self.has_begun else ():

@@ -147,12 +147,17 @@ class Network:
         moves = self._moves(component)
         return moves.accepting[state] or state in moves.calls
 
-    def everywhere(self, frames: Iterable[Frame], text: Text) -> list[Frame]:
-        """These frames, and those that calls, marks and the ends of components lead to."""
+    def everywhere(self, frames: Iterable[Frame], text: Text, owner: Frame | None = None) -> list[Frame]:
+        """These frames, and those that calls, marks and the ends of components lead to.
+
+        With an ``owner``, the array or object of a frame, none after the end of what is open there.
+        """
         reached = dict.fromkeys(frames)
         todo = list(reached)
         while todo:
             frame = todo.pop()
+            if owner is not None and not frame.is_inside(owner):
+                continue
             component, state, entered, below = frame.component, frame.state, frame.entered, frame.below
             moves = self._moves(component)
             more: list[Frame] = []

@@ -168,10 +168,10 @@ class _Ways:
             if not queue:
                 return
             *_, inside, frame, text = heapq.heappop(queue)  # of equally short ways the one that has come furthest
-            frames = self._network.everywhere([frame], text)
+            frames = self._network.everywhere([frame], text, owner)
             yield frames, text
             for place in frames:
-                if owner is not None and not _is_inside(place, owner):
+                if owner is not None and not place.is_inside(owner):
                     continue
                 is_above = owner is None or not is_level(place, owner)
                 below = min((self._distance(under, owner, text) for under in place.below), default=0) if is_above else 0
@@ -212,11 +212,6 @@ class _Ways:
             return distance
         written = text.since(frame.entered.begin) if frame.entered.has_begun else None
         return distance + self._network.rules[frame.component].debt(frame.entered, written)
-
-
-def _is_inside(place: Frame, owner: Frame) -> bool:
-    """Whether what has begun in the owner has not ended."""
-    return any(is_level(frame, owner) and frame.entered == owner.entered for frame in place.stack())
 
 
 class _Others:

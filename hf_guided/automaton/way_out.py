@@ -67,7 +67,7 @@ class WaysOut:
                 continue
             if not onwards:
                 ahead = [END if own.onwards is None else NO_WAY]
-            found[key] = self._before(frame.component, own, ahead)
+            found[key] = self._before(own, ahead)
             todo.pop()
         self._ways.update(found)
         return found[key]
@@ -90,11 +90,11 @@ class WaysOut:
         place = self._network.place(frame, text, EXACTLY)
         return place if left is None else (place, left)
 
-    def _before(self, component: int, own: Own, ahead: Sequence[Way]) -> Way:
+    def _before(self, own: Own, ahead: Sequence[Way]) -> Way:
         if not own.has_cut:
             return self._counts.before(own.text, ahead)
         after = self._counts.before(own.rest, ahead).needed
-        after += sum([self.texts.member_cost(component, name) for name in own.members])
+        after += sum(map(self._counts.cost, own.members))
         if own.fill:
             after += self._counts.filled(own.fill)
         return self._counts.before(own.text, (Way(b"", (min(after, UNREACHABLE),)),))
