@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .frame_exits import UNREACHABLE, Exits, Sizes, describe
+from .frame_exits import UNREACHABLE, Exits, Sizes
 from .network import Network
 from .registers import Different, ItemRule, LengthRule, NameRule
 from .rtn import Mark
@@ -86,7 +86,9 @@ class ExitPaths:
             sizes = self._to_mark(component, Mark.CLOSE, size_of).size if rule.required else []
             members = [len(name) + 1 + sizes[self._end_after(component, name)] for name in rule.required]
             return 1 + sum(members) + max(0, rule.low - len(members))  # with the bracket
-        size = self._to_end(component, size_of).size[self._components[component].dfa.start]
+        size = Exits.to_end(self._components[component], size_of, self._letters).size[
+            self._components[component].dfa.start
+        ]
         return size + rule.low if isinstance(rule, LengthRule) else size
 
     def most(self, component: int) -> int | None:
@@ -122,13 +124,8 @@ class ExitPaths:
         exits = self._ways.get(component)
         if exits is None:
             self.size(component)
-            exits = self._ways[component] = self._to_end(component, self.size)
+            exits = self._ways[component] = Exits.to_end(self._components[component], self.size, self._letters)
         return exits
-
-    def _to_end(self, component: int, size_of: Callable[[int], int]) -> Exits:
-        component_ = self._components[component]
-        weights = [0 if callee < 0 else size_of(callee) for callee in component_.callees]
-        return Exits(component_, describe(component_), weights, self._letters)
 
     def _to_mark(self, component: int, goal: Mark | None, size_of: Callable[[int], int]) -> Exits:
         """The shortest ways to states where a mark comes, or where the component may end, past no mark but ``MORE``."""
@@ -141,7 +138,7 @@ class ExitPaths:
             size_of(callee) if callee >= 0 else 0 if (goal, callee) == (Mark.BEGIN, Mark.MORE) else UNREACHABLE
             for callee in component_.callees
         ]
-        return Exits(component_, describe(component_, ends=ends), weights, self._letters)
+        return Exits(component_, weights, self._letters, ends)
 
     def _leg(self, component: int, state: int, goal: Mark | None) -> Leg | None:
         """The shortest way to a state where a mark comes, or where the component may end; None if there is none."""
@@ -234,13 +231,7 @@ class ExitPaths:
                 yield byte, target
 
     def _free(self, component: int, state: int, taken: Collection[bytes]) -> bytes | None:
-        """The name that is not taken and cheapest to write, with its value; None if there is none.
-
-        Args:
-            component: of an object.
-            state: after the mark ``BEGIN``.
-            taken: names.
-        """
+        """The cheapest name, with its value, that is not taken, after the mark ``BEGIN``; None if there is none."""
         words = [(word, end) for callee, end in self._languages(component, state)
                  if (word := self._word(callee, self._network.start_of(callee), b"", taken)) is not None]  # fmt: skip
         listed = [(name, end) for name, end in self._names_from(component, state).items() if name not in taken]

@@ -78,12 +78,7 @@ class _NeedsText(Exception):
 
 
 class ExitTexts(ExitPaths):
-    """The texts of a network; thread safe.
-
-    Args:
-        network: what reads them.
-        tokens: of the vocabulary.
-    """
+    """The texts of a network; thread safe."""
 
     def __init__(self, network: Network, tokens: TokenTrie):
         super().__init__(network, tokens)
@@ -148,18 +143,15 @@ class ExitTexts(ExitPaths):
 
     def _later(self, owner: Frame) -> frozenset[bytes]:
         assert owner.entered is not None
-        place, begun, at, keys = owner, owner, Text(None, owner.entered.begin + 1), owner.entered.keys
-        is_item = isinstance(self._network.rules[owner.component], ItemRule)
+        place, entered, at = owner, owner.entered, Text(None, owner.entered.begin + 1)
+        begun, is_item = owner, isinstance(self._network.rules[owner.component], ItemRule)
         while True:
-            is_open = is_item and begun.entered is not None and begun.entered.has_begun
-            own = self._item(place, begun, at, None) if is_open else self._own(place, at, None)
+            own = self._item(place, begun, at, None) if is_item and entered.has_begun else self._own(place, at, None)
             if not own.onwards:
-                return keys | owner.entered.keys
+                return entered.keys | owner.entered.keys
             place, at = own.onwards[0], own.at
-            if is_level(place, owner):
-                begun = place
-                assert place.entered is not None
-                keys = place.entered.keys
+            if is_level(place, owner) and place.entered is not None:
+                begun, entered = place, place.entered
 
     def _with_texts(self, compute: Callable[[], Value]) -> Value:
         """What needs the texts of components; those that are not known are made first."""

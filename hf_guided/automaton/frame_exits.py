@@ -110,13 +110,19 @@ class Exits:
 
     Args:
         component: the component.
-        described: of it.
         weights: bytes that each callee takes.
         letters: (257,) all bytes in the order to take them, and then -1.
+        ends: (states,) where the ways end; None is where the component may end.
     """
 
-    def __init__(self, component: Component, described: Described, weights: Sequence[int], letters: NDArray[np.int32]):
-        self.component = component
+    def __init__(
+        self,
+        component: Component,
+        weights: Sequence[int],
+        letters: NDArray[np.int32],
+        ends: NDArray[np.bool_] | None = None,
+    ):
+        self.component, described = component, describe(component, ends=ends)
         self.rows = np.empty((4, component.dfa.states), np.int32)  # see frame_exits.c
         of_callees = np.array(weights, np.int32)
         places = of_callees.ctypes.data, letters.ctypes.data, self.rows.ctypes.data
@@ -124,6 +130,11 @@ class Exits:
         if self.most_size < 0:
             raise MemoryError
         self._calls: NDArray[np.int32] = described.held[1].arrays[4]
+
+    @classmethod
+    def to_end(cls, component: Component, size_of: Callable[[int], int], letters: NDArray[np.int32]) -> Exits:
+        """The ways to the end of a component, whatever its register says, by the sizes of its callees."""
+        return cls(component, [0 if callee < 0 else size_of(callee) for callee in component.callees], letters)
 
     @cached_property
     def size(self) -> list[int]:

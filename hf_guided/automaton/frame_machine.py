@@ -128,7 +128,7 @@ class FrameMachine:
         now = _Generation(self._trie, number)
         for component, given in self._given.items():
             self._give(now, component, given)
-        now.start = self._found(now, lambda: CORE.machine_start(now.handle))
+        now.start = self._found(CORE.machine_start, now=now)
         self._now = now  # at once: an exception leaves the machine as it was
 
     def after_fork(self) -> None:
@@ -171,23 +171,19 @@ class FrameMachine:
 
     def is_completed(self, number: int) -> bool:
         """Whether the text may end."""
-        now = self._now
-        known = now.completed.get(number)
+        known = self._now.completed.get(number)
         if known is None:
-            found = self._found(now, lambda: CORE.machine_completed(now.handle, number))
-            known = now.completed[number] = bool(found)
+            known = self._now.completed[number] = bool(self._found(CORE.machine_completed, number))
         return known
 
     def forced_byte(self, number: int) -> int | None:
         """The one byte that may come, if there is one."""
-        now = self._now
-        byte = self._found(now, lambda: CORE.machine_forced(now.handle, number))
+        byte = self._found(CORE.machine_forced, number)
         return byte if byte < 256 else None
 
     def same_mask(self, number: int) -> int:
         """The set that stands for all with the same mask as this one, as far as that is plain."""
-        now = self._now
-        return self._found(now, lambda: CORE.machine_same_mask(now.handle, number))
+        return self._found(CORE.machine_same_mask, number)
 
     def mask(self, number: int) -> Words:
         """(words,) int32, read-only: the tokens that may come."""
@@ -196,11 +192,7 @@ class FrameMachine:
         return words
 
     def mask_within(self, number: int, tokens_left: int) -> tuple[Words, int]:
-        """The tokens that may come, as far as the text can be finished after them.
-
-        Args:
-            number: of the set.
-            tokens_left: tokens that may come, the next one and the one that ends the text counted.
+        """The tokens that may come, as far as the text can be finished after them; with the one that ends it.
 
         Returns:
             (words,) int32, writeable; and the tokens left with which it would be the same as ``mask``: the true number
@@ -213,13 +205,11 @@ class FrameMachine:
 
     def needed(self, number: int) -> int:
         """How many tokens are enough to the end of the text, the one that ends it counted."""
-        now = self._now
-        return 1 + self._found(now, lambda: CORE.machine_needed(now.handle, number))
+        return 1 + self._found(CORE.machine_needed, number)
 
     def can_finish_in(self, number: int, tokens_left: int) -> bool:
         """Whether so many are enough; they are not counted where there are more than bytes."""
-        now = self._now
-        size = self._found(now, lambda: CORE.machine_size(now.handle, number))
+        size = self._found(CORE.machine_size, number)
         return size < tokens_left or self.needed(number) <= tokens_left
 
     def _row(self) -> tuple[int, Words]:
@@ -245,9 +235,10 @@ class FrameMachine:
         """The masks that were made so far are kept no longer."""
         self._row_bytes = self._rows.nbytes
 
-    def _found(self, now: _Generation, look: Callable[[], int]) -> int:
+    def _found(self, look: Callable[..., int], *number: int, now: _Generation | None = None) -> int:
         """What a function finds once nothing is missing."""
-        while (found := look()) < 0:
+        now = now or self._now
+        while (found := look(now.handle, *number)) < 0:
             self._supply(now, found)
         return found
 
@@ -292,9 +283,9 @@ class FrameMachine:
         component, rule = self._network.components[number], self._network.rule(number)
         described = describe(component, rule, self._tables.tokens)
         self.has_counts |= isinstance(rule, LengthRule)
-        return (
-            described if number in self._built else described._replace(nbytes=described.nbytes + component.shape.nbytes)
-        )
+        if number not in self._built:
+            described = described._replace(nbytes=described.nbytes + component.shape.nbytes)
+        return described
 
     def _with_exits(self, number: int) -> Described:
         """A component that is given already, with the ways out of it."""
@@ -305,9 +296,7 @@ class FrameMachine:
         return described._replace(held=(*described.held, exits), nbytes=described.nbytes + exits.rows.nbytes)
 
     def _exits(self, number: int, size_of: Callable[[int], int]) -> Exits:
-        component = self._network.components[number]
-        weights = [0 if callee < 0 else size_of(callee) for callee in component.callees]
-        return Exits(component, describe(component), weights, self._tables.tokens.preferred)
+        return Exits.to_end(self._network.components[number], size_of, self._tables.tokens.preferred)
 
     def _callees(self, number: int) -> list[int]:
         """See ``Sizes``: of what is not known, the automaton tells."""
@@ -318,9 +307,8 @@ class FrameMachine:
         if least is not None:
             return least
         exits, rule = self._exits(number, size_of), self._network.rule(number)
-        start = exits.component.dfa.start
-        is_counted = isinstance(rule, LengthRule) and exits.rows[3, start]
-        return exits.size[start] + (rule.low if isinstance(rule, LengthRule) and is_counted else 0)
+        size, _, _, is_counted = exits.rows[:, exits.component.dfa.start].tolist()
+        return int(size) + (rule.low if isinstance(rule, LengthRule) and is_counted else 0)
 
     def _table(self, number: int, state: int, node: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)

@@ -32,11 +32,7 @@ _MOST_CHECKED = 2000  # nodes at which it is looked whether it does
 
 
 class BudgetedNetworkMasks(NetworkMasks):
-    """Masks that keep budgets; thread safe.
-
-    Args:
-        network, tables, token_bytes: see ``NetworkMasks``.
-    """
+    """Masks that keep budgets; thread safe."""
 
     def __init__(self, network: Network, tables: ComponentTables, token_bytes: Sequence[bytes | None]):
         super().__init__(network, tables, token_bytes)

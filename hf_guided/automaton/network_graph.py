@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .frame_exits import ANY_LETTERS, Exits, Sizes, describe
+from .frame_exits import ANY_LETTERS, Exits, Sizes
 from .registers import NOTHING_ENTERED, LengthRule
 from .rtn import Component, Components, Mark, callers
 
@@ -27,9 +27,6 @@ class NetworkGraph:
     """Facts about the states of a network, computed when they are first needed; thread safe.
 
     What is known of a component depends on those that it calls, and on those that these call: no others are built.
-
-    Args:
-        network: the network.
     """
 
     def __init__(self, network: Network):
@@ -49,14 +46,17 @@ class NetworkGraph:
         distances = self._distances.get(component)
         if distances is None:
             self._sizes(component)
-            distances = self._distances[component] = _exits(self._components[component], self._sizes).size
+            distances = self._distances[component] = Exits.to_end(
+                self._components[component], self._sizes, ANY_LETTERS
+            ).size
         return distances[state]
 
     def _called(self, component: int) -> list[int]:
         return self._components[component].called
 
     def _size(self, component: int, size_of: Callable[[int], int]) -> int:
-        return _exits(self._components[component], size_of).size[self._components[component].dfa.start]
+        exits = Exits.to_end(self._components[component], size_of, ANY_LETTERS)
+        return int(exits.rows[0, exits.component.dfa.start])
 
     def is_unbounded(self, component: int, state: int) -> bool:
         """Whether there are ways to the end of the component that mean any number of different values."""
@@ -138,11 +138,6 @@ class NetworkGraph:
             if number in reached:
                 recursive.add(number)
         return recursive
-
-
-def _exits(component: Component, size_of: Callable[[int], int]) -> Exits:
-    weights = [0 if callee < 0 else size_of(callee) for callee in component.callees]
-    return Exits(component, describe(component), weights, ANY_LETTERS)
 
 
 def _before_the_end(component: Component) -> NDArray[np.bool_]:

@@ -58,13 +58,7 @@ class Part:
 
 
 class TokenWalk(ABC):
-    """Finds the tokens that fit after one text, in parts, and the others by the nodes where they end.
-
-    Args:
-        masks: of the network.
-        frames: after the text.
-        text: all of it.
-    """
+    """Finds the tokens that fit after all of a text, in parts, and the others by the nodes where they end."""
 
     def __init__(self, masks: NetworkMasks, frames: Frames, text: Text):
         self._masks, self._network, self._tables = masks, masks.network, masks.tables
@@ -102,16 +96,9 @@ class TokenWalk(ABC):
             self._read_suspects(frame, suspects)
 
     def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
-        """Where tokens go on that leave the frame's component.
+        """Where tokens of a frame go on that leave its component in some states: nodes, the frames there, and the text.
 
-        Args:
-            frame: in which they began.
-            leaving: the states in which they leave, and the nodes where they do.
-            text: before them.
-
-        Yields:
-            The nodes, the frames there, and the text: where it ends is not the same for all nodes, so what began
-            before is at hand for none.
+        Where the text ends is not the same for all nodes, so what began before is at hand for none.
         """
         beyond = Text(None, text.end + 1)
         for state, left in leaving:
@@ -133,13 +120,7 @@ class TokenWalk(ABC):
         return self._tables.nodes.of(np.delete(left.nodes, dropped)) if len(dropped) else left
 
     def _follow(self, begun: Nodes, frames: Frames, text: Text) -> None:
-        """Find the tokens below some nodes of the trie.
-
-        Args:
-            begun: the nodes.
-            frames: there, and those that calls, marks and the ends of components lead to.
-            text: up to there.
-        """
+        """Find the tokens below some nodes, where a text is in frames that include all that calls and ends lead to."""
         network = self._network
         todo = [(begun, frames, text)] if len(begun.nodes) else []
         while todo:
@@ -253,13 +234,7 @@ class _Mask(NamedTuple):
 
 
 class NetworkMasks:
-    """A network and a vocabulary; thread safe.
-
-    Args:
-        network: what reads the text.
-        tables: of the vocabulary.
-        token_bytes: of each token.
-    """
+    """A network and a vocabulary; thread safe."""
 
     def __init__(self, network: Network, tables: ComponentTables, token_bytes: Sequence[bytes | None]):
         self.network, self.tables, self._token_bytes = network, tables, token_bytes

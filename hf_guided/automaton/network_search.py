@@ -32,11 +32,7 @@ _MAX_REPEATED = 500  # texts in a row that mean values which are known: in all s
 
 
 class NetworkSearch:
-    """Searches in one network, and the values of its components; thread safe.
-
-    Args:
-        network: the network.
-    """
+    """Searches in one network, and the values of its components; thread safe."""
 
     def __init__(self, network: Network):
         self._network: Network = weakref.proxy(network)  # or only a full collection could free either
@@ -54,13 +50,9 @@ class NetworkSearch:
         self._lock = threading.RLock()
 
     def can_end(self, frame: Frame, owner: Frame, above: Iterable[Frame], text: Text) -> bool:
-        """Whether what has begun in a frame can end as an item or a name that is not entered yet.
+        """Whether an item or name that is open in ``owner`` can end as one that is not entered yet.
 
-        Args:
-            frame: after the text.
-            owner: the frame in which it has begun.
-            above: frames from there on up where ways without number are certain, if the automaton has them.
-            text: so far.
+        ``above`` are frames from there up in which infinitely many values are certain, if the automaton has them.
         """
         if any(self._graph.is_unbounded(place.component, place.state) for place in above):
             return True
@@ -85,16 +77,9 @@ class NetworkSearch:
         return self.another(frame, owner, text, width) is not None
 
     def another(self, frame: Frame, owner: Frame, text: Text, width: int) -> bytes | None:
-        """The shortest way to end the open item, or name, as one that is not entered and leaves room for the rest.
+        """The shortest way to end what is open in ``owner`` as one that is not entered and leaves room for the rest.
 
-        Args:
-            frame: after the text.
-            owner: the frame in which it is open.
-            text: so far.
-            width: bytes tried of each class, at least.
-
-        Returns:
-            The bytes; None if none was found.
+        ``width`` bytes of each class are tried, at least. None if no way was found.
         """
         rule, entered = self._network.rules[owner.component], owner.entered
         assert entered is not None

@@ -24,12 +24,7 @@ NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 class Suspects:
-    """The items and names of a network, and a vocabulary.
-
-    Args:
-        network: what reads the text.
-        tables: of the vocabulary.
-    """
+    """The items and names of a network, and a vocabulary."""
 
     def __init__(self, network: Network, tables: ComponentTables):
         self._network, self._tables, self._tokens = network, tables, tables.tokens

@@ -119,13 +119,13 @@ class Different(Rule):
 
     one_spelling: bool = True  # whether a value has only one text, white space aside
 
-    @abstractmethod
     def key(self, text: bytes) -> bytes:
-        """The key of a complete text."""
+        """The key of a complete text: a name has only one, itself."""
+        return text
 
-    @abstractmethod
     def begun(self, text: bytes) -> Begun:
         """What is certain of a text that has begun."""
+        return Begun(text, is_whole=True, in_string=True)
 
     def end(self, entered: Entered, written: bytes | None) -> Entered | None:
         """See ``Rule.end``."""
@@ -243,14 +243,6 @@ class NameRule(Different):
         room = self.high - len(entered.keys)
         may = room > 0 and (len(self.required - entered.keys) >= room) == required
         return Entered(entered.keys, at) if may else None
-
-    def key(self, text: bytes) -> bytes:
-        """See ``Different.key``: a name has only one text."""
-        return text
-
-    def begun(self, text: bytes) -> Begun:
-        """See ``Different.begun``: the key is the text."""
-        return Begun(text, is_whole=True, in_string=True)
 
     def may_close(self, entered: Entered) -> bool:
         """See ``Rule.may_close``."""

@@ -44,11 +44,7 @@ def written_out(text: bytes) -> bytes:
 
 
 class TokenCounts:
-    """Counts the tokens of a vocabulary.
-
-    Args:
-        tokens: the vocabulary.
-    """
+    """Counts the tokens of a vocabulary."""
 
     def __init__(self, tokens: TokenTrie):
         self._child, self._letters = tokens.children, tokens.letters

@@ -19,12 +19,7 @@ _MAX_WAYS = 5_000  # remembered
 
 
 class WaysOut:
-    """The ways of a network and a vocabulary; thread safe.
-
-    Args:
-        network: what reads the texts.
-        tokens: the vocabulary.
-    """
+    """The ways of a network and a vocabulary; thread safe."""
 
     def __init__(self, network: Network, tokens: TokenTrie):
         self.texts = ExitTexts(network, tokens)
@@ -34,9 +29,7 @@ class WaysOut:
     def needed(self, frames: Frames, text: Text) -> int:
         """Tokens to the end of the text, the stop token not counted; UNREACHABLE if no way was found.
 
-        Args:
-            frames: after ``text``.
-            text: at hand as far as something has begun.
+        The text is at hand as far as something is open.
         """
         return min([self.way(frame, text).needed for frame in frames])
 

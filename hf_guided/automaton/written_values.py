@@ -72,12 +72,7 @@ class Rivals(NamedTuple):
 
 
 def lexed(place: int, byte: int) -> int:
-    """Where the next byte of a JSON text stands: OUTSIDE a string, or inside one.
-
-    Args:
-        place: of this byte.
-        byte: of the text.
-    """
+    """Where the byte after one in a place of a JSON text stands: OUTSIDE a string, or inside one."""
     if place == _ESCAPED:
         return INSIDE
     if byte == _QUOTE:
@@ -86,11 +81,7 @@ def lexed(place: int, byte: int) -> int:
 
 
 def characters(content: bytes) -> int:
-    """How many characters the content of a JSON string has, one that has only begun counted.
-
-    Args:
-        content: what follows the quote.
-    """
+    """How many characters the content of a JSON string has, one that has only begun counted; it follows the quote."""
     if b"\\" not in content:
         return first_bytes(content)
     return sum(1 for _ in _CHARACTER.finditer(content))
@@ -102,12 +93,7 @@ def first_bytes(text: bytes) -> int:
 
 
 def key_of(text: bytes, *, ordered: bool) -> bytes:
-    """One text for all texts of the same JSON value.
-
-    Args:
-        text: JSON.
-        ordered: whether equal values have their members in the same order.
-    """
+    """One text for all texts of the same JSON value; ``ordered`` where equal values have members in the same order."""
     return _encoded(_dumps(json.loads(text, parse_int=Decimal, parse_float=Decimal), is_sorted=not ordered))
 
 
@@ -186,13 +172,7 @@ class Strings(NamedTuple):
 
 
 def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
-    """Those of some keys that a value may still get.
-
-    Args:
-        keys: of other values.
-        begun: what is certain of the value.
-        text: of it, so far.
-    """
+    """Those of some keys that a value may still get."""
     similar = [key for key in keys if key.startswith(begun.key)]
     if not similar or (begun.is_whole and begun.in_string):
         return Rivals(similar, begun.key, is_whole=True)
