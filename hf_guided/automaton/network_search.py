@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from functools import reduce
-from itertools import count, takewhile
-from typing import TYPE_CHECKING
+from itertools import count, islice, takewhile
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakMethod
 
 from .after_fork import renew_in_child
@@ -31,6 +31,9 @@ _MAX_VALUES = 100_000  # frames looked at for all values of a component
 _MAX_REPEATED = 500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
 
 
+Found = TypeVar("Found")
+
+
 class NetworkSearch:
     """Searches in one network, and the values of its components; thread safe."""
 
@@ -38,9 +41,9 @@ class NetworkSearch:
         self._network: Network = weakref.proxy(network)  # or only a full collection could free either
         self._graph = network.graph
         self._ways = _Ways(self._network)
-        self._values: dict[int, _Values] = {}
+        self._values: dict[int, _Kept[bytes]] = {}
         self._endings: dict[Hashable, bool] = {}
-        self._others: dict[Hashable, _Others] = {}
+        self._others: dict[Hashable, _Kept[tuple[bytes, bytes]]] = {}
         self.shortcut: WeakMethod[Callable[[Frame, Frame, Text], bool]] | None = None  # see ``ExitTexts.can_end``
         self.after_fork()
         renew_in_child(self)
@@ -97,7 +100,7 @@ class NetworkSearch:
             if others is None:
                 if len(self._others) >= _MAX_OTHERS:
                     self._others.clear()
-                others = self._others[key] = _Others(self._ways, bare, below, text, width)
+                others = self._others[key] = _Kept(_ends(self._ways, bare, below, text, width))
             for path, item in others:
                 if item not in entered.keys and rule.leaves_room(Entered(entered.keys | {item}), self):
                     return path
@@ -114,17 +117,17 @@ class NetworkSearch:
     def first(self, component: int, count: int) -> list[bytes]:
         """The keys of so many different values; fewer where there are no more, or no more were found."""
         with self._lock:
-            return self._values_of(component).first(count)
+            return list(islice(self._values_of(component), count))
 
     def are_all_known(self, component: int) -> bool:
         """Whether ``first`` has found all values there are."""
         with self._lock:
-            return self._values_of(component).are_all_known
+            return self._values_of(component).are_all
 
-    def _values_of(self, component: int) -> _Values:
+    def _values_of(self, component: int) -> _Kept[bytes]:
         values = self._values.get(component)
         if values is None:
-            values = self._values[component] = _Values(self._ways, self._network, component)
+            values = self._values[component] = _Kept(_values(self._ways, self._network, component))
         return values
 
 
@@ -199,56 +202,52 @@ class _Ways:
         return distance + self._network.rules[frame.component].debt(frame.entered, written)
 
 
-class _Others:
-    """The ways to end an open item, the shortest first, each with the key of the item; as many as were needed."""
+class _Kept(Generic[Found]):
+    """What a generator finds, as far as it was asked for.
 
-    def __init__(self, ways: _Ways, frame: Frame, owner: Frame, text: Text, width: int):
-        self._known: list[tuple[bytes, bytes]] = []
-        self._left = self._all(ways(frame, text, owner, width, _MAX_SEARCH), owner, len(text.path))
+    Attributes:
+        are_all: whether it has ended, and says that there is no more.
+    """
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+    def __init__(self, left: Generator[Found, None, bool]):
+        self._known: list[Found] = []
+        self._left, self.are_all = left, False
+
+    def __iter__(self) -> Iterator[Found]:
         for index in count():
             if index == len(self._known):
-                found = next(self._left, None)
-                if found is None:
+                try:
+                    self._known.append(next(self._left))
+                except StopIteration as end:
+                    self.are_all |= bool(end.value)
                     return
-                self._known.append(found)
             yield self._known[index]
 
-    @staticmethod
-    def _all(ways: Iterator[tuple[list[Frame], Text]], owner: Frame, begin: int) -> Iterator[tuple[bytes, bytes]]:
-        for frames, text in ways:
-            for place in frames:
-                if is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
-                    (key,) = place.entered.keys
-                    yield text.path[begin:], key
+
+def _ends(
+    ways: _Ways, frame: Frame, owner: Frame, text: Text, width: int
+) -> Generator[tuple[bytes, bytes], None, bool]:
+    """The ways to end an open item, the shortest first, each with the key of the item."""
+    for frames, there in ways(frame, text, owner, width, _MAX_SEARCH):
+        for place in frames:
+            if not place.is_inside(owner) and place.entered is not None:
+                (key,) = place.entered.keys
+                yield there.path[len(text.path) :], key
+    return False
 
 
-class _Values:
-    """The values of a component, the shortest first, as many as were asked for."""
-
-    def __init__(self, ways: _Ways, network: Network, component: int):
-        self.are_all_known = False
-        self._keys: dict[bytes, None] = {}
-        self._left = self._all(ways, network, component)
-
-    def first(self, count: int) -> list[bytes]:
-        """The keys of the first ``count`` values; of all, if there are fewer."""
-        while len(self._keys) < count:
-            key = next(self._left, None)
-            if key is None:
-                break
-            self._keys[key] = None
-        return list(self._keys)[:count]
-
-    def _all(self, ways: _Ways, network: Network, component: int) -> Iterator[bytes]:
-        repeated = looked_at = 0
-        for frames, text in ways(network.enter(component, ()), Text(b"", 0), None, 256, _MAX_VALUES):
-            looked_at += 1
-            if network.is_completed(tuple(frames), text):
-                key = key_of(text.path, ordered=network.ordered)
-                repeated = repeated + 1 if key in self._keys else 0
-                if repeated > _MAX_REPEATED:
-                    return
+def _values(ways: _Ways, network: Network, component: int) -> Generator[bytes, None, bool]:
+    """The keys of a component's values, the shortest first."""
+    keys: set[bytes] = set()
+    repeated = looked_at = 0
+    for frames, text in ways(network.enter(component, ()), Text(b"", 0), None, 256, _MAX_VALUES):
+        looked_at += 1
+        if network.is_completed(tuple(frames), text):
+            key = key_of(text.path, ordered=network.ordered)
+            repeated = repeated + 1 if key in keys else 0
+            if repeated > _MAX_REPEATED:
+                return False
+            if not repeated:
+                keys.add(key)
                 yield key
-        self.are_all_known = looked_at < _MAX_VALUES
+    return looked_at < _MAX_VALUES
