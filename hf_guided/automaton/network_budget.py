@@ -196,12 +196,12 @@ class _BudgetWalk(TokenWalk):
         return others
 
     def _contested(self, frame: Frame) -> tuple[Frame, Entered, bytes] | None:
-        """The outermost open item that could become one that is entered, where its suspects alone do not tell."""
+        """The outermost open item that could become one that is entered, if that takes more than tokens to tell."""
         item = None
         for owner, entered in frame.opened() if frame.is_watched else ():
             rule, written = self._network.rules[owner.component], self._text.since(entered.begin)
             if isinstance(rule, ItemRule) and written is not None:
-                found = rule.rivals(entered, written, self._network.search)
+                found = rule.competing_items(entered, written, self._network.search)
                 if found.keys and found.after is None:
                     item = owner, entered, written
         return item

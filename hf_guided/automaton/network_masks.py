@@ -6,7 +6,7 @@ hardly on how they began: nodes of the trie are followed together from there, in
 something has begun they are followed byte by byte.
 
 Where an item or a name may be one that is entered already, the tokens that could make it equal are read one by one
-(network_suspects.py).
+(competing_nodes.py).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .competing_nodes import NONE, CompetingNodes
 from .component_tables import ComponentTables, Reached
 from .component_walk import Leaving, Stay, Words
 from .frame import Frame, Frames, Text
 from .lru_bytes import ByteCache
 from .mask_builder import MaskBuilder
 from .network import Network
-from .network_suspects import NONE, Suspects
 from .registers import UNKNOWN, LengthRule
 from .rtn import Component
 from .token_nodes import Ints, Nodes
@@ -86,14 +86,14 @@ class TokenWalk(ABC):
         if bounds is not None:
             leaving = self._leaving(frame, leaving, bounds)
         wary = self._wary(frame)
-        suspects = self._masks.suspects.of(wary, text) if wary.is_watched else NONE
+        competing = self._masks.competing.of(wary, text) if wary.is_watched else NONE
         low, high = bounds or (0, None)
         is_counted = network.open_string(frame) is not None
-        self._part(Part(frame, None, text.end, suspects.nodes, low if is_counted else None, high), wary)
+        self._part(Part(frame, None, text.end, competing.nodes, low if is_counted else None, high), wary)
         for left, onwards, beyond in self._beyond(frame, leaving, text):
-            self._follow(self._but(suspects.nodes, left), onwards, beyond)
-        if len(suspects.nodes):
-            self._read_suspects(frame, suspects)
+            self._follow(self._but(competing.nodes, left), onwards, beyond)
+        if len(competing.nodes):
+            self._read_competing(frame, competing)
 
     def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
         """Where tokens of a frame go on that leave its component in some states: nodes, the frames there, and the text.
@@ -110,13 +110,13 @@ class TokenWalk(ABC):
     def _onwards(self, here: Frame, text: Text) -> Frames:
         return tuple(place for place in self._network.everywhere([here], text) if place is not here)
 
-    def _but(self, suspects: Ints, left: Nodes) -> Nodes:
+    def _but(self, competing: Ints, left: Nodes) -> Nodes:
         """The nodes that are none of a few others, ascending like these."""
-        if not len(suspects):
+        if not len(competing):
             return left
-        places = np.searchsorted(left.nodes, suspects)
+        places = np.searchsorted(left.nodes, competing)
         places = places[places < len(left.nodes)]
-        dropped = places[np.isin(left.nodes[places], suspects)]
+        dropped = places[np.isin(left.nodes[places], competing)]
         return self._tables.nodes.of(np.delete(left.nodes, dropped)) if len(dropped) else left
 
     def _follow(self, begun: Nodes, frames: Frames, text: Text) -> None:
@@ -196,10 +196,10 @@ class TokenWalk(ABC):
                     if after:
                         self._note(np.array([node], np.int32), after, self._text.plus(path))
 
-    def _read_suspects(self, frame: Frame, suspects: Stay) -> None:
+    def _read_competing(self, frame: Frame, competing: Stay) -> None:
         """Find the tokens that end in these nodes, and those that leave the component there."""
         network = self._network
-        for node, state in zip(suspects.nodes.tolist(), suspects.states.tolist(), strict=True):
+        for node, state in zip(competing.nodes.tolist(), competing.states.tolist(), strict=True):
             here = network.frame(frame.component, state, frame.entered, frame.below)
             longer = self._text.plus(self._tokens.path_to(node))
             if not node or not network.is_alive(here, longer):
@@ -240,7 +240,7 @@ class NetworkMasks:
         self.network, self.tables, self._token_bytes = network, tables, token_bytes
         self.tokens = tables.tokens
         self.reach = len(self.tokens.trie.levels)  # no token is longer
-        self.suspects = Suspects(network, tables)
+        self.competing = CompetingNodes(network, tables)
         self._masks: ByteCache[_Mask] = ByteCache(_MASK_BYTES)
 
     @property
@@ -255,7 +255,7 @@ class NetworkMasks:
         known = self._masks.get(key)
         if known is None:
             mask = _MaskWalk(self, frames, at).mask
-            for token_id in np.unique(np.concatenate([self.suspects.with_names(frame, at) for frame in frames])):
+            for token_id in np.unique(np.concatenate([self.competing.with_names(frame, at) for frame in frames])):
                 if not self.network.read(frames, self._token_bytes[token_id] or b"", at):
                     mask.forbid_token(int(token_id))
             known = _Mask(mask.words())

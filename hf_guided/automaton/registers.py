@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .counted_string import CountedString
-from .written_values import CHARACTER_BYTES, Begun, Rivals, begun, key_of, rivals
+from .written_values import CHARACTER_BYTES, Begun, CompetingItems, begun, competing_items, key_of
 
 if TYPE_CHECKING:
     from .network_search import NetworkSearch
@@ -138,11 +138,11 @@ class Different(Rule):
 
     def fits(self, entered: Entered, written: bytes, values: NetworkSearch) -> bool | None:
         """See ``Rule.fits``."""
-        return None if self.rivals(entered, written, values).keys else True
+        return None if self.competing_items(entered, written, values).keys else True
 
-    def rivals(self, entered: Entered, written: bytes, values: NetworkSearch) -> Rivals:
+    def competing_items(self, entered: Entered, written: bytes, values: NetworkSearch) -> CompetingItems:
         """The contested keys that the open item may still become."""
-        return rivals(self.contested(entered, values), self.begun(written), written)
+        return competing_items(self.contested(entered, values), self.begun(written), written)
 
     def contested(self, entered: Entered, values: NetworkSearch) -> frozenset[bytes]:
         """The keys that are entered, and those that others may need: with any other key, what has begun can end."""

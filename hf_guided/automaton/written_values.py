@@ -43,7 +43,7 @@ class Begun(NamedTuple):
     in_string: bool
 
 
-class Rivals(NamedTuple):
+class CompetingItems(NamedTuple):
     """Keys that a value may still get whose text has begun.
 
     Args:
@@ -171,17 +171,17 @@ class Strings(NamedTuple):
         return cls(complete, key, names, repeats)
 
 
-def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
+def competing_items(keys: Iterable[bytes], begun: Begun, text: bytes) -> CompetingItems:
     """Those of some keys that a value may still get."""
     similar = [key for key in keys if key.startswith(begun.key)]
     if not similar or (begun.is_whole and begun.in_string):
-        return Rivals(similar, begun.key, is_whole=True)
+        return CompetingItems(similar, begun.key, is_whole=True)
     written = Strings.of(text)
     if written.repeats:
-        return Rivals(similar, None)
+        return CompetingItems(similar, None)
     needed = written.complete if written.last is None else [*written.complete, written.last]
     found = [key for key in similar if all(string in key for string in needed)]
-    return Rivals(found, written.last, names=written.names)
+    return CompetingItems(found, written.last, names=written.names)
 
 
 def _spelled(string: str) -> str:

@@ -231,13 +231,13 @@ def test_masks_of_different_items_equal_reading_every_token(
 def test_few_tokens_are_read_one_by_one(items: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a string has room for others, whatever comes next, it is different from those that are there."""
     read: list[int] = []
-    read_suspects = TokenWalk._read_suspects
+    read_competing = TokenWalk._read_competing
 
-    def counted(walk: TokenWalk, frame: Frame, suspects: Stay) -> None:
-        read.append(len(suspects.nodes))
-        read_suspects(walk, frame, suspects)
+    def counted(walk: TokenWalk, frame: Frame, competing: Stay) -> None:
+        read.append(len(competing.nodes))
+        read_competing(walk, frame, competing)
 
-    monkeypatch.setattr(TokenWalk, "_read_suspects", counted)
+    monkeypatch.setattr(TokenWalk, "_read_competing", counted)
     vocabulary = vocabularies.tekken()
     schema = {"type": "array", "uniqueItems": True} | ITEMS[items](bounded(0, 50))
     matcher = hg.Guide(vocabulary, 131_072).compile(hg.JsonSchema(schema, extra="allow")).matcher()

@@ -1,7 +1,7 @@
 """Where a network reads items or names that have to be different: the tokens that could make them equal.
 
-These, the *suspects*, are read one by one. Any other token leaves what has begun different from all that is there
-already, or leaves infinitely many ways to become so.
+These are read one by one. Any other token leaves the open item different from all that are there already, or leaves it
+infinitely many ways to become so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_TOKENS = np.empty(0, np.int64)
 NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
-class Suspects:
+class CompetingNodes:
     """The items and names of a network, and a vocabulary."""
 
     def __init__(self, network: Network, tables: ComponentTables):
@@ -32,7 +32,7 @@ class Suspects:
 
     def of(self, frame: Frame, text: Text) -> Stay:
         """The nodes where something that has begun may be equal to what is entered already, ascending."""
-        suspects: list[Ints] = []
+        competing: list[Ints] = []
         reached: Stay | None = None
         for owner, entered in frame.opened():
             if not owner.is_watched:
@@ -49,19 +49,17 @@ class Suspects:
                     reached = self._stay(frame)
                 continue
             assert isinstance(rule, Different)
-            rivals = rule.rivals(entered, written, self._network.search)
-            if rivals.keys and rivals.after is None:
+            items = rule.competing_items(entered, written, self._network.search)
+            if items.keys and items.after is None:
                 return self._bounded(frame, owner, text)
-            suspects += map(self._along, rivals.endings(self._reach))
-            if not rivals.keys:
-                continue
-            if not rule.one_spelling:
+            competing += map(self._along, items.endings(self._reach))
+            if items.keys and not rule.one_spelling:
                 reached = self._stay(frame)
         if reached is not None:
-            suspects.append(self._tokens.after_escape)
-        if not suspects:
+            competing.append(self._tokens.after_escape)
+        if not competing:
             return NONE
-        nodes = np.unique(np.concatenate(suspects))
+        nodes = np.unique(np.concatenate(competing))
         if reached is not None:
             places = np.searchsorted(reached.nodes, nodes)
             places, nodes = places[places < len(reached.nodes)], nodes[places < len(reached.nodes)]
