@@ -19,6 +19,7 @@ from .after_fork import renew_in_child
 from .frame import Frame, Text, is_level
 from .frame_exits import UNREACHABLE
 from .registers import Different, Entered
+from .rtn import Mark
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class NetworkSearch:
         self._ways = _Ways(self._network)
         self._values: dict[int, _Kept[bytes]] = {}
         self._endings: dict[Hashable, bool] = {}
+        self._after_items: dict[tuple[int, int], int] = {}  # a state of an array after an item of a component
         self._others: dict[Hashable, _Kept[tuple[bytes, bytes]]] = {}
         self.shortcut: WeakMethod[Callable[[Frame, Frame, Text], bool]] | None = None  # see ``ExitTexts.can_end``
         self.after_fork()
@@ -86,10 +88,17 @@ class NetworkSearch:
         """
         rule, entered = self._network.rules[owner.component], owner.entered
         assert entered is not None
-        # Where other items are entered the ways are the same: they are found once.
-        bare = below = self._network.frame(owner.component, owner.state, Entered(begin=entered.begin), owner.below)
-        for place in reversed([*takewhile(lambda place: place is not owner, frame.stack())]):
-            bare = self._network.frame(place.component, place.state, place.entered, (bare,))
+        # Where other items are entered, or more of them, the ways are the same: they are found once.
+        network, state = self._network, owner.state
+        above = [*takewhile(lambda place: place is not owner, frame.stack())]
+        calls = network.calls(owner.component, state)
+        if not above and len(calls) == 1 and calls[0][0] >= 0 and not self._graph.moves(owner.component, state, 1):
+            above, state = [network.enter(calls[0][0], ())], calls[0][1]
+        if above and Mark.END in [mark for mark, _ in network.calls(owner.component, state)]:
+            state = self._after_items.setdefault((owner.component, above[-1].component), state)
+        bare = below = network.frame(owner.component, state, Entered(begin=entered.begin), owner.below)
+        for place in reversed(above):
+            bare = network.frame(place.component, place.state, place.entered, (bare,))
         written = text.since(entered.begin)
         if written is not None:
             text = Text(None, entered.begin, written)  # the rest changes with the row
