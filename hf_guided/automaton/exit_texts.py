@@ -1,4 +1,4 @@
-"""What a network writes to finish: from each frame one text, or its beginning up to where another frame decides.
+"""The texts by which a network finishes: of each frame one, or its beginning up to where another frame decides.
 
 The text is a function of the frame, and what follows any of its bytes is the text of the frame there. So whoever counts
 tokens along it counts no fewer than there are from the next frame on.
@@ -94,7 +94,7 @@ class ExitTexts(ExitPaths):
         return b"".join([part if isinstance(part, bytes) else self.text(part) for part in leg.parts])
 
     def _member(self, component: int, name: bytes) -> bytes:
-        """What comes after the quote of a name, up to after the quote of the next."""
+        """The text after the quote of a name, up to after the quote of the next."""
         key = component, name
         known = self._after_name.get(key)
         if known is None:
@@ -154,7 +154,7 @@ class ExitTexts(ExitPaths):
                 begun, entered = place, place.entered
 
     def _with_texts(self, compute: Callable[[], Value]) -> Value:
-        """What needs the texts of components; those that are not known are made first."""
+        """The result of a function that needs the texts of components; unknown texts are made first."""
         making: list[int] = []
         while True:
             try:
@@ -371,7 +371,7 @@ class ExitTexts(ExitPaths):
     # -- items
 
     def _item(self, frame: Frame, owner: Frame, text: Text, left: int | None) -> Own:
-        """What is left of an item, so that it is none that is entered; one byte of it where its way was searched."""
+        """The rest of an item, so that it is none that is entered; one byte of it where its way was searched."""
         place, at, parts = frame, text, list[bytes]()
         network = self._network
         innermost: Frame | None = None
@@ -457,7 +457,7 @@ class ExitTexts(ExitPaths):
         return None if best is None else Own(best[1], (best[2],), text.plus(best[1]))
 
     def _rest(self, place: Frame, owner: Frame, text: Text) -> tuple[bytes, bool]:
-        """What follows of an item, and whether it is another one than those that are entered."""
+        """The usual rest of an item, and whether it is another one than those that are entered."""
         rest = b""
         while True:
             own = self._own(place, text.plus(rest), None)
@@ -471,6 +471,6 @@ class ExitTexts(ExitPaths):
 
 
 def _ended(place: Frame, after: Frame, owner: Frame) -> Entered | None:
-    """What is entered after the item that is open in the owner, if it ends between two frames."""
+    """The register after the item that is open in the owner, if it ends between two frames."""
     is_end = is_level(place, owner) and is_level(after, owner) and after.entered and not after.entered.has_begun
     return after.entered if is_end else None

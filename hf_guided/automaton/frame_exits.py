@@ -36,7 +36,7 @@ class _ShapeArrays(NamedTuple):
 
     @classmethod
     def of(cls, shape: Shape) -> _ShapeArrays:
-        """Those of a shape."""
+        """The arrays of a shape."""
         dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
         callees, states = after_calls.shape
         call_begin, room = np.zeros(states + 1, np.int64), states
@@ -144,12 +144,12 @@ class Exits:
 
     @cached_property
     def move(self) -> list[int]:
-        """What comes next in each state: a byte, or from ``CALLS`` on the number of a call; negative at the end."""
+        """The next step from each state: a byte, or from ``CALLS`` on the number of a call; negative at the end."""
         moves: list[int] = self.rows[1].tolist()
         return moves
 
     def after(self, state: int) -> tuple[int | None, int, int]:
-        """What comes next: a byte, or None and a callee or mark; and the state after it."""
+        """The next step: a byte, or None and a callee or mark; and the state after it."""
         move, dfa = self.move[state], self.component.dfa
         if move < CALLS:
             return move, 0, int(dfa.table[state, dfa.byte_class[move]])

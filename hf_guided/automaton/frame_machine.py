@@ -236,7 +236,7 @@ class FrameMachine:
         self._row_bytes = self._rows.nbytes
 
     def _found(self, look: Callable[..., int], *number: int, now: _Generation | None = None) -> int:
-        """What a function finds once nothing is missing."""
+        """The result of a function once nothing is missing."""
         now = now or self._now
         while (found := look(now.handle, *number)) < 0:
             self._supply(now, found)

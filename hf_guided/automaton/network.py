@@ -101,12 +101,12 @@ class Network:
 
     @cached_property
     def graph(self) -> NetworkGraph:
-        """What comes after each state of a component, and how far the ends are."""
+        """Facts about the states of components."""
         return NetworkGraph(self)
 
     @cached_property
     def search(self) -> NetworkSearch:
-        """What may still come."""
+        """Searches for what may still come."""
         return NetworkSearch(self)
 
     @cached_property
@@ -135,7 +135,7 @@ class Network:
         return self._moves(component).start
 
     def calls(self, component: int, state: int) -> list[tuple[int, int]]:
-        """What is called in a state: the callee, or the mark, and the state after it."""
+        """The calls in a state: the callee, or the mark, and the state after it."""
         return self._moves(component).calls.get(state, [])
 
     def accepts(self, component: int, state: int) -> bool:
@@ -177,7 +177,7 @@ class Network:
         return list(reached)
 
     def _asked(self, mark: Mark, frame: Frame, text: Text) -> Entered | None:
-        """What is entered after a mark; None if the register refuses it."""
+        """The register after a mark; None if it refuses the mark."""
         entered, rule = frame.entered, self.rules[frame.component]
         assert entered is not None
         if mark in (Mark.BEGIN, Mark.BEGIN_REQUIRED):
@@ -274,7 +274,7 @@ class Network:
         return rule.bounds(rule.string.characters(written), reach)
 
     def place(self, frame: Frame, text: Text, reach: int, last: Frame | None = None) -> Hashable:
-        """What the next ``reach`` bytes depend on.
+        """All that the next ``reach`` bytes depend on.
 
         ``text`` is before them, and ``last`` is the lowest frame that matters; None is the root.
         """

@@ -1,4 +1,4 @@
-"""What the automata of a network know without a text: distances to the end, and where infinitely many values remain."""
+"""Facts about a network that need no text: distances to the end, and where infinitely many values remain."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class NetworkGraph:
         return _reaching(targets, seeds)
 
     def _recursive(self, numbers: Collection[int]) -> set[int]:
-        """Those of some components that lead back to themselves."""
+        """The components among some that lead back to themselves."""
         callees = {number: set(self._components[number].called) for number in numbers}
         recursive = set()
         for number, direct in callees.items():

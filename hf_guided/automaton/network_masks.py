@@ -96,7 +96,7 @@ class TokenWalk(ABC):
             self._read_competing(frame, competing)
 
     def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
-        """Where tokens of a frame go on that leave its component in some states: nodes, the frames there, and the text.
+        """The continuations of tokens that leave a frame's component in some states: nodes, frames there, and the text.
 
         Where the text ends is not the same for all nodes, so what began before is at hand for none.
         """
@@ -263,7 +263,7 @@ class NetworkMasks:
         return known.words
 
     def _key(self, frames: Frames, text: Text) -> Hashable:
-        """What the next tokens depend on."""
+        """All that the next tokens depend on."""
         return tuple(self.network.place(frame, text, self.reach) if frame.has_begun else frame for frame in frames)
 
     def component(self, frame: Frame) -> Component:
@@ -294,7 +294,7 @@ class NetworkMasks:
         mask.add_words(words & ~self.tokens.mask_of(part.without))
 
     def reached(self, part: Part, reached: Reached) -> Reached:
-        """Those of the nodes in a state of the component that are in the part."""
+        """The nodes of a part among those in a state of its component."""
         nodes = reached.nodes
         if part.high is not None:
             string = self._string(part.frame).string

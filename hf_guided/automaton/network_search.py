@@ -1,4 +1,4 @@
-"""What may still come where a network reads: ways to the end of what has begun, and the values of a component.
+"""Searches where a network reads: ways to the end of an open item, and the values of a component.
 
 Where an item or a name may be one that is entered already, and the automata alone do not know another one, ways are
 tried, the shortest first.
@@ -212,7 +212,7 @@ class _Ways:
 
 
 class _Kept(Generic[Found]):
-    """What a generator finds, as far as it was asked for.
+    """The results of a generator, as far as it was asked for.
 
     Attributes:
         are_all: whether it has ended, and says that there is no more.

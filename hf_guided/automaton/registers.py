@@ -1,4 +1,4 @@
-"""What a row remembers of the arrays and objects it is inside of, and what follows from it.
+"""The memory of a row for the arrays and objects it is inside of, and what follows from it.
 
 A *rule* belongs to a component. What is *entered* belongs to a row: the items or names that are there already, and
 where the text of the next one begins.
@@ -52,7 +52,7 @@ NOTHING_ENTERED = Entered()
 
 
 class Rule(ABC):
-    """What is asked of what is entered. These methods have the answers of a rule that asks nothing.
+    """The demands on what is entered. These methods have the answers of a rule without any.
 
     ``entered`` is in the register before the question, ``written`` is the text of the open item or name, and ``values``
     has those of components.
@@ -84,7 +84,7 @@ class Rule(ABC):
 
     @abstractmethod
     def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
-        """What the next tokens depend on; ``reach`` is the length of the longest one in bytes."""
+        """All that the next tokens depend on; ``reach`` is the length of the longest one in bytes."""
 
     def leaves_choice(self, entered: Entered, written: bytes) -> bool:
         """Whether the component, where it has infinitely many values, still has them here."""
@@ -124,7 +124,7 @@ class Different(Rule):
         return text
 
     def begun(self, text: bytes) -> Begun:
-        """What is certain of a text that has begun."""
+        """All that is certain of a text that has begun."""
         return Begun(text, is_whole=True, in_string=True)
 
     def end(self, entered: Entered, written: bytes | None) -> Entered | None:

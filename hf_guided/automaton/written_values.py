@@ -59,7 +59,7 @@ class CompetingItems(NamedTuple):
     names: Collection[bytes] = ()
 
     def endings(self, most: int) -> set[bytes]:
-        """What follows ``after`` in the keys and names: at most ``most`` bytes of each."""
+        """The bytes after ``after`` in the keys and names: at most ``most`` bytes of each."""
         found: set[bytes] = set()
         if self.after is None:
             return found
@@ -98,7 +98,7 @@ def key_of(text: bytes, *, ordered: bool) -> bytes:
 
 
 def begun(text: bytes, *, ordered: bool) -> Begun:
-    """What is certain of a value whose text has begun.
+    """All that is certain of a value whose text has begun.
 
     Args:
         text: the beginning of a JSON text.
@@ -147,7 +147,7 @@ class Strings(NamedTuple):
 
     @classmethod
     def of(cls, text: bytes) -> Strings:
-        """Those of a text."""
+        """The strings of a text."""
         data = _without_tail(text)
         tokens = [token for token in _TOKEN.findall(data) if token[0] not in " \t\n\r"]
         complete: list[bytes] = []
@@ -172,7 +172,7 @@ class Strings(NamedTuple):
 
 
 def competing_items(keys: Iterable[bytes], begun: Begun, text: bytes) -> CompetingItems:
-    """Those of some keys that a value may still get."""
+    """The keys among some that a value may still get whose text has begun."""
     similar = [key for key in keys if key.startswith(begun.key)]
     if not similar or (begun.is_whole and begun.in_string):
         return CompetingItems(similar, begun.key, is_whole=True)
