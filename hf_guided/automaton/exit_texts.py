@@ -21,9 +21,9 @@ import numpy as np
 
 from ..errors import CompileLimitExceeded
 from .exit_paths import ExitPaths, Leg
-from .frame import Frame, Frames, Text, is_level
+from .frame import NO_TEXT, Frame, Frames, Text, is_level
+from .frame_exits import UNREACHABLE
 from .network import Network
-from .network_masks import NO_TEXT
 from .registers import NOTHING_ENTERED, Entered, ItemRule, LengthRule, NameRule
 from .rtn import Mark
 from .token_counts import CUT, SPACE, written_out
@@ -215,7 +215,7 @@ class ExitTexts(ExitPaths):
         while True:
             if state in spaced:
                 out.append(SPACE)
-            if exits.move[state] < 0:
+            if exits.move[state] < 0 or exits.size[state] >= UNREACHABLE:
                 return Own(bytes(out), None if not exits.size[state] else ())
             byte, callee, state = exits.after(state)
             if byte is not None:

@@ -82,3 +82,6 @@ class Text(NamedTuple):
     def plus(self, data: bytes) -> Text:
         """The text with more bytes."""
         return Text(self.before, self.begin, self.path + data)
+
+
+NO_TEXT = Text(b"", 0)

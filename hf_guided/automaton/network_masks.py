@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .component_tables import ComponentTables, Reached
 from .component_walk import Leaving, Stay, Words
-from .frame import Frame, Frames, Text
+from .frame import NO_TEXT, Frame, Frames, Text
 from .lru_bytes import ByteCache
 from .mask_builder import MaskBuilder
 from .network import Network
@@ -29,7 +29,6 @@ from .token_nodes import Ints, Nodes
 from .written_values import CHARACTER_BYTES, characters
 
 _MASK_BYTES = 2 * 2**20  # of the masks kept
-NO_TEXT = Text(b"", 0)
 _NO_TOKENS = np.empty(0, np.int64)
 _NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 
