@@ -1,4 +1,4 @@
-"""What a network writes to finish: from each frame one text, or its beginning up to where another frame decides.
+"""The texts by which a network finishes: of each frame one, or its beginning up to where another frame decides.
 
 The text is a function of the frame, and what follows any of its bytes is the text of the frame there. So whoever counts
 tokens along it counts no fewer than there are from the next frame on.
@@ -7,8 +7,8 @@ tokens along it counts no fewer than there are from the next frame on.
 - An object whose members come in any order writes the names that are missing, in one order, and closes.
 - An item or a name that has begun, and would become one that is entered already, ends in the shortest other way.
 
-White space that may stand between two tokens of JSON is marked as a choice (``SPACE``): ``": "`` is often one token.
-Between two members tokens are counted apart (``CUT``): then the count of many members is a sum, whatever their order.
+White space that may stand between two tokens of JSON is marked as a choice, and so is where tokens are counted apart:
+see token_counts.py.
 """
 
 from __future__ import annotations
@@ -20,26 +20,22 @@ from weakref import WeakMethod
 import numpy as np
 
 from ..errors import CompileLimitExceeded
-from .exit_paths import LETTERS, RANKS, READABLE, ExitPaths, Leg
-from .frame import Frame, Frames, Text
-from .length_rule import LengthRule
+from .exit_paths import ExitPaths, Leg
+from .frame import NO_TEXT, Frame, Frames, Text, is_level
+from .frame_exits import UNREACHABLE
 from .network import Network
-from .registers import Entered, ItemRule, NameRule
+from .registers import NOTHING_ENTERED, Entered, ItemRule, LengthRule, NameRule
 from .rtn import Mark
-from .shortest_paths import UNREACHABLE
+from .token_counts import CUT, SPACE, written_out
 from .token_trie import TokenTrie
 from .written_values import SPACE as SPACES
 
-SPACE, CUT = 0xFF, 0xFE
-"""In texts, for no text in UTF-8 has these bytes: one space or none; and a place that no token crosses."""
 Value = TypeVar("Value")
-_CHOICES = bytes((SPACE, CUT))
 _LAYOUT = frozenset(b" \t\n\r,:{}[]")
 _MAX_TEXT = 1 << 18  # bytes of a text
-_MAX_SEARCH = 2_000  # frames looked at for one way to end an item
+_NO_TEXT_FOUND = "no shortest text was found"
 _SMALL_ITEM = 8  # bytes of an item for which all ways are tried
 _JOINT_FILL = 64  # characters of a long string that are counted together with what follows
-NO_TEXT = Text(b"", 0)
 
 
 class Own(NamedTuple):
@@ -50,7 +46,7 @@ class Own(NamedTuple):
         onwards: these; None is the frames below. Before them come, each between cuts, the members, the fill and the
             rest.
         at: the text there; of no account after a cut.
-        members: names of members.
+        members: texts of members.
         fill: characters of a string.
         rest: the last part.
     """
@@ -67,6 +63,12 @@ class Own(NamedTuple):
         """Whether something is counted apart."""
         return bool(self.members or self.fill)
 
+    @property
+    def whole(self) -> bytes:
+        """All that comes before what follows it."""
+        parts = [self.text, *self.members, self.fill, self.rest] if self.fill else [self.text, *self.members, self.rest]
+        return bytes((CUT,)).join(parts) if self.has_cut else self.text
+
 
 class _NeedsText(Exception):
     """The text of a callee is not known yet."""
@@ -75,60 +77,28 @@ class _NeedsText(Exception):
         self.component = component
 
 
-def written_out(text: bytes) -> bytes:
-    """A text without its choices."""
-    return text.translate(None, _CHOICES)
-
-
 class ExitTexts(ExitPaths):
-    """The texts of a network; thread safe.
-
-    Args:
-        network: what reads them.
-        tokens: of the vocabulary.
-    """
+    """The texts of a network; thread safe."""
 
     def __init__(self, network: Network, tokens: TokenTrie):
-        super().__init__(network)
-        self._tokens, self._costs = tokens, dict[bytes, int]()
-        self._run_byte = _run_byte(tokens)
+        super().__init__(network, tokens)
         self._texts: dict[int, bytes] = {}
         self._failed: set[int] = set()  # components whose text was not found, or is too long
         self._after_name: dict[tuple[int, bytes], bytes] = {}
-        self._layouts: dict[int, bool] = {}
-        network.search.shortcut = _weakly(self.can_end)
-
-    def _cost(self, name: bytes) -> int:
-        """See ``ExitPaths``: in tokens."""
-        known = self._costs.get(name)
-        if known is None:
-            trie, has_token, counts = self._tokens.trie, self._tokens.has_token, [0]
-            for start in reversed(range(len(name))):
-                best, node = UNREACHABLE, 0
-                for length, byte in enumerate(name[start:], 1):
-                    if not (node := trie.child_by(node, byte)):
-                        break
-                    if has_token[node]:
-                        best = min(best, 1 + counts[-length])
-                counts.append(best)
-            known = self._costs[name] = counts[-1]
-        return known
+        self._spaced: dict[int, frozenset[int]] = {}
+        network.search.shortcut = WeakMethod(self.can_end)
 
     # -- texts
 
     def _spelled(self, leg: Leg) -> bytes:
         return b"".join([part if isinstance(part, bytes) else self.text(part) for part in leg.parts])
 
-    def member(self, component: int, name: bytes) -> bytes:
-        """What comes after the quote of a name, up to after the quote of the next."""
-        return self._with_texts(lambda: self._member(component, name))
-
     def _member(self, component: int, name: bytes) -> bytes:
+        """The text after the quote of a name, up to after the quote of the next."""
         key = component, name
         known = self._after_name.get(key)
         if known is None:
-            end = self._end_after(component, name)
-            leg = self._leg(component, end, Mark.BEGIN)
+            leg = self._leg(component, self._end_after(component, name), Mark.BEGIN)
             assert leg is not None
             known = self._after_name[key] = name[1:] + self._spelled(leg) + name[:1]
         return known
@@ -138,7 +108,7 @@ class ExitTexts(ExitPaths):
         known = self._texts.get(component)
         if known is None:
             if component in self._failed:
-                raise CompileLimitExceeded("no shortest text was found")
+                raise CompileLimitExceeded(_NO_TEXT_FOUND)
             raise _NeedsText(component)
         return known
 
@@ -150,56 +120,41 @@ class ExitTexts(ExitPaths):
             text: as far as something has begun.
             left: of a string that is counted in the frame's component, characters that have to come; None to count.
         """
-        self.size(frame.component)
         return self._with_texts(lambda: self._begin(frame, text, left))
 
     def can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
-        """Whether it is plain that an item that has begun can become one that is not entered.
-
-        Args:
-            frame: after ``text``.
-            owner: where the item has begun.
-            text: all of it.
-        """
+        """Whether it is plain that an item that is open in ``owner`` can become one that is not entered."""
         assert owner.entered is not None
         if not isinstance(self._network.rules[owner.component], ItemRule) or text.since(owner.entered.begin) is None:
             return False
         try:
-            return self._with_texts(lambda: self._can_end(frame, owner, text))
+            return self._with_texts(lambda: self._rest(frame, owner, text)[1]
+                                    or self._with_another_byte(frame, owner, text, 2) is not None)  # fmt: skip
         except CompileLimitExceeded:
             return False
 
-    def _can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
-        return self._rest(frame, owner, text)[1] or self._with_another_byte(frame, owner, text, 2) is not None
-
     def later(self, owner: Frame) -> frozenset[bytes]:
-        """The keys of all items or names in a register when the array or object ends, but for what has begun.
+        """The keys of all items or names in a register when the array or object ends, but for the open one.
 
         Args:
-            owner: the frame in which it has begun; its text need not be at hand.
+            owner: the frame in which it is open; its text need not be at hand.
         """
-        assert owner.entered is not None
-        return self._with_texts(lambda: self._later(owner)) | owner.entered.keys
+        return self._with_texts(lambda: self._later(owner))
 
     def _later(self, owner: Frame) -> frozenset[bytes]:
         assert owner.entered is not None
-        place, begun, at, keys = owner, owner, Text(None, owner.entered.begin + 1), owner.entered.keys
-        is_item = isinstance(self._network.rules[owner.component], ItemRule)
+        place, entered, at = owner, owner.entered, Text(None, owner.entered.begin + 1)
+        begun, is_item = owner, isinstance(self._network.rules[owner.component], ItemRule)
         while True:
-            if is_item and begun.entered is not None and begun.entered.has_begun:
-                own = self._item(place, begun, at, None)
-            else:
-                own = self._own(place, at, None)
+            own = self._item(place, begun, at, None) if is_item and entered.has_begun else self._own(place, at, None)
             if not own.onwards:
-                return keys
+                return entered.keys | owner.entered.keys
             place, at = own.onwards[0], own.at
-            if _is_level(place, owner):
-                begun = place
-                assert place.entered is not None
-                keys = place.entered.keys
+            if is_level(place, owner) and place.entered is not None:
+                begun, entered = place, place.entered
 
     def _with_texts(self, compute: Callable[[], Value]) -> Value:
-        """What needs the texts of components; those that are not known are made first."""
+        """The result of a function that needs the texts of components; unknown texts are made first."""
         making: list[int] = []
         while True:
             try:
@@ -209,49 +164,33 @@ class ExitTexts(ExitPaths):
                 making.pop()
             except _NeedsText as needs:
                 assert needs.component not in making, "a text that contains itself"
-                self.size(needs.component)
                 making.append(needs.component)
 
     def _whole(self, component: int) -> bytes:
         """The text of a component from its start."""
-        parts: list[bytes] = []
-        size = 0
+        whole = b""
         frame, text = self._network.enter(component, ()), NO_TEXT
         while True:
             own = self._begin(frame, text, None)
-            parts.append(self.spelled(frame.component, own))
-            size += len(parts[-1])
-            if size > _MAX_TEXT:
+            whole += own.whole
+            if len(whole) > _MAX_TEXT or own.onwards == ():
                 self._failed.add(component)
-                raise CompileLimitExceeded(f"the shortest text has more than {_MAX_TEXT} bytes")
+                reason = f"the shortest text has more than {_MAX_TEXT} bytes" if own.onwards != () else _NO_TEXT_FOUND
+                raise CompileLimitExceeded(reason)
             if own.onwards is None:
-                return b"".join(parts)
-            if not own.onwards:
-                self._failed.add(component)
-                raise CompileLimitExceeded("no shortest text was found")
+                return whole
             frame, text = own.onwards[0], own.at
 
-    def spelled(self, component: int, own: Own) -> bytes:
-        """A beginning with all that comes before what follows it."""
-        if not own.has_cut:
-            return own.text
-        cut = bytes((CUT,))
-        members = [self._member(component, name) + cut for name in own.members]
-        return b"".join([own.text, cut, *members, own.fill, cut if own.fill else b"", own.rest])
+    def _items(self, frame: Frame) -> list[Frame]:
+        """The frames in which items are open that have to be different, the innermost first."""
+        return [place for place, _ in frame.opened() if isinstance(self._network.rules[place.component], ItemRule)]
 
     def _begin(self, frame: Frame, text: Text, left: int | None) -> Own:
-        owner = None
-        for place in frame.stack():
-            if not place.has_begun:
-                break
-            if place.entered is not None and place.entered.has_begun:
-                if isinstance(self._network.rules[place.component], ItemRule):
-                    owner = place  # the outermost
-        return self._own(frame, text, left) if owner is None else self._item(frame, owner, text, left)
+        items = self._items(frame)
+        return self._item(frame, items[-1], text, left) if items else self._own(frame, text, left)
 
     def _own(self, frame: Frame, text: Text, left: int | None) -> Own:
         rule, entered = self._network.rules.get(frame.component), frame.entered
-        self.size(frame.component)
         if frame.below:
             owner = frame.below[0]
             if owner.entered is not None and owner.entered.has_begun:
@@ -263,29 +202,25 @@ class ExitTexts(ExitPaths):
                 return self._name(frame, rule, entered, text)
             if rule.any_order:
                 return self._members(frame, rule, entered, text)
-        elif isinstance(rule, LengthRule):
-            return self._string(frame, rule, text, left)
+        elif isinstance(rule, LengthRule) and entered is not None and entered.has_begun:
+            return self._string(frame, rule, entered, text, left)
         return self._along(frame, text)
 
     def _along(self, frame: Frame, text: Text) -> Own:
         """Along the shortest path out of the component, up to where something begins or ends."""
         component, state = frame.component, frame.state
         rule, entered = self._network.rules.get(component), frame.entered
-        paths, calls = self._paths[component], self._components[component].calls
-        dfa, is_layout = self._components[component].dfa, self._is_layout(component)
+        exits, spaced = self.exits(component), self._states_before_space(component)
         out = bytearray()
         while True:
-            if is_layout and self._may_space(component, state):
+            if state in spaced:
                 out.append(SPACE)
-            if dfa.accepting[state]:
-                return Own(bytes(out), None)
-            move = paths.move[state]
-            if move >= 0:
-                out.append(move)
-                state = int(dfa.table[state, dfa.byte_class[move]])
+            if exits.move[state] < 0 or exits.size[state] >= UNREACHABLE:
+                return Own(bytes(out), None if not exits.size[state] else ())
+            byte, callee, state = exits.after(state)
+            if byte is not None:
+                out.append(byte)
                 continue
-            callee, after = calls[-1 - move]
-            state = int(after[state])
             if callee >= 0:
                 out += self.text(callee)
                 continue
@@ -301,23 +236,17 @@ class ExitTexts(ExitPaths):
             onwards = () if then is None else (self._network.frame(component, state, then, frame.below),)
             return Own(bytes(out), onwards, there)
 
-    def _is_layout(self, component: int) -> bool:
-        """Whether a component writes nothing but white space, commas, colons and brackets."""
-        known = self._layouts.get(component)
+    def _states_before_space(self, component: int) -> frozenset[int]:
+        """States in which a space may come, and then the same as without it, of a component that writes no values."""
+        known = self._spaced.get(component)
         if known is None:
-            dfa = self._components[component].dfa
+            known, dfa = frozenset(), self._components[component].dfa
             used = (dfa.table[1:] != 0).any(0)[dfa.byte_class]
-            known = not self._components[component].callees and _LAYOUT.issuperset(np.flatnonzero(used).tolist())
-            self._layouts[component] = known
+            if not self._components[component].callees and _LAYOUT.issuperset(np.flatnonzero(used).tolist()):
+                exits, after = self.exits(component).rows[:2], dfa.table[:, dfa.byte_class[ord(" ")]]
+                known = frozenset(np.flatnonzero((after > 0) & (exits == exits[:, after]).all(0)).tolist())
+            self._spaced[component] = known
         return known
-
-    def _may_space(self, component: int, state: int) -> bool:
-        """Whether a space may come, and then the same as without it."""
-        dfa, paths = self._components[component].dfa, self._paths[component]
-        after = int(dfa.table[state, dfa.byte_class[ord(" ")]])
-        if not after or paths.size[after] != paths.size[state] or dfa.accepting[after] != dfa.accepting[state]:
-            return False
-        return bool(dfa.accepting[state]) or paths.move[after] == paths.move[state]
 
     # -- objects
 
@@ -346,14 +275,15 @@ class ExitTexts(ExitPaths):
             free = self._free(component, begun, keys.union(names))
             if free is None:
                 return Own(self._spelled(leg), ())
-            names.append(free[0])
+            names.append(free)
         *most, last_name = names
         end = self._end_after(component, last_name)
         then = Entered(keys.union(names))
         onwards = (self._network.frame(component, end, then, frame.below),)
         before = self._spelled(leg)
         if most:
-            return Own(before + last_name[:1], onwards, members=tuple(most), rest=last_name[1:])
+            members = tuple([self._member(component, name) for name in most])
+            return Own(before + last_name[:1], onwards, members=members, rest=last_name[1:])
         return Own(before + last_name, onwards, text.plus(written_out(before) + last_name))
 
     def _name(self, frame: Frame, rule: NameRule, entered: Entered, text: Text) -> Own:
@@ -380,7 +310,7 @@ class ExitTexts(ExitPaths):
             if not found:
                 return Own(b"", (), text)
             _, ending, end = min(found)
-        return self._named(ending, written, frame, frame, end, text)
+        return self._named(ending, written, frame, end, text)
 
     def _name_of_language(self, frame: Frame, owner: Frame, text: Text) -> Own:
         """The rest of a name that is not listed."""
@@ -388,12 +318,12 @@ class ExitTexts(ExitPaths):
         written = text.since(owner.entered.begin)
         keys = frozenset[bytes]() if written is None else owner.entered.keys
         word = self._word(frame.component, frame.state, written or b"", keys)
-        ends = [after for mark, after in self._network.calls(owner.component, owner.state) if mark == Mark.END]
-        if word is None or not ends:
+        end = self._end(owner.component, owner.state)
+        if word is None or end is None:
             return Own(b"", (), text)
-        return self._named(word, written, owner, owner, ends[0], text)
+        return self._named(word, written, owner, end, text)
 
-    def _named(self, ending: bytes, written: bytes | None, frame: Frame, owner: Frame, end: int, text: Text) -> Own:
+    def _named(self, ending: bytes, written: bytes | None, owner: Frame, end: int, text: Text) -> Own:
         rule = self._network.rules[owner.component]
         assert owner.entered is not None
         then = rule.end(owner.entered, None if written is None else written + ending)
@@ -402,68 +332,70 @@ class ExitTexts(ExitPaths):
 
     # -- strings that are counted
 
-    def _string(self, frame: Frame, rule: LengthRule, text: Text, left: int | None) -> Own:
-        component, entered, string = frame.component, frame.entered, rule.string
-        assert entered is not None
-        dfa = self._components[component].dfa
-        if not entered.has_begun:
-            return self._along(frame, text)
+    def _string(self, frame: Frame, rule: LengthRule, entered: Entered, text: Text, left: int | None) -> Own:
+        component, string = frame.component, rule.string
         written = text.since(entered.begin)
         if left is None:
             left = 0 if written is None else max(0, rule.low - string.characters(written))
-        paths, state, out = self._paths[component], frame.state, bytearray()
-        # What has begun of a character, and of a mark, comes first.
-        while Mark.END not in [mark for mark, _ in self._network.calls(component, state)]:
-            move = paths.move[state]
-            assert move >= 0
+        exits, state, out = self.exits(component), frame.state, bytearray()
+        # The rest of an open character, and of a mark, comes first.
+        while (end := self._end(component, state)) is None:
             left -= bool(string.begins[state])
-            out.append(move)
-            state = int(dfa.table[state, dfa.byte_class[move]])
+            byte, _, state = exits.after(state)
+            assert byte is not None
+            out.append(byte)
         left = max(0, left)
         fill, state = self._fill(component, state) if left else (b"", state)
-        end = next(after for mark, after in self._network.calls(component, state) if mark == Mark.END)
-        onwards = (self._network.frame(component, end, Entered(), frame.below),)
+        end = self._end(component, state)
+        assert end is not None
+        onwards = (self._network.frame(component, end, NOTHING_ENTERED, frame.below),)
         at = text.plus(bytes(out) + fill * left)
         apart = left - _JOINT_FILL if left > 2 * _JOINT_FILL else 0
         if apart:
             return Own(bytes(out), onwards, at, fill=fill * apart, rest=fill * _JOINT_FILL)
         return Own(bytes(out) + fill * left, onwards, at)
 
+    def _end(self, component: int, state: int) -> int | None:
+        """The state after the end of what is open; None where it does not end."""
+        return next((after for mark, after in self._network.calls(component, state) if mark == Mark.END), None)
+
     def _fill(self, component: int, state: int) -> tuple[bytes, int]:
         """A character that may come again and again, and the state after it."""
         dfa = self._components[component].dfa
-        for byte in (self._run_byte, *READABLE):
+        for byte in self._order:
             after = dfa.advance(state, bytes((byte,)))
-            if after and Mark.END in [mark for mark, _ in self._network.calls(component, after)]:
-                if dfa.advance(after, bytes((byte,))) == after:
-                    return bytes((byte,)), after
+            if after and self._end(component, after) and dfa.advance(after, bytes((byte,))) == after:
+                return bytes((byte,)), after
         raise AssertionError("a string without letters")
 
     # -- items
 
     def _item(self, frame: Frame, owner: Frame, text: Text, left: int | None) -> Own:
-        """What is left of an item, so that it is none that is entered; one byte of it where its way was searched."""
+        """The rest of an item, so that it is none that is entered; one byte of it where its way was searched."""
         place, at, parts = frame, text, list[bytes]()
+        network = self._network
         innermost: Frame | None = None
         begun = place, at, 0  # where the innermost item goes on, and how many parts there are before
         while True:
-            last = innermost
-            innermost = self._innermost_item(place)
-            assert innermost is not None
-            if last is None or last.entered != innermost.entered or not _is_level(last, innermost):
+            last, innermost = innermost, self._items(place)[0]
+            if last is None or last.entered != innermost.entered or not is_level(last, innermost):
                 begun = place, at, len(parts)
             own = self._own(place, at, left)
             left = None
-            parts.append(self.spelled(place.component, own))
+            parts.append(own.whole)
             if own.onwards is None:
                 at, place = at.plus(written_out(parts[-1])), place.below[0]
                 continue
-            if own.onwards and not self._ends_badly(place, own.onwards[0], innermost, text):
+            is_other = bool(own.onwards)
+            if own.onwards and (ended := _ended(place, own.onwards[0], innermost)):
+                is_at_hand = innermost.entered is not None and text.since(innermost.entered.begin) is not None
+                is_other = not is_at_hand or network.rules[innermost.component].leaves_room(ended, network.search)
+            if is_other and own.onwards:
                 at = at.plus(written_out(parts[-1])) if own.has_cut else own.at
-                if _ends(place, own.onwards[0], owner):
+                if _ended(place, own.onwards[0], owner):
                     return Own(b"".join(parts), own.onwards, at)
             else:
-                if _is_level(innermost, owner):
+                if is_level(innermost, owner):
                     return self._searched(frame, owner, text)
                 place, at, count = begun
                 own = self._searched(place, innermost, at)
@@ -473,45 +405,24 @@ class ExitTexts(ExitPaths):
                 begun = own.onwards[0], at, len(parts)
             place = own.onwards[0]
 
-    def _innermost_item(self, frame: Frame) -> Frame | None:
-        for place in frame.stack():
-            if place.entered is not None and place.entered.has_begun:
-                if isinstance(self._network.rules[place.component], ItemRule):
-                    return place
-        return None
-
-    def _ends_badly(self, place: Frame, after: Frame, owner: Frame, text: Text) -> bool:
-        """Whether an item has ended so that others which have to come cannot."""
-        if not _ends(place, after, owner):
-            return False
-        assert owner.entered is not None
-        assert after.entered is not None
-        if text.since(owner.entered.begin) is None:
-            return False
-        return not self._network.rules[owner.component].leaves_room(after.entered, self._network.search)
-
     def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
         """A step of the way to another item, where that which the frame would have is entered already."""
-        width = 1  # what is below the owner must not decide: texts of components are the same everywhere
-        for place in frame.stack():
+        network, width = self._network, 1
+        for (
+            place
+        ) in frame.stack():  # what is below the owner must not decide: texts of components are the same everywhere
             width += 0 if place.entered is None else len(place.entered.keys)
-            if _is_level(place, owner):
+            if is_level(place, owner):
                 break
         own = self._with_another_byte(frame, owner, text, width)
         if own is not None:
             return own
-        network, rule = self._network, self._network.rules[owner.component]
-        for frames, there in network.search.ways(frame, text, owner, width, _MAX_SEARCH):
-            for place in frames:
-                if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
-                    if rule.leaves_room(place.entered, network.search):
-                        path = there.path[len(text.path) :]
-                        if not path:
-                            return Own(b"", (place,), there)
-                        step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
-                        first = next(after for after in step if network.read((after,), path[1:], at))
-                        return Own(path[:1], _first(first, step), at)
-        return Own(b"", (), text)
+        path = network.search.another(frame, owner, text, width)
+        if path is None:
+            return Own(b"", (), text)
+        step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
+        # The first one goes on as was found.
+        return Own(path[:1], tuple(sorted(step, key=lambda after: not network.read((after,), path[1:], at))), at)
 
     def _with_another_byte(self, frame: Frame, owner: Frame, text: Text, width: int) -> Own | None:
         """The text of a large item with one other byte, and what follows from that; None if that is not enough.
@@ -522,98 +433,44 @@ class ExitTexts(ExitPaths):
         rest, _ = self._rest(frame, owner, text)
         if len(rest) <= _SMALL_ITEM:
             return None
-        reached: list[Frames] = [(frame,)]
-        for i in range(len(rest) - 1):
-            reached.append(network.moved(network.everywhere(reached[-1], text.plus(rest[:i])), rest[i]))
-        best: tuple[int, bytes, Frames] | None = None
+        reached = [[frame]]
+        for i in range(len(rest)):
+            everywhere = network.everywhere(reached[i], text.plus(rest[:i]), owner)
+            reached[i] = [place for place in everywhere if place.is_inside(owner)]
+            reached.append([*network.moved(reached[i], rest[i])])
+        best: tuple[int, bytes, Frame] | None = None
         for i in range(len(rest) - 1, -1, -1):
-            at = text.plus(rest[:i])
-            for byte in self._others(reached[i], owner, at, width, rest[i]):
-                path = rest[:i] + bytes((byte,))
-                there = text.plus(path)
-                for place in network.moved(network.everywhere(reached[i], at), byte):
+            others = {
+                byte: None
+                for place in reached[i]
+                for byte, _ in self._bytes_by_target(place.component, place.state, width + 2)
+            }
+            for byte in others:
+                there = text.plus(rest[:i] + bytes((byte,)))
+                for place in network.moved(reached[i], byte) if byte != rest[i] and byte not in SPACES else ():
                     further, is_other = self._rest(place, owner, there)
-                    size = len(path) + len(further)
+                    size = i + 1 + len(further)
                     if is_other and (best is None or size < best[0]):
-                        best = size, path, (place,)
+                        best = size, rest[:i] + bytes((byte,)), place
             if best is not None and best[0] <= len(rest) + 1:
                 break
-        return None if best is None else Own(best[1], best[2], text.plus(best[1]))
-
-    def _others(self, frames: Frames, owner: Frame, text: Text, width: int, but: int) -> list[int]:
-        """Bytes that may come in an item, instead of one."""
-        found: dict[int, None] = {}
-        for place in self._network.everywhere(frames, text):
-            if not any(_is_level(under, owner) and under.entered == owner.entered for under in place.stack()):
-                continue
-            by_target: dict[int, list[int]] = {}
-            for byte, target in self._network.graph.moves(place.component, place.state, 256):
-                if byte != but and byte not in SPACES:
-                    by_target.setdefault(target, []).append(byte)
-            for letters in by_target.values():
-                found.update(dict.fromkeys(sorted(letters, key=RANKS.__getitem__)[:width]))
-        return [*found]
+        return None if best is None else Own(best[1], (best[2],), text.plus(best[1]))
 
     def _rest(self, place: Frame, owner: Frame, text: Text) -> tuple[bytes, bool]:
-        """What follows of an item, and whether it is another one than those that are entered."""
-        parts: list[bytes] = []
-        rule, at = self._network.rules[owner.component], text
+        """The usual rest of an item, and whether it is another one than those that are entered."""
+        rest = b""
         while True:
-            own = self._own(place, at, None)
-            parts.append(written_out(self.spelled(place.component, own)))
-            at = at.plus(parts[-1])
-            if own.onwards is None:
-                place = place.below[0]
-            elif not own.onwards:
-                return b"".join(parts), False
-            elif _ends(place, own.onwards[0], owner):
-                entered = own.onwards[0].entered
-                assert entered is not None
-                return b"".join(parts), rule.leaves_room(entered, self._network.search)
-            else:
-                place = own.onwards[0]
+            own = self._own(place, text.plus(rest), None)
+            rest += written_out(own.whole)
+            if own.onwards == ():
+                return rest, False
+            ended = None if own.onwards is None else _ended(place, own.onwards[0], owner)
+            if ended:
+                return rest, self._network.rules[owner.component].leaves_room(ended, self._network.search)
+            place = place.below[0] if own.onwards is None else own.onwards[0]
 
 
-def _weakly(method: Callable[[Frame, Frame, Text], bool]) -> Callable[[Frame, Frame, Text], bool]:
-    """A method of an object that may be gone: a network must not hold what holds it."""
-    held = WeakMethod(method)
-
-    def call(frame: Frame, owner: Frame, text: Text) -> bool:
-        alive = held()
-        return alive is not None and alive(frame, owner, text)
-
-    return call
-
-
-def _first(place: Frame, frames: Frames) -> Frames:
-    """Frames with one of them first: it goes on as was found."""
-    return place, *(frame for frame in frames if frame is not place)
-
-
-def _ends(place: Frame, after: Frame, owner: Frame) -> bool:
-    """Whether the item that has begun in the owner ends between two frames."""
-    if not _is_level(place, owner) or not _is_level(after, owner) or after.entered is None:
-        return False
-    return not after.entered.has_begun
-
-
-def _is_level(place: Frame, owner: Frame) -> bool:
-    """Whether both are in the same array of a text."""
-    return place.below == owner.below and place.component == owner.component
-
-
-def _run_byte(tokens: TokenTrie) -> int:
-    """The letter of which the most are one token."""
-    best = (0, 0, 0)
-    for order, byte in enumerate(LETTERS):
-        node, length, longest = 0, 0, 0
-        while True:
-            low, high = tokens.children[node], tokens.children[node + 1]
-            node = tokens.letters.find(byte, low, high)
-            if node < 0:
-                break
-            length += 1
-            if tokens.has_token[node]:
-                longest = length
-        best = max(best, (longest, -order, byte))
-    return best[2]
+def _ended(place: Frame, after: Frame, owner: Frame) -> Entered | None:
+    """The register after the item that is open in the owner, if it ends between two frames."""
+    is_end = is_level(place, owner) and is_level(after, owner) and after.entered and not after.entered.has_begun
+    return after.entered if is_end else None

@@ -9,14 +9,17 @@ from .registers import Entered, Rule
 
 
 class Frame:
-    """A state of a row; only ``Network.frame`` creates it.
+    """A state of a row in a component; only ``Network.frame`` creates it.
 
     Args:
-        component: its number.
-        state: in the component.
+        component, state: their numbers.
         entered: in the component's register; None if it has none.
         below: the frames after the component; none for the root. Several only where nothing has begun in any.
         rule: of the component.
+
+    Attributes:
+        has_begun: whether an item, a name or a string is open, here or below.
+        is_watched: whether one of those must still be checked.
     """
 
     __slots__ = ("__weakref__", "below", "component", "entered", "has_begun", "is_watched", "state")
@@ -25,8 +28,7 @@ class Frame:
         self, component: int, state: int, entered: Entered | None, below: tuple[Frame, ...], rule: Rule | None
     ):
         self.component, self.state, self.entered, self.below = component, state, entered, below
-        self.has_begun = False  # whether something has begun, here or below; and whether it may not end as it likes
-        self.is_watched = False
+        self.has_begun = self.is_watched = False
         if below:
             self.has_begun, self.is_watched = below[0].has_begun, below[0].is_watched
         if entered is not None and rule is not None and entered.has_begun:
@@ -40,18 +42,27 @@ class Frame:
             (frame,) = frame.below
             yield frame
 
+    def is_inside(self, owner: Frame) -> bool:
+        """Whether this frame, reached from inside of what is open in an array or object, has not left it."""
+        return not is_level(self, owner) or (self.entered is not None and self.entered.has_begun)
+
+    def opened(self) -> Iterator[tuple[Frame, Entered]]:
+        """Of these the frames in whose own component something is open, and their registers."""
+        for frame in self.stack() if self.has_begun else ():
+            if frame.entered is not None and frame.entered.has_begun:
+                yield frame, frame.entered
+
 
 Frames = tuple[Frame, ...]
 
 
-class Text(NamedTuple):
-    """A text that is being read, in two parts.
+def is_level(place: Frame, owner: Frame) -> bool:
+    """Whether both are in the same array or object of a text."""
+    return place.below == owner.below and place.component == owner.component
 
-    Args:
-        before: the first part; None if it is not at hand.
-        begin: where the second part begins.
-        path: the second part.
-    """
+
+class Text(NamedTuple):
+    """A text that is being read: ``before``, if that is at hand, up to where ``path`` begins."""
 
     before: bytes | bytearray | None
     begin: int
@@ -71,3 +82,6 @@ class Text(NamedTuple):
     def plus(self, data: bytes) -> Text:
         """The text with more bytes."""
         return Text(self.before, self.begin, self.path + data)
+
+
+NO_TEXT = Text(b"", 0)

@@ -1,112 +1,216 @@
-"""The ways out of the components of a network, for frame_exits.c: how texts are finished, and in how many bytes.
-
-A call weighs the bytes that are enough for the callee. Where a text can be finished has to be known before most callees
-are built, so who plans the network says what it knows of their texts; of the others the automata tell. What a call
-weighs never changes: the ways out must be the same at each step of a text.
-"""
+"""Components as the compiled loops read them, and the shortest ways out of these: see frame_exits.c."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
+from weakref import WeakMethod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .core import CORE
-from .network import Network
+from .after_fork import renew_in_child
+from .core import CORE, address, record
+from .lru_bytes import ByteCache
+from .registers import LengthRule, Rule
+from .rtn import Component, Shape
 from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
+CALLS = 256  # as in frame_exits.c: from here on moves are calls
+READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
+ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
+"""All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
+_MOST_CHARACTERS = 2**31 - 1  # of any text
+_SHAPE_BYTES = 4 * 2**20  # of the arrays of components that were needed last
+
+
+class _ShapeArrays(NamedTuple):
+    """The arrays of a component without the callees, which equal components share, and their addresses."""
+
+    addresses: tuple[int, ...]
+    arrays: tuple[NDArray[Any], ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, shape: Shape) -> _ShapeArrays:
+        """The arrays of a shape."""
+        dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
+        callees, states = after_calls.shape
+        call_begin, room = np.zeros(states + 1, np.int64), states
+        calls = np.empty(2 * room, np.int32)
+        while callees:
+            given = address(after_calls), callees, states, address(call_begin), address(calls), room
+            found = CORE.machine_calls(*given)
+            if found <= room:
+                break
+            room = found
+            calls = np.empty(2 * room, np.int32)
+        arrays = dfa.table.astype(np.int32), dfa.byte_class.astype(np.uint8), dfa.accepting.copy(), call_begin, calls
+        return cls(tuple(map(address, arrays)), arrays, 2048 + sum([array.nbytes for array in arrays]))
+
+
+_known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
 
 
 class Described(NamedTuple):
-    """A component for the compiled loops.
+    """A component, or a table, for the compiled loops.
 
     Args:
         address: of its struct.
         held: what holds the arrays, which live as long.
-        low: how many characters its string has at least.
         nbytes: bytes held.
     """
 
     address: int
     held: tuple[Any, ...]
-    low: int
     nbytes: int
 
 
-class Ways(NamedTuple):
-    """The ways out of a component.
+def describe(
+    component: Component,
+    rule: Rule | None = None,
+    tokens: TokenTrie | None = None,
+    ends: NDArray[np.bool_] | None = None,
+) -> Described:
+    """``Component`` of frames.h, without exits.
 
     Args:
-        exits: (4, states) int32, see frame_exits.c.
-        most_size: bytes to the end from the state that is farthest from it.
-        size: bytes that are enough for its whole text.
+        component: the component.
+        rule: of its register; of no account unless it counts characters, which are counted on ``tokens`` then.
+        tokens: of the vocabulary.
+        ends: (states,) where its ways end; None is where the component may end.
     """
-
-    exits: NDArray[np.int32]
-    most_size: int
-    size: int
+    key = component.shape if component.callees else component.dfa
+    known = _known_shapes.get(key)
+    if known is None:
+        known = _ShapeArrays.of(component.shape)
+        _known_shapes.put(key, known)
+    addresses, counted = [*known.addresses], [0] * 6
+    arrays: tuple[NDArray[Any], ...] = ()
+    if ends is not None:
+        addresses[2] = address(ends)
+    if isinstance(rule, LengthRule) and tokens is not None:
+        string = rule.string
+        arrays = string.begins, string.owed, string.characters_on(tokens)
+        high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
+        low = min(rule.low, _MOST_CHARACTERS)
+        counted = [*(array.ctypes.data for array in arrays), string.most_owed, low, high]
+    dfa = component.dfa
+    fields = *addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, None, 0  # the last two are the exits
+    struct, place = record(*fields, *component.callees)
+    struct[len(addresses)] = place + len(fields) * struct.itemsize
+    return Described(place, (struct, known, arrays, ends), known.nbytes)
 
 
 class Exits:
-    """The ways out of all components; not thread safe.
+    """The shortest ways from the states of a component to its end, or to other states.
 
     Args:
-        network: the components.
-        tokens: of the vocabulary.
-        least: bytes that are enough for the text of a component, where that is known without building it; never
-            fewer than its shortest text has.
+        component: the component.
+        weights: bytes that each callee takes.
+        letters: (257,) all bytes in the order to take them, and then -1.
+        ends: (states,) where the ways end; None is where the component may end.
     """
 
-    def __init__(self, network: Network, tokens: TokenTrie, least: Callable[[int], int | None]):
-        self._network, self._letters, self._least = network, tokens.preferred, least
-        self._sizes: dict[int, int] = {}
-
-    def of(self, number: int, describe: Callable[[int], Described]) -> Ways:
-        """The ways out of a component.
-
-        Args:
-            number: of the component.
-            describe: of any component.
-        """
-        component = self._network.components[number]
-        weights = np.array(
-            [0 if callee < 0 else self._size(callee, describe) for callee in component.callees], np.int32
-        )
-        described = describe(number)
-        exits = np.empty((4, component.dfa.states), np.int32)
-        found = CORE.find_exits(described.address, weights.ctypes.data, self._letters.ctypes.data, exits.ctypes.data)
-        if found < 0:
+    def __init__(
+        self,
+        component: Component,
+        weights: Sequence[int],
+        letters: NDArray[np.int32],
+        ends: NDArray[np.bool_] | None = None,
+    ):
+        self.component, described = component, describe(component, ends=ends)
+        self.rows = np.empty((4, component.dfa.states), np.int32)  # see frame_exits.c
+        of_callees = np.array(weights, np.int32)
+        places = of_callees.ctypes.data, letters.ctypes.data, self.rows.ctypes.data
+        self.most_size: int = CORE.find_exits(described.address, *places)  # from the state that is farthest away
+        if self.most_size < 0:
             raise MemoryError
-        start = component.dfa.start
-        size = int(exits[0, start]) + (described.low if exits[3, start] else 0)
-        return Ways(exits, found, min(size, UNREACHABLE))
+        self._calls: NDArray[np.int32] = described.held[1].arrays[4]
 
-    def _size(self, number: int, describe: Callable[[int], Described]) -> int:
-        """Bytes that are enough for the text of a component."""
-        if number not in self._sizes:
-            self._find_sizes(number, describe)
-        return self._sizes[number]
+    @classmethod
+    def to_end(cls, component: Component, size_of: Callable[[int], int], letters: NDArray[np.int32]) -> Exits:
+        """The ways to the end of a component, whatever its register says, by the sizes of its callees."""
+        return cls(component, [0 if callee < 0 else size_of(callee) for callee in component.callees], letters)
 
-    def _find_sizes(self, number: int, describe: Callable[[int], Described]) -> None:
-        """Build what is not known, and find sizes again until none falls: components may call each other."""
-        unknown: dict[int, Described] = {}
+    @cached_property
+    def size(self) -> list[int]:
+        """Bytes from each state; UNREACHABLE where there is no way."""
+        sizes: list[int] = self.rows[0].tolist()
+        return sizes
+
+    @cached_property
+    def move(self) -> list[int]:
+        """The next step from each state: a byte, or from ``CALLS`` on the number of a call; negative at the end."""
+        moves: list[int] = self.rows[1].tolist()
+        return moves
+
+    def after(self, state: int) -> tuple[int | None, int, int]:
+        """The next step: a byte, or None and a callee or mark; and the state after it."""
+        move, dfa = self.move[state], self.component.dfa
+        if move < CALLS:
+            return move, 0, int(dfa.table[state, dfa.byte_class[move]])
+        call = 2 * (move - CALLS)
+        return None, self.component.callees[self._calls[call]], int(self._calls[call + 1])
+
+
+class Sizes:
+    """Bytes that are enough for the texts of components; thread safe.
+
+    Components may call each other, so sizes are found again until none falls.
+
+    Args:
+        callees: of a component, those on which its size depends; a method, like the next one, of what holds the sizes.
+        measure: the size of a component, by those of its callees; UNREACHABLE if there is no text.
+    """
+
+    def __init__(self, callees: Callable[[int], Iterable[int]], measure: Callable[[int, Callable[[int], int]], int]):
+        self._callees, self._measure = WeakMethod(callees), WeakMethod(measure)  # or they would hold each other
+        self._known: dict[int, int] = {}
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._lock = threading.RLock()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._known
+
+    def __call__(self, number: int) -> int:
+        """The size of a component."""
+        if number not in self._known:
+            with self._lock:
+                self._known.update(self._found(number))
+        return self._known[number]
+
+    def _found(self, number: int) -> dict[int, int]:
+        callees_of, measure = self._callees(), self._measure()
+        assert callees_of is not None
+        assert measure is not None
+        new: dict[int, int] = {}
+        callers: dict[int, list[int]] = {}
         todo = [number]
         while todo:
             number = todo.pop()
-            if number in self._sizes:
+            if number in new or number in self._known:
                 continue
-            least = self._least(number)
-            self._sizes[number] = UNREACHABLE if least is None else least
-            if least is None:
-                unknown[number] = describe(number)
-                todo += [callee for callee in self._network.components[number].callees if callee >= 0]
-        changed = True
-        while changed:
-            changed = False
-            for number in reversed(unknown):  # most callees come after their callers
-                size = self.of(number, unknown.__getitem__).size
-                changed |= size < self._sizes[number]
-                self._sizes[number] = size
+            new[number] = UNREACHABLE
+            for callee in callees_of(number):
+                callers.setdefault(callee, []).append(number)
+                todo.append(callee)
+
+        def size_of(callee: int) -> int:
+            return self._known.get(callee, new.get(callee, UNREACHABLE))
+
+        again = dict.fromkeys(new)  # the last first: most callees come after their callers
+        while again:
+            number, _ = again.popitem()
+            size = min(measure(number, size_of), UNREACHABLE)
+            if size < new[number]:
+                new[number] = size
+                again.update(dict.fromkeys(callers.get(number, ())))
+        return new

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,21 +22,16 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import Words, scratch_of_thread
 from .core import CORE, address, record
-from .frame_exits import Described, Exits
+from .frame_exits import Described, Exits, Sizes, describe
 from .growth import Growth
-from .length_rule import LengthRule
-from .lru_bytes import ByteCache
 from .network import MAX_FRAMES, Network
-from .registers import Rule
-from .rtn import Shape
+from .registers import LengthRule, Rule
 
 _SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
-_MOST_CHARACTERS = 2**31 - 1  # of any text
 _EXITS = 15  # where ``exits`` stands in ``Component`` of frames.h
-_SHAPE_BYTES = 4 * 2**20  # of all machines: the arrays of components that were needed last
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 # As in frames.h.
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY = -2, -3, -4, -6, -7
@@ -45,42 +40,6 @@ _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY = -2, -3, -
 def reads(rule: Rule | None) -> bool:
     """Whether the machine reads a component with this rule."""
     return rule is None or (isinstance(rule, LengthRule) and rule.string.has_one_spelling)
-
-
-class _ShapeArrays(NamedTuple):
-    """The arrays of a component, without the callees; those of equal components are shared.
-
-    Args:
-        addresses: of all.
-        arrays: those of which the addresses are.
-        nbytes: bytes held.
-    """
-
-    addresses: tuple[int, ...]
-    arrays: tuple[Any, ...]
-    nbytes: int
-
-    @classmethod
-    def of(cls, shape: Shape) -> _ShapeArrays:
-        """Those of a shape."""
-        dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
-        callees, states = after_calls.shape
-        call_begin, room = np.empty(states + 1, np.int64), states
-        calls = np.empty(2 * room, np.int32)
-        if not callees:
-            call_begin.fill(0)
-        while callees:
-            given = address(after_calls), callees, states, address(call_begin), address(calls), room
-            found = CORE.machine_calls(*given)
-            if found <= room:
-                break
-            room = found
-            calls = np.empty(2 * room, np.int32)
-        arrays = dfa.table.astype(np.int32), dfa.byte_class.astype(np.uint8), dfa.accepting.copy(), call_begin, calls
-        return cls(tuple(map(address, arrays)), arrays, 2048 + sum([array.nbytes for array in arrays]))
-
-
-_known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
 
 
 class _Generation:
@@ -111,7 +70,8 @@ class FrameMachine:
         network: what is read; see ``reads``.
         tables: of the vocabulary.
         built: the numbers of the components that were built before; the caller counts their bytes.
-        least: see ``Exits``.
+        least: bytes that are enough for the text of a component, where that is known without building it; never fewer
+            than its shortest text has. It never changes: the ways out must be the same at each step of a text.
 
     Attributes:
         lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
@@ -137,7 +97,8 @@ class FrameMachine:
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, Described] = {}  # components
         self._component_bytes = self._row_bytes = 0
-        self._exits = Exits(network, tables.tokens, least)
+        self._least = least
+        self._sizes = Sizes(self._callees, self._size)
         self.growth = Growth()
         self.has_counts = False  # whether some of those are strings that are counted
         self._begin(0)
@@ -167,7 +128,7 @@ class FrameMachine:
         now = _Generation(self._trie, number)
         for component, given in self._given.items():
             self._give(now, component, given)
-        now.start = self._found(now, lambda: CORE.machine_start(now.handle))
+        now.start = self._found(CORE.machine_start, now=now)
         self._now = now  # at once: an exception leaves the machine as it was
 
     def after_fork(self) -> None:
@@ -210,23 +171,19 @@ class FrameMachine:
 
     def is_completed(self, number: int) -> bool:
         """Whether the text may end."""
-        now = self._now
-        known = now.completed.get(number)
+        known = self._now.completed.get(number)
         if known is None:
-            found = self._found(now, lambda: CORE.machine_completed(now.handle, number))
-            known = now.completed[number] = bool(found)
+            known = self._now.completed[number] = bool(self._found(CORE.machine_completed, number))
         return known
 
     def forced_byte(self, number: int) -> int | None:
         """The one byte that may come, if there is one."""
-        now = self._now
-        byte = self._found(now, lambda: CORE.machine_forced(now.handle, number))
+        byte = self._found(CORE.machine_forced, number)
         return byte if byte < 256 else None
 
     def same_mask(self, number: int) -> int:
         """The set that stands for all with the same mask as this one, as far as that is plain."""
-        now = self._now
-        return self._found(now, lambda: CORE.machine_same_mask(now.handle, number))
+        return self._found(CORE.machine_same_mask, number)
 
     def mask(self, number: int) -> Words:
         """(words,) int32, read-only: the tokens that may come."""
@@ -235,11 +192,7 @@ class FrameMachine:
         return words
 
     def mask_within(self, number: int, tokens_left: int) -> tuple[Words, int]:
-        """The tokens that may come, as far as the text can be finished after them.
-
-        Args:
-            number: of the set.
-            tokens_left: tokens that may come, the next one and the one that ends the text counted.
+        """The tokens that may come, as far as the text can be finished after them; with the one that ends it.
 
         Returns:
             (words,) int32, writeable; and the tokens left with which it would be the same as ``mask``: the true number
@@ -252,13 +205,11 @@ class FrameMachine:
 
     def needed(self, number: int) -> int:
         """How many tokens are enough to the end of the text, the one that ends it counted."""
-        now = self._now
-        return 1 + self._found(now, lambda: CORE.machine_needed(now.handle, number))
+        return 1 + self._found(CORE.machine_needed, number)
 
     def can_finish_in(self, number: int, tokens_left: int) -> bool:
         """Whether so many are enough; they are not counted where there are more than bytes."""
-        now = self._now
-        size = self._found(now, lambda: CORE.machine_size(now.handle, number))
+        size = self._found(CORE.machine_size, number)
         return size < tokens_left or self.needed(number) <= tokens_left
 
     def _row(self) -> tuple[int, Words]:
@@ -284,9 +235,10 @@ class FrameMachine:
         """The masks that were made so far are kept no longer."""
         self._row_bytes = self._rows.nbytes
 
-    def _found(self, now: _Generation, look: Callable[[], int]) -> int:
-        """What a function finds once nothing is missing."""
-        while (found := look()) < 0:
+    def _found(self, look: Callable[..., int], *number: int, now: _Generation | None = None) -> int:
+        """The result of a function once nothing is missing."""
+        now = now or self._now
+        while (found := look(now.handle, *number)) < 0:
             self._supply(now, found)
         return found
 
@@ -329,39 +281,34 @@ class FrameMachine:
 
     def _described(self, number: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
-        dfa = component.dfa
-        key = component.shape if component.callees else dfa
-        known = _known_shapes.get(key)
-        if known is None:
-            known = _ShapeArrays.of(component.shape)
-            _known_shapes.put(key, known)
-        string, counted = None, [None, None, None, 0, 0, 0]
-        if isinstance(rule, LengthRule):
-            string = rule.string
-            high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
-            arrays = string.begins, string.owed, string.characters_on(self._tables.tokens)
-            counted = [
-                *(array.ctypes.data for array in arrays),
-                string.most_owed,
-                min(rule.low, _MOST_CHARACTERS),
-                high,
-            ]
-            self.has_counts = True
-        # Those of ``Component`` of frames.h; the last two are written where exits are needed.
-        fields = *known.addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, None, 0
-        struct, place = record(*fields, *component.callees)
-        struct[len(known.addresses)] = place + len(fields) * struct.itemsize
-        nbytes = known.nbytes if number in self._built else known.nbytes + component.shape.nbytes
-        low = 0 if string is None else int(counted[-2] or 0)
-        return Described(place, (struct, known, string), low, nbytes)
+        described = describe(component, rule, self._tables.tokens)
+        self.has_counts |= isinstance(rule, LengthRule)
+        if number not in self._built:
+            described = described._replace(nbytes=described.nbytes + component.shape.nbytes)
+        return described
 
     def _with_exits(self, number: int) -> Described:
         """A component that is given already, with the ways out of it."""
         described = self._given[number]
-        ways = self._exits.of(number, lambda other: described if other == number else self._described(other))
+        exits = self._exits(number, self._sizes)
         struct = described.held[0]
-        struct[_EXITS], struct[_EXITS + 1] = ways.exits.ctypes.data, ways.most_size
-        return described._replace(held=(*described.held, ways.exits), nbytes=described.nbytes + ways.exits.nbytes)
+        struct[_EXITS], struct[_EXITS + 1] = exits.rows.ctypes.data, exits.most_size
+        return described._replace(held=(*described.held, exits), nbytes=described.nbytes + exits.rows.nbytes)
+
+    def _exits(self, number: int, size_of: Callable[[int], int]) -> Exits:
+        return Exits.to_end(self._network.components[number], size_of, self._tables.tokens.preferred)
+
+    def _callees(self, number: int) -> list[int]:
+        """See ``Sizes``: of what is not known, the automaton tells."""
+        return [] if self._least(number) is not None else self._network.components[number].called
+
+    def _size(self, number: int, size_of: Callable[[int], int]) -> int:
+        least = self._least(number)
+        if least is not None:
+            return least
+        exits, rule = self._exits(number, size_of), self._network.rule(number)
+        size, _, _, is_counted = exits.rows[:, exits.component.dfa.start].tolist()
+        return int(size) + (rule.low if isinstance(rule, LengthRule) and is_counted else 0)
 
     def _table(self, number: int, state: int, node: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -391,7 +338,7 @@ class FrameMachine:
             struct[2 + i] = place + (len(fields) + i * len(leaving)) * struct.itemsize
         nbytes = nodes.nbytes + 4 * sum(counts)
         nbytes += 0 if words is None else words.nbytes
-        return Described(place, (struct, table, nodes, leaving, words, at_most), 0, nbytes)
+        return Described(place, (struct, table, nodes, leaving, words, at_most), nbytes)
 
     def _give(self, now: _Generation, number: int, given: Described) -> None:
         if CORE.machine_component(now.handle, number, given.address):

@@ -10,72 +10,44 @@ name that has begun like one that is entered already must have another way to en
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import cached_property
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ..errors import CompileLimitExceeded
+from .after_fork import renew_in_child
 from .frame import Frame, Frames, Text
 from .network_graph import NetworkGraph
 from .network_search import NetworkSearch
-from .reached_rules import ReachedRules
-from .registers import NOTHING_ENTERED, Entered, Rule
+from .registers import NOTHING_ENTERED, Entered, LengthRule, Rule
 from .rtn import Component, Components, Mark
 
 MAX_FRAMES = 1024  # of one text
+EXACTLY = 1 << 30  # more bytes than any bound
 
 
-class _Moves(NamedTuple):
+class _Moves:
     """The moves of a component, for one look at a time.
 
-    Args:
-        table: a row for each state.
-        classes: the length of a row.
+    Attributes:
+        table: a row of ``classes`` states for each state.
         letters: the class of each byte.
-        start: its first state.
         calls: of each state that has some: the callee, or the mark, and the state after it.
-        accepting: of each state, whether the component may end.
     """
 
-    table: memoryview[int]
-    classes: int
-    letters: bytes
-    start: int
-    calls: dict[int, list[tuple[int, int]]]
-    accepting: list[bool]
-
-    @classmethod
-    def of(cls, component: Component) -> _Moves:
-        """Those of a component."""
+    def __init__(self, component: Component):
         dfa = component.dfa
-        table = np.ascontiguousarray(dfa.table, np.int32)
-        byte_class = dfa.byte_class.astype(np.uint8).tobytes()
-        calls: dict[int, list[tuple[int, int]]] = {}
+        self.table: memoryview[int] = np.ascontiguousarray(dfa.table, np.int32).data.cast("B").cast("i")
+        self.classes, self.start = dfa.table.shape[1], dfa.start
+        self.letters: bytes = dfa.byte_class.astype(np.uint8).tobytes()
+        self.accepting: list[bool] = dfa.accepting.tolist()
+        self.calls: dict[int, list[tuple[int, int]]] = {}
         for callee, after_call in component.calls:
             for state in np.flatnonzero(after_call).tolist():
-                calls.setdefault(state, []).append((callee, int(after_call[state])))
-        return cls(
-            table.data.cast("B").cast("i"), dfa.table.shape[1], byte_class, dfa.start, calls, dfa.accepting.tolist()
-        )
-
-
-class _MovesByNumber(dict[int, _Moves]):
-    """The moves of components, each made when it is first asked for: the compiled loops need none.
-
-    Args:
-        components: by number.
-    """
-
-    def __init__(self, components: Components):
-        super().__init__()
-        self._components = components
-
-    def __missing__(self, component: int) -> _Moves:
-        moves = self[component] = _Moves.of(self._components[component])
-        return moves
+                self.calls.setdefault(state, []).append((callee, int(after_call[state])))
 
 
 class Network:
@@ -87,25 +59,54 @@ class Network:
         ordered: whether equal values have their members in the same order.
 
     Attributes:
-        rules, reach, rule: see ``ReachedRules``.
+        rules: of the components that were reached.
     """
 
     def __init__(self, components: Components, rule: Callable[[int], Rule | None], *, ordered: bool):
-        self.components, self.ordered = components, ordered
-        self._rules = ReachedRules(components, rule)
-        self.rules, self.reach, self.rule = self._rules.known, self._rules.reach, self._rules.of
-        self._moves = _MovesByNumber(components)
+        self.components, self.ordered, self._new_rule = components, ordered, rule
+        self.rules: dict[int, Rule] = {}
+        self._reached: set[int] = set()
+        self._known_moves: dict[int, _Moves] = {}
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._lock = threading.Lock()
+
+    def reach(self, component: int) -> None:
+        """Build a component, if it is not there yet, and its rule."""
+        if component in self._reached:
+            return
+        with self._lock:
+            if component not in self._reached:
+                _ = self.components[component]
+                rule = self._new_rule(component)
+                if rule is not None:
+                    self.rules[component] = rule
+                self._reached.add(component)  # last, for other threads look here
+
+    def rule(self, component: int) -> Rule | None:
+        """The rule of a component's register; None if it has none."""
+        self.reach(component)
+        return self.rules.get(component)
+
+    def _moves(self, component: int) -> _Moves:
+        moves = self._known_moves.get(component)
+        if moves is None:  # the compiled loops need none
+            moves = self._known_moves[component] = _Moves(self.components[component])
+        return moves
 
     @cached_property
     def graph(self) -> NetworkGraph:
-        """What comes after each state of a component, and how far the ends are."""
-        return NetworkGraph(self.components, self._rules.starts_open, self._rules.has_many_values)
+        """Facts about the states of components."""
+        return NetworkGraph(self)
 
     @cached_property
     def search(self) -> NetworkSearch:
-        """What may still come."""
+        """Searches for what may still come."""
         return NetworkSearch(self)
 
     @cached_property
@@ -131,29 +132,34 @@ class Network:
 
     def start_of(self, component: int) -> int:
         """The first state of a component."""
-        return self._moves[component].start
+        return self._moves(component).start
 
     def calls(self, component: int, state: int) -> list[tuple[int, int]]:
-        """What is called in a state: the callee, or the mark, and the state after it."""
-        return self._moves[component].calls.get(state, [])
+        """The calls in a state: the callee, or the mark, and the state after it."""
+        return self._moves(component).calls.get(state, [])
 
     def accepts(self, component: int, state: int) -> bool:
         """Whether the component may end in a state."""
-        return self._moves[component].accepting[state]
+        return self._moves(component).accepting[state]
 
     def leaves(self, component: int, state: int) -> bool:
         """Whether anything but bytes may come in a state."""
-        moves = self._moves[component]
+        moves = self._moves(component)
         return moves.accepting[state] or state in moves.calls
 
-    def everywhere(self, frames: Iterable[Frame], text: Text) -> list[Frame]:
-        """These frames, and those that calls, marks and the ends of components lead to."""
+    def everywhere(self, frames: Iterable[Frame], text: Text, owner: Frame | None = None) -> list[Frame]:
+        """These frames, and those that calls, marks and the ends of components lead to.
+
+        With an ``owner``, the array or object of a frame, none after the end of what is open there.
+        """
         reached = dict.fromkeys(frames)
         todo = list(reached)
         while todo:
             frame = todo.pop()
+            if owner is not None and not frame.is_inside(owner):
+                continue
             component, state, entered, below = frame.component, frame.state, frame.entered, frame.below
-            moves = self._moves[component]
+            moves = self._moves(component)
             more: list[Frame] = []
             if moves.accepting[state]:
                 more += below
@@ -171,7 +177,7 @@ class Network:
         return list(reached)
 
     def _asked(self, mark: Mark, frame: Frame, text: Text) -> Entered | None:
-        """What is entered after a mark; None if the register refuses it."""
+        """The register after a mark; None if it refuses the mark."""
         entered, rule = frame.entered, self.rules[frame.component]
         assert entered is not None
         if mark in (Mark.BEGIN, Mark.BEGIN_REQUIRED):
@@ -184,20 +190,14 @@ class Network:
     def is_completed(self, frames: Frames, text: Text) -> bool:
         """Whether the text may end."""
         return any(
-            not frame.below and self._moves[frame.component].accepting[frame.state]
+            not frame.below and self._moves(frame.component).accepting[frame.state]
             for frame in self.everywhere(frames, text)
         )
 
     # -- reading
 
     def read(self, frames: Frames, data: bytes, text: Text) -> Frames:
-        """The frames after some more bytes; empty if they do not fit.
-
-        Args:
-            frames: after ``text``.
-            data: the bytes.
-            text: before them.
-        """
+        """The frames after ``text`` and some more bytes; empty if they do not fit."""
         for byte in data:
             after = self.moved(self.everywhere(frames, text), byte)
             text = text.plus(bytes((byte,)))
@@ -208,7 +208,7 @@ class Network:
         """The frames after one byte, without a look at registers."""
         after: dict[Frame, None] = {}
         for frame in frames:
-            moves = self._moves[frame.component]
+            moves = self._moves(frame.component)
             state = moves.table[frame.state * moves.classes + moves.letters[byte]]
             if state:
                 after[self.frame(frame.component, state, frame.entered, frame.below)] = None
@@ -222,11 +222,13 @@ class Network:
         for frame in frames:
             alone = frame if frame.has_begun else not frame.below
             alike.setdefault((frame.component, frame.state, frame.entered, alone), []).append(frame)
-        return tuple(some[0] if len(some) == 1 else self._one(some) for some in alike.values())
-
-    def _one(self, alike: list[Frame]) -> Frame:
-        below = self._together(dict.fromkeys(under for frame in alike for under in frame.below))
-        return self.frame(alike[0].component, alike[0].state, alike[0].entered, below)
+        together = []
+        for frame, *others in alike.values():
+            if others:
+                below = self._together(dict.fromkeys(under for one in (frame, *others) for under in one.below))
+                frame = self.frame(frame.component, frame.state, frame.entered, below)
+            together.append(frame)
+        return tuple(together)
 
     def next_bytes(self, frames: Frames, text: Text) -> set[int]:
         """The bytes that may come, as far as automata know."""
@@ -255,14 +257,26 @@ class Network:
                 above.append(owner)
         return True
 
-    def place(self, frame: Frame, text: Text, reach: int, last: Frame | None = None) -> Hashable:
-        """What the next bytes depend on.
+    def open_string(self, frame: Frame) -> LengthRule | None:
+        """The rule of the counted string that is open in a frame's own component."""
+        rule = self.rules.get(frame.component)
+        if isinstance(rule, LengthRule) and frame.entered is not None and frame.entered.has_begun:
+            return rule
+        return None
 
-        Args:
-            frame: after the text.
-            text: so far.
-            reach: how many bytes.
-            last: the lowest frame that matters; None is the root.
+    def bounds(self, frame: Frame, text: Text, reach: int) -> tuple[int, int | None] | None:
+        """How many characters may follow in that string: see ``LengthRule.bounds``."""
+        rule = self.open_string(frame)
+        if rule is None or frame.entered is None:
+            return None
+        written = text.since(frame.entered.begin)
+        assert written is not None
+        return rule.bounds(rule.string.characters(written), reach)
+
+    def place(self, frame: Frame, text: Text, reach: int, last: Frame | None = None) -> Hashable:
+        """All that the next ``reach`` bytes depend on.
+
+        ``text`` is before them, and ``last`` is the lowest frame that matters; None is the root.
         """
         parts: list[Hashable] = []
         for place in frame.stack():

@@ -1,4 +1,4 @@
-"""What may still come where a network reads: ways to the end of what has begun, and the values of a component.
+"""Searches where a network reads: ways to the end of an open item, and the values of a component.
 
 Where an item or a name may be one that is entered already, and the automata alone do not know another one, ways are
 tried, the shortest first.
@@ -9,77 +9,44 @@ from __future__ import annotations
 import heapq
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from functools import reduce
-from itertools import count
-from typing import Protocol
+from itertools import count, islice, takewhile
+from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakMethod
 
 from .after_fork import renew_in_child
-from .frame import Frame, Frames, Text
-from .network_graph import NetworkGraph
-from .registers import Different, Entered, Rule
-from .shortest_paths import UNREACHABLE
+from .frame import Frame, Text, is_level
+from .frame_exits import UNREACHABLE
+from .registers import Different, Entered
+from .rtn import Mark
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
+if TYPE_CHECKING:
+    from .network import Network
+
 _MAX_SEARCH = 5_000  # frames looked at for one way to end
-_MAX_ENDINGS = 20_000  # remembered
+_MAX_ENDINGS, _MAX_OTHERS = 20_000, 300  # remembered
 _EXACTLY = 1 << 30  # more bytes than any bound
 _MAX_VALUES = 100_000  # frames looked at for all values of a component
+_MAX_REPEATED = 500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
 
 
-class Reader(Protocol):
-    """What reads: see ``Network``."""
-
-    rules: dict[int, Rule]
-    ordered: bool
-
-    @property
-    def graph(self) -> NetworkGraph:
-        """See ``Network.graph``."""
-        ...
-
-    def start_of(self, component: int) -> int:
-        """Its first state."""
-        ...
-
-    def accepts(self, component: int, state: int) -> bool:
-        """See ``Network.accepts``."""
-        ...
-
-    def frame(self, component: int, state: int, entered: Entered | None, below: tuple[Frame, ...]) -> Frame:
-        """See ``Network.frame``."""
-        ...
-
-    def enter(self, component: int, below: tuple[Frame, ...]) -> Frame:
-        """See ``Network.enter``."""
-        ...
-
-    def everywhere(self, frames: Iterable[Frame], text: Text) -> list[Frame]:
-        """See ``Network.everywhere``."""
-        ...
-
-    def is_completed(self, frames: Frames, text: Text) -> bool:
-        """See ``Network.is_completed``."""
-        ...
-
-    def place(self, frame: Frame, text: Text, reach: int, last: Frame | None = None) -> Hashable:
-        """See ``Network.place``."""
-        ...
+Found = TypeVar("Found")
 
 
 class NetworkSearch:
-    """Searches in one network; thread safe. It has the values of components, see ``registers.Values``.
+    """Searches in one network, and the values of its components; thread safe."""
 
-    Args:
-        reader: the network.
-    """
-
-    def __init__(self, reader: Reader):
-        self._reader: Reader = weakref.proxy(reader)  # or only a full collection could free either
-        self._graph = reader.graph
-        self._values: dict[int, _Values] = {}
+    def __init__(self, network: Network):
+        self._network: Network = weakref.proxy(network)  # or only a full collection could free either
+        self._graph = network.graph
+        self._ways = _Ways(self._network)
+        self._values: dict[int, _Kept[bytes]] = {}
         self._endings: dict[Hashable, bool] = {}
-        self.shortcut: Callable[[Frame, Frame, Text], bool] | None = None  # see ``ExitTexts.can_end``
+        self._after_items: dict[tuple[int, int], int] = {}  # a state of an array after an item of a component
+        self._others: dict[Hashable, _Kept[tuple[bytes, bytes]]] = {}
+        self.shortcut: WeakMethod[Callable[[Frame, Frame, Text], bool]] | None = None  # see ``ExitTexts.can_end``
         self.after_fork()
         renew_in_child(self)
 
@@ -88,26 +55,22 @@ class NetworkSearch:
         self._lock = threading.RLock()
 
     def can_end(self, frame: Frame, owner: Frame, above: Iterable[Frame], text: Text) -> bool:
-        """Whether what has begun in a frame can end as an item or a name that is not entered yet.
+        """Whether an item or name that is open in ``owner`` can end as one that is not entered yet.
 
-        Args:
-            frame: after the text.
-            owner: the frame in which it has begun.
-            above: frames from there on up where ways without number are certain, if the automaton has them.
-            text: so far.
+        ``above`` are frames from there up in which infinitely many values are certain, if the automaton has them.
         """
         if any(self._graph.is_unbounded(place.component, place.state) for place in above):
             return True
-        rule, entered = self._reader.rules[owner.component], owner.entered
+        rule, entered = self._network.rules[owner.component], owner.entered
         assert entered is not None
-        if isinstance(rule, Different) and rule.is_simple and _is_level(frame, owner):
+        if isinstance(rule, Different) and rule.is_simple and is_level(frame, owner):
             endings, written = self._graph.endings(frame.component, frame.state), text.since(entered.begin)
             if endings is not None and written is not None:
                 return any(rule.key(written + ending) not in entered.keys for ending in endings)
-        key = self._reader.place(frame, text, _EXACTLY, owner)
+        key = self._network.place(frame, text, _EXACTLY, owner)
         known = self._endings.get(key)
         if known is None:
-            shortcut = self.shortcut
+            shortcut = None if self.shortcut is None else self.shortcut()
             known = (shortcut is not None and shortcut(frame, owner, text)) or self._has_ending(frame, owner, text)
             if len(self._endings) >= _MAX_ENDINGS:
                 self._endings.clear()
@@ -115,17 +78,75 @@ class NetworkSearch:
         return known
 
     def _has_ending(self, frame: Frame, owner: Frame, text: Text) -> bool:
-        rule, entered = self._reader.rules[owner.component], owner.entered
-        assert entered is not None
         width = 1 + sum(len(place.entered.keys) for place in frame.stack() if place.entered is not None)
-        for frames, _ in self.ways(frame, text, owner, width, _MAX_SEARCH):
-            for place in frames:
-                if _is_level(place, owner) and place.entered is not None and not place.entered.has_begun:
-                    if rule.leaves_room(place.entered, self):
-                        return True
-        return False
+        return self.another(frame, owner, text, width) is not None
 
-    def ways(
+    def another(self, frame: Frame, owner: Frame, text: Text, width: int) -> bytes | None:
+        """The shortest way to end what is open in ``owner`` as one that is not entered and leaves room for the rest.
+
+        ``width`` bytes of each class are tried, at least. None if no way was found.
+        """
+        rule, entered = self._network.rules[owner.component], owner.entered
+        assert entered is not None
+        # Where other items are entered, or more of them, the ways are the same: they are found once.
+        network, state = self._network, owner.state
+        above = [*takewhile(lambda place: place is not owner, frame.stack())]
+        calls = network.calls(owner.component, state)
+        if not above and len(calls) == 1 and calls[0][0] >= 0 and not self._graph.moves(owner.component, state, 1):
+            above, state = [network.enter(calls[0][0], ())], calls[0][1]
+        if above and Mark.END in [mark for mark, _ in network.calls(owner.component, state)]:
+            state = self._after_items.setdefault((owner.component, above[-1].component), state)
+        bare = below = network.frame(owner.component, state, Entered(begin=entered.begin), owner.below)
+        for place in reversed(above):
+            bare = network.frame(place.component, place.state, place.entered, (bare,))
+        written = text.since(entered.begin)
+        if written is not None:
+            text = Text(None, entered.begin, written)  # the rest changes with the row
+        width = 1 << (width - 1).bit_length()
+        key = self._network.place(bare, text, _EXACTLY, below), width
+        with self._lock:
+            others = self._others.get(key)
+            if others is None:
+                if len(self._others) >= _MAX_OTHERS:
+                    self._others.clear()
+                others = self._others[key] = _Kept(_ends(self._ways, bare, below, text, width))
+            for path, item in others:
+                if item not in entered.keys and rule.leaves_room(Entered(entered.keys | {item}), self):
+                    return path
+        return None
+
+    def more_than(self, component: int, count: int) -> bool:
+        """Whether a component has more different values."""
+        return self.is_unbounded(component) or len(self.first(component, count + 1)) > count
+
+    def is_unbounded(self, component: int) -> bool:
+        """Whether there is any number of values, also where some of them are not wanted."""
+        return self._graph.is_unbounded(component, self._network.start_of(component))
+
+    def first(self, component: int, count: int) -> list[bytes]:
+        """The keys of so many different values; fewer where there are no more, or no more were found."""
+        with self._lock:
+            return list(islice(self._values_of(component), count))
+
+    def are_all_known(self, component: int) -> bool:
+        """Whether ``first`` has found all values there are."""
+        with self._lock:
+            return self._values_of(component).are_all
+
+    def _values_of(self, component: int) -> _Kept[bytes]:
+        values = self._values.get(component)
+        if values is None:
+            values = self._values[component] = _Kept(_values(self._ways, self._network, component))
+        return values
+
+
+class _Ways:
+    """Ways through a network."""
+
+    def __init__(self, network: Network):
+        self._network, self._graph = network, network.graph
+
+    def __call__(
         self, frame: Frame, text: Text, owner: Frame | None, width: int, most: int
     ) -> Iterator[tuple[list[Frame], Text]]:
         """Ways to go on that mean different values, the shortest first: where each leads, and its text.
@@ -144,15 +165,15 @@ class NetworkSearch:
             if not queue:
                 return
             *_, inside, frame, text = heapq.heappop(queue)  # of equally short ways the one that has come furthest
-            frames = self._reader.everywhere([frame], text)
+            frames = self._network.everywhere([frame], text, owner)
             yield frames, text
             for place in frames:
-                if owner is not None and not _is_inside(place, owner):
+                if owner is not None and not place.is_inside(owner):
                     continue
-                is_above = owner is None or not _is_level(place, owner)
+                is_above = owner is None or not is_level(place, owner)
                 below = min((self._distance(under, owner, text) for under in place.below), default=0) if is_above else 0
                 for byte, state in self._graph.moves(place.component, place.state, width):
-                    after = self._reader.frame(place.component, state, place.entered, place.below)
+                    after = self._network.frame(place.component, state, place.entered, place.below)
                     if byte in SPACE and inside == OUTSIDE and self._means_nothing(place, after):
                         continue
                     longer = text.plus(bytes((byte,)))
@@ -167,7 +188,7 @@ class NetworkSearch:
         component, distance = place.component, self._graph.distance
         if distance(component, after.state) < distance(component, place.state):
             return False
-        if self._reader.accepts(component, place.state):
+        if self._network.accepts(component, place.state):
             return True
         without = dict(self._graph.moves(component, place.state, 256))
         return any(without.get(byte) == to for byte, to in self._graph.moves(component, after.state, 256))
@@ -176,7 +197,7 @@ class NetworkSearch:
         """Bytes to the end of the components above the owner, or of all, at least."""
         total = 0
         for place in frame.stack():
-            if owner is not None and _is_level(place, owner):
+            if owner is not None and is_level(place, owner):
                 break
             total += self._own_distance(place, text)
         return total
@@ -187,66 +208,55 @@ class NetworkSearch:
         if frame.entered is None:
             return distance
         written = text.since(frame.entered.begin) if frame.entered.has_begun else None
-        return distance + self._reader.rules[frame.component].debt(frame.entered, written)
-
-    # -- values
-
-    def more_than(self, component: int, count: int) -> bool:
-        """See ``registers.Values``."""
-        return self.is_unbounded(component) or len(self.first(component, count + 1)) > count
-
-    def is_unbounded(self, component: int) -> bool:
-        """See ``registers.Values``."""
-        return self._graph.is_unbounded(component, self._reader.start_of(component))
-
-    def first(self, component: int, count: int) -> list[bytes]:
-        """See ``registers.Values``."""
-        with self._lock:
-            return self._values_of(component).first(count)
-
-    def are_all_known(self, component: int) -> bool:
-        """See ``registers.Values``."""
-        with self._lock:
-            return self._values_of(component).are_all_known
-
-    def _values_of(self, component: int) -> _Values:
-        values = self._values.get(component)
-        if values is None:
-            values = self._values[component] = _Values(weakref.proxy(self), self._reader, component)
-        return values
+        return distance + self._network.rules[frame.component].debt(frame.entered, written)
 
 
-def _is_level(place: Frame, owner: Frame) -> bool:
-    """Whether both are in the same array or object of a text."""
-    return place.below == owner.below and place.component == owner.component
+class _Kept(Generic[Found]):
+    """The results of a generator, as far as it was asked for.
+
+    Attributes:
+        are_all: whether it has ended, and says that there is no more.
+    """
+
+    def __init__(self, left: Generator[Found, None, bool]):
+        self._known: list[Found] = []
+        self._left, self.are_all = left, False
+
+    def __iter__(self) -> Iterator[Found]:
+        for index in count():
+            if index == len(self._known):
+                try:
+                    self._known.append(next(self._left))
+                except StopIteration as end:
+                    self.are_all |= bool(end.value)
+                    return
+            yield self._known[index]
 
 
-def _is_inside(place: Frame, owner: Frame) -> bool:
-    """Whether what has begun in the owner has not ended."""
-    return any(_is_level(frame, owner) and frame.entered == owner.entered for frame in place.stack())
+def _ends(
+    ways: _Ways, frame: Frame, owner: Frame, text: Text, width: int
+) -> Generator[tuple[bytes, bytes], None, bool]:
+    """The ways to end an open item, the shortest first, each with the key of the item."""
+    for frames, there in ways(frame, text, owner, width, _MAX_SEARCH):
+        for place in frames:
+            if not place.is_inside(owner) and place.entered is not None:
+                (key,) = place.entered.keys
+                yield there.path[len(text.path) :], key
+    return False
 
 
-class _Values:
-    """The values of a component, the shortest first, as many as were asked for."""
-
-    def __init__(self, search: NetworkSearch, reader: Reader, component: int):
-        self.are_all_known = False
-        self._keys: dict[bytes, None] = {}
-        self._left = self._all(search, reader, component)
-
-    def first(self, count: int) -> list[bytes]:
-        """The keys of the first ``count`` values; of all, if there are fewer."""
-        while len(self._keys) < count:
-            key = next(self._left, None)
-            if key is None:
-                break
-            self._keys[key] = None
-        return list(self._keys)[:count]
-
-    def _all(self, search: NetworkSearch, reader: Reader, component: int) -> Iterator[bytes]:
-        looked_at = 0
-        for frames, text in search.ways(reader.enter(component, ()), Text(b"", 0), None, 256, _MAX_VALUES):
-            looked_at += 1
-            if reader.is_completed(tuple(frames), text):
-                yield key_of(text.path, ordered=reader.ordered)
-        self.are_all_known = looked_at < _MAX_VALUES
+def _values(ways: _Ways, network: Network, component: int) -> Generator[bytes, None, bool]:
+    """The keys of a component's values, the shortest first."""
+    keys: set[bytes] = set()
+    repeated = looked_at = 0
+    for frames, text in ways(network.enter(component, ()), Text(b"", 0), None, 256, _MAX_VALUES):
+        looked_at += 1
+        if network.is_completed(tuple(frames), text):
+            key = key_of(text.path, ordered=network.ordered)
+            repeated = repeated + 1 if key in keys else 0
+            if repeated > _MAX_REPEATED:
+                return False
+            if not repeated:
+                keys.add(key)
+                yield key
+    return looked_at < _MAX_VALUES

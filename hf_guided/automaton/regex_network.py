@@ -2,7 +2,7 @@ r"""A regular language as a network: automata that count and call each other, wh
 
 - A language whose automaton is small is one component: its masks are the quickest.
 - A repetition of one of many characters, as in ``.{10,500}`` and ``\w+``, is a component that a register counts for
-  (length_rule.py). Its automaton is the same whatever the bounds are and wherever it stands, so its tables are made
+  (registers.py). Its automaton is the same whatever the bounds are and wherever it stands, so its tables are made
   once for a vocabulary. So is an intersection with it, as long as its texts may have any length:
   ``(?!.*secret).{1,99}``.
 - Where the rest is still too large, each of its parts is a component. A text may then be read in several ways, and
@@ -43,9 +43,9 @@ from ..regex import (
 )
 from .byte_dfa import ByteDfa
 from .counted_string import CountedString, is_free
-from .length_rule import LengthRule
 from .limits import WorkMeter
 from .nfa import expected_states, language_dfa
+from .registers import LengthRule
 from .rtn import Component, ComponentBuilder, Mark
 from .writable_texts import WritableTexts, writable_components
 

@@ -1,4 +1,4 @@
-"""What a row remembers of the arrays and objects it is inside of, and what follows from it.
+"""The memory of a row for the arrays and objects it is inside of, and what follows from it.
 
 A *rule* belongs to a component. What is *entered* belongs to a row: the items or names that are there already, and
 where the text of the next one begins.
@@ -9,9 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar
 
-from .written_values import Begun, Rivals, begun, key_of, rivals
+from .counted_string import CountedString
+from .written_values import CHARACTER_BYTES, Begun, CompetingItems, begun, competing_items, key_of
+
+if TYPE_CHECKING:
+    from .network_search import NetworkSearch
 
 _AT_ONCE = 64  # items that one token may end
 _MEMBER = 3  # bytes of a member at least: a comma, a colon and a value
@@ -47,35 +51,12 @@ class Entered:
 NOTHING_ENTERED = Entered()
 
 
-class Values(Protocol):
-    """The values of components."""
-
-    def more_than(self, component: int, count: int) -> bool:
-        """Whether there are more different values."""
-        ...
-
-    def is_unbounded(self, component: int) -> bool:
-        """Whether there is any number of values, also where some of them are not wanted."""
-        ...
-
-    def first(self, component: int, count: int) -> list[bytes]:
-        """The keys of so many different values; fewer where there are no more."""
-        ...
-
-    def are_all_known(self, component: int) -> bool:
-        """Whether ``first`` has found all values there are."""
-        ...
-
-
 class Rule(ABC):
-    """What is asked of what is entered. These methods have the answers of a rule that asks nothing."""
+    """The demands on what is entered. These methods have the answers of a rule without any.
 
-    has_many_values: bool = False  # whether there are more values than any text has, as long as ``leaves_choice``
-
-    @property
-    def starts_open(self) -> bool:
-        """Whether anything may begin as long as nothing is entered."""
-        return True
+    ``entered`` is in the register before the question, ``written`` is the text of the open item or name, and ``values``
+    has those of components.
+    """
 
     @property
     def is_simple(self) -> bool:
@@ -83,68 +64,52 @@ class Rule(ABC):
         return True
 
     def begin(self, entered: Entered, at: int, *, required: bool) -> Entered | None:
-        """One begins; None if it may not.
+        """One begins at a place in the text; None if it may not.
 
-        Args:
-            entered: before.
-            at: where its text begins.
-            required: whether it is one of those that have to come, because no others may.
+        ``required`` says whether it is one of those that have to come, because no others may.
         """
         return None if required else Entered(entered.keys, at)
 
     @abstractmethod
     def end(self, entered: Entered, written: bytes | None) -> Entered | None:
-        """One ends; None if it may not be there.
-
-        Args:
-            entered: before.
-            written: its text; None where it is not at hand: then it is known that it may.
-        """
+        """One ends; None if it may not be there. If its text is not at hand, it is known that it may."""
 
     @abstractmethod
     def is_watched(self, entered: Entered) -> bool:
-        """Whether the one that has begun may not end as it likes."""
+        """Whether the open item must still be checked."""
 
     @abstractmethod
-    def fits(self, entered: Entered, written: bytes, values: Values) -> bool | None:
-        """Whether what has begun can end; None if a way has to be searched."""
+    def fits(self, entered: Entered, written: bytes, values: NetworkSearch) -> bool | None:
+        """Whether the open item can end; None if a way has to be searched."""
 
     @abstractmethod
     def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
-        """What the next tokens depend on.
-
-        Args:
-            entered: in the register.
-            written: what has begun.
-            reach: the length of the longest token.
-        """
+        """All that the next tokens depend on; ``reach`` is the length of the longest one in bytes."""
 
     def leaves_choice(self, entered: Entered, written: bytes) -> bool:
-        """Whether the component, where it has ways without number, still has them here."""
+        """Whether the component, where it has infinitely many values, still has them here."""
         return True
 
     def may_close(self, entered: Entered) -> bool:
         """Whether there are enough."""
         return True
 
-    def may_continue(self, entered: Entered, values: Values) -> bool:
+    def may_continue(self, entered: Entered, values: NetworkSearch) -> bool:
         """Whether there can be another one, and the rest can come after it."""
         return True
 
-    def leaves_room(self, entered: Entered, values: Values) -> bool:
+    def leaves_room(self, entered: Entered, values: NetworkSearch) -> bool:
         """Whether those that still have to come can come, now that one has ended."""
         return True
 
-    def is_possible(self, values: Values) -> bool | None:
+    def is_possible(self, values: NetworkSearch) -> bool | None:
         """Whether enough can come at all; None if that is not known."""
         return True
 
     def debt(self, entered: Entered, written: bytes | None) -> int:
         """About how many bytes it takes until there are enough, the automaton's own count aside.
 
-        Args:
-            entered: in the register.
-            written: what has begun; None where nothing has, or it is not at hand.
+        ``written`` is None where nothing has begun, or it is not at hand.
         """
         return 0
 
@@ -154,13 +119,13 @@ class Different(Rule):
 
     one_spelling: bool = True  # whether a value has only one text, white space aside
 
-    @abstractmethod
     def key(self, text: bytes) -> bytes:
-        """The key of a complete text."""
+        """The key of a complete text: a name has only one, itself."""
+        return text
 
-    @abstractmethod
     def begun(self, text: bytes) -> Begun:
-        """What is certain of a text that has begun."""
+        """All that is certain of a text that has begun."""
+        return Begun(text, is_whole=True, in_string=True)
 
     def end(self, entered: Entered, written: bytes | None) -> Entered | None:
         """See ``Rule.end``."""
@@ -171,27 +136,85 @@ class Different(Rule):
         """See ``Rule.is_watched``."""
         return not self.is_simple or bool(entered.keys)
 
-    def fits(self, entered: Entered, written: bytes, values: Values) -> bool | None:
+    def fits(self, entered: Entered, written: bytes, values: NetworkSearch) -> bool | None:
         """See ``Rule.fits``."""
-        return None if self.rivals(entered, written, values).keys else True
+        return None if self.competing_items(entered, written, values).keys else True
 
-    def rivals(self, entered: Entered, written: bytes, values: Values) -> Rivals:
-        """The contested keys that what has begun may still become.
+    def competing_items(self, entered: Entered, written: bytes, values: NetworkSearch) -> CompetingItems:
+        """The contested keys that the open item may still become."""
+        return competing_items(self.contested(entered, values), self.begun(written), written)
 
-        Args:
-            entered: in the register.
-            written: what has begun.
-            values: of components.
-        """
-        return rivals(self.contested(entered, values), self.begun(written), written)
-
-    def contested(self, entered: Entered, values: Values) -> frozenset[bytes]:
+    def contested(self, entered: Entered, values: NetworkSearch) -> frozenset[bytes]:
         """The keys that are entered, and those that others may need: with any other key, what has begun can end."""
         return entered.keys
 
     def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
         """See ``Rule.state``."""
         return entered.keys, written
+
+
+@dataclass(frozen=True, eq=False)
+class LengthRule(Rule):
+    """Bounds on the length of a string of any kind.
+
+    Args:
+        low, high: how many characters; ``high`` None is no bound.
+        string: its states in the component.
+    """
+
+    low: int
+    high: int | None
+    string: CountedString
+    _choices: ClassVar[int] = 2  # characters: with room for these there are more strings than any text has
+
+    def _count(self, written: bytes) -> int:
+        """How many characters there are, with those that are owed."""
+        return self.string.characters(written) + self.string.owed_after(written)
+
+    def end(self, entered: Entered, written: bytes | None) -> Entered | None:
+        """See ``Rule.end``."""
+        if written is not None:
+            count = self.string.characters(written)
+            if count < self.low or (self.high is not None and count > self.high):
+                return None
+        return NOTHING_ENTERED
+
+    def bounds(self, count: int, reach: int) -> tuple[int, int | None] | None:
+        """How many characters may follow ``count``, at least and at most; None where that restricts no token.
+
+        ``high`` counts as none where as many characters may follow as a token has (``reach`` bytes), and there is
+        still a choice then.
+        """
+        low, high = max(0, self.low - count), None if self.high is None else self.high - count
+        if high is not None and high >= reach + self.string.most_owed + self._choices:
+            high = None
+        return None if not low and high is None else (low, high)
+
+    def is_watched(self, entered: Entered) -> bool:
+        """See ``Rule.is_watched``."""
+        return True
+
+    def fits(self, entered: Entered, written: bytes, values: NetworkSearch) -> bool:
+        """See ``Rule.fits``."""
+        if self.high is None or len(written) + self.string.most_owed <= self.high:
+            return True
+        return self._count(written) <= self.high
+
+    def state(self, entered: Entered, written: bytes, reach: int) -> Hashable:
+        """See ``Rule.state``: far from both bounds all counts are the same."""
+        count = self.string.characters(written)
+        reach += self.string.most_owed + self._choices
+        room = reach if self.high is None else min(reach, self.high - count)
+        last = written[-CHARACTER_BYTES:]
+        return max(0, self.low - count), room, last if b"\\" in last else b""
+
+    def leaves_choice(self, entered: Entered, written: bytes) -> bool:
+        """See ``Rule.leaves_choice``."""
+        return self.high is None or self._count(written) + self._choices <= self.high
+
+    def debt(self, entered: Entered, written: bytes | None) -> int:
+        """See ``Rule.debt``."""
+        return 0 if written is None else max(0, self.low - self._count(written))
 
 
 @dataclass(frozen=True)
@@ -213,11 +236,6 @@ class NameRule(Different):
     languages: tuple[int, ...]
     any_order: bool
 
-    @property
-    def starts_open(self) -> bool:
-        """See ``Rule.starts_open``."""
-        return self.high is None
-
     def begin(self, entered: Entered, at: int, *, required: bool) -> Entered | None:
         """See ``Rule.begin``."""
         if self.high is None:
@@ -226,26 +244,18 @@ class NameRule(Different):
         may = room > 0 and (len(self.required - entered.keys) >= room) == required
         return Entered(entered.keys, at) if may else None
 
-    def key(self, text: bytes) -> bytes:
-        """See ``Different.key``: a name has only one text."""
-        return text
-
-    def begun(self, text: bytes) -> Begun:
-        """See ``Different.begun``: the key is the text."""
-        return Begun(text, is_whole=True, in_string=True)
-
     def may_close(self, entered: Entered) -> bool:
         """See ``Rule.may_close``."""
         return len(entered.keys) >= self.low and self.required <= entered.keys
 
-    def may_continue(self, entered: Entered, values: Values) -> bool:
+    def may_continue(self, entered: Entered, values: NetworkSearch) -> bool:
         """See ``Rule.may_continue``."""
         count = len(entered.keys)
         if self.high is not None and count >= self.high:
             return False
         return not self.required <= entered.keys or self._has_more_than(count, values)
 
-    def is_possible(self, values: Values) -> bool | None:
+    def is_possible(self, values: NetworkSearch) -> bool | None:
         """See ``Rule.is_possible``: where names come in an order, those that are left must never run out."""
         if not self.any_order:
             return True if all(map(values.is_unbounded, self.languages)) else None
@@ -261,7 +271,7 @@ class NameRule(Different):
         others = max(0, self.low - len(entered.keys) - len(missing))
         return sum(len(name) + _MEMBER for name in missing) + _MEMBER * others
 
-    def _has_more_than(self, count: int, values: Values) -> bool:
+    def _has_more_than(self, count: int, values: NetworkSearch) -> bool:
         """Whether there are more names in total."""
         missing = count - len(self.listed)
         for component in self.languages:
@@ -300,15 +310,15 @@ class ItemRule(Different):
         """See ``Different.begun``."""
         return begun(text, ordered=self.ordered)
 
-    def may_continue(self, entered: Entered, values: Values) -> bool:
+    def may_continue(self, entered: Entered, values: NetworkSearch) -> bool:
         """See ``Rule.may_continue``."""
         return self._has_room(entered.keys, max(self.low, len(entered.keys) + 1), values)
 
-    def leaves_room(self, entered: Entered, values: Values) -> bool:
+    def leaves_room(self, entered: Entered, values: NetworkSearch) -> bool:
         """See ``Rule.leaves_room``."""
         return self.is_simple or self._has_room(entered.keys, self.low, values)
 
-    def contested(self, entered: Entered, values: Values) -> frozenset[bytes]:
+    def contested(self, entered: Entered, values: NetworkSearch) -> frozenset[bytes]:
         """See ``Different.contested``: items that still have to come, and have few values."""
         if self.is_simple:
             return entered.keys
@@ -318,14 +328,14 @@ class ItemRule(Different):
         few = [item for item in following if item is not None and not values.more_than(item, most - 1)]
         return entered.keys.union(*(values.first(item, most) for item in few))
 
-    def is_possible(self, values: Values) -> bool | None:
+    def is_possible(self, values: NetworkSearch) -> bool | None:
         """See ``Rule.is_possible``."""
         if self._has_room(frozenset(), self.low, values):
             return True
         bounded = [item for item in self.items if item is not None and not values.is_unbounded(item)]
         return False if all(map(values.are_all_known, bounded)) else None
 
-    def _has_room(self, keys: frozenset[bytes], length: int, values: Values) -> bool:
+    def _has_room(self, keys: frozenset[bytes], length: int, values: NetworkSearch) -> bool:
         """Whether the array can have this length after these items."""
         choices = []
         for index in range(len(keys), length):

@@ -109,6 +109,11 @@ class Component:
         """See ``Shape``."""
         return self.shape.dfa
 
+    @property
+    def called(self) -> list[int]:
+        """The components among its callees."""
+        return [callee for callee in self.callees if callee >= 0]
+
     @cached_property
     def calls(self) -> tuple[tuple[int, NDArray[np.int32]], ...]:
         """Each callee, and for each state the state after it."""

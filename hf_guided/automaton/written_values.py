@@ -43,7 +43,7 @@ class Begun(NamedTuple):
     in_string: bool
 
 
-class Rivals(NamedTuple):
+class CompetingItems(NamedTuple):
     """Keys that a value may still get whose text has begun.
 
     Args:
@@ -59,7 +59,7 @@ class Rivals(NamedTuple):
     names: Collection[bytes] = ()
 
     def endings(self, most: int) -> set[bytes]:
-        """What follows ``after`` in the keys and names: at most ``most`` bytes of each."""
+        """The bytes after ``after`` in the keys and names: at most ``most`` bytes of each."""
         found: set[bytes] = set()
         if self.after is None:
             return found
@@ -72,12 +72,7 @@ class Rivals(NamedTuple):
 
 
 def lexed(place: int, byte: int) -> int:
-    """Where the next byte of a JSON text stands: OUTSIDE a string, or inside one.
-
-    Args:
-        place: of this byte.
-        byte: of the text.
-    """
+    """Where the byte after one in a place of a JSON text stands: OUTSIDE a string, or inside one."""
     if place == _ESCAPED:
         return INSIDE
     if byte == _QUOTE:
@@ -86,11 +81,7 @@ def lexed(place: int, byte: int) -> int:
 
 
 def characters(content: bytes) -> int:
-    """How many characters the content of a JSON string has, one that has only begun counted.
-
-    Args:
-        content: what follows the quote.
-    """
+    """How many characters the content of a JSON string has, one that has only begun counted; it follows the quote."""
     if b"\\" not in content:
         return first_bytes(content)
     return sum(1 for _ in _CHARACTER.finditer(content))
@@ -102,17 +93,12 @@ def first_bytes(text: bytes) -> int:
 
 
 def key_of(text: bytes, *, ordered: bool) -> bytes:
-    """One text for all texts of the same JSON value.
-
-    Args:
-        text: JSON.
-        ordered: whether equal values have their members in the same order.
-    """
+    """One text for all texts of the same JSON value; ``ordered`` where equal values have members in the same order."""
     return _encoded(_dumps(json.loads(text, parse_int=Decimal, parse_float=Decimal), is_sorted=not ordered))
 
 
 def begun(text: bytes, *, ordered: bool) -> Begun:
-    """What is certain of a value whose text has begun.
+    """All that is certain of a value whose text has begun.
 
     Args:
         text: the beginning of a JSON text.
@@ -161,7 +147,7 @@ class Strings(NamedTuple):
 
     @classmethod
     def of(cls, text: bytes) -> Strings:
-        """Those of a text."""
+        """The strings of a text."""
         data = _without_tail(text)
         tokens = [token for token in _TOKEN.findall(data) if token[0] not in " \t\n\r"]
         complete: list[bytes] = []
@@ -185,23 +171,17 @@ class Strings(NamedTuple):
         return cls(complete, key, names, repeats)
 
 
-def rivals(keys: Iterable[bytes], begun: Begun, text: bytes) -> Rivals:
-    """Those of some keys that a value may still get.
-
-    Args:
-        keys: of other values.
-        begun: what is certain of the value.
-        text: of it, so far.
-    """
+def competing_items(keys: Iterable[bytes], begun: Begun, text: bytes) -> CompetingItems:
+    """The keys among some that a value may still get whose text has begun."""
     similar = [key for key in keys if key.startswith(begun.key)]
     if not similar or (begun.is_whole and begun.in_string):
-        return Rivals(similar, begun.key, is_whole=True)
+        return CompetingItems(similar, begun.key, is_whole=True)
     written = Strings.of(text)
     if written.repeats:
-        return Rivals(similar, None)
+        return CompetingItems(similar, None)
     needed = written.complete if written.last is None else [*written.complete, written.last]
     found = [key for key in similar if all(string in key for string in needed)]
-    return Rivals(found, written.last, names=written.names)
+    return CompetingItems(found, written.last, names=written.names)
 
 
 def _spelled(string: str) -> str:

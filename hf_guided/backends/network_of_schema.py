@@ -16,10 +16,9 @@ import numpy as np
 
 from ..automaton.counted_string import AmbiguousString
 from ..automaton.frame_machine import reads
-from ..automaton.length_rule import LengthRule
 from ..automaton.limits import WorkMeter
 from ..automaton.network import MAX_FRAMES, Network
-from ..automaton.registers import ItemRule, NameRule, Rule
+from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
 from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag

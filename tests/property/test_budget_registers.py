@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_guided.automaton.network import Network
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
@@ -259,6 +260,23 @@ def test_masks_and_counts_depend_on_the_text_alone(name, random):
     assert all(map(again.accept_token, taken))
     assert allowed(matcher, left) == allowed(again, left) == before
     assert needed(matcher) == needed(again) == count
+
+
+def test_many_different_items_are_counted_in_little_work(monkeypatch):
+    """Each of 300 items is another one than those before it: the ways to these are not found again."""
+    looked = [0]
+    everywhere = Network.everywhere
+
+    def counted(*arguments: Any) -> Any:
+        looked[0] += 1
+        return everywhere(*arguments)
+
+    monkeypatch.setattr(Network, "everywhere", counted)
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "minItems": 300}
+    matcher = registry.create("native", single_bytes()).compile(JsonSchema(schema, whitespace="minified")).matcher()
+    shortest = json.dumps([*range(300 - 9), *range(-9, 0)], separators=(",", ":"))  # -1 is as short as 10
+    assert needed(matcher) == 1 + len(shortest)
+    assert looked[0] < 10_000
 
 
 def test_mask_of_a_large_budget_is_the_kept_one():

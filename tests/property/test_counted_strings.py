@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.component_tables import Stay
-from hf_guided.automaton.frame import Frame, Text
-from hf_guided.automaton.network_masks import NetworkMasks
-from hf_guided.automaton.token_trie import MaskBuilder
+from hf_guided.automaton.frame import Frame
+from hf_guided.automaton.network_masks import TokenWalk
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.schema import scalars
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -232,13 +231,13 @@ def test_masks_of_different_items_equal_reading_every_token(
 def test_few_tokens_are_read_one_by_one(items: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a string has room for others, whatever comes next, it is different from those that are there."""
     read: list[int] = []
-    read_suspects = NetworkMasks._read_suspects
+    read_competing = TokenWalk._read_competing
 
-    def counted(masks: NetworkMasks, frame: Frame, text: Text, suspects: Stay, mask: MaskBuilder) -> None:
-        read.append(len(suspects.nodes))
-        read_suspects(masks, frame, text, suspects, mask)
+    def counted(walk: TokenWalk, frame: Frame, competing: Stay) -> None:
+        read.append(len(competing.nodes))
+        read_competing(walk, frame, competing)
 
-    monkeypatch.setattr(NetworkMasks, "_read_suspects", counted)
+    monkeypatch.setattr(TokenWalk, "_read_competing", counted)
     vocabulary = vocabularies.tekken()
     schema = {"type": "array", "uniqueItems": True} | ITEMS[items](bounded(0, 50))
     matcher = hg.Guide(vocabulary, 131_072).compile(hg.JsonSchema(schema, extra="allow")).matcher()

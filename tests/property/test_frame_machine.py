@@ -224,7 +224,7 @@ def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads(few, monkeyp
 
     def hold() -> None:
         network = machine._network
-        with machine.lock, cast(Any, network.components)._lock, network.search._lock, network._rules._lock:
+        with machine.lock, cast(Any, network.components)._lock, network.search._lock, network._lock:
             holds.set()
             ends.wait()
 

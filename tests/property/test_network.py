@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.frame import Text
+from hf_guided.automaton.network import Network
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend, NetworkEngine
@@ -476,6 +477,32 @@ def test_names_without_a_place_in_the_declared_order_come_in_any(name: str) -> N
     compiled = BYTES.compile(JsonSchema(schema, whitespace="minified"))
     texts = {text.decode() for text in every_text(compiled.matcher())}
     assert texts == values_of(schema, pool)
+
+
+@pytest.mark.parametrize(
+    "items", [{"type": "number", "multipleOf": 0.5, "minimum": 0, "maximum": 3}, {"enum": ["ab", 7]}]
+)
+def test_different_values_in_any_spelling_are_counted_in_little_work(
+    items: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Infinitely many texts mean the same few values."""
+    looked = [0]
+    everywhere = Network.everywhere
+
+    def counted(*arguments: Any) -> Any:
+        looked[0] += 1
+        return everywhere(*arguments)
+
+    monkeypatch.setattr(Network, "everywhere", counted)
+    most = 7 if "type" in items else 2
+    schema = {"type": "array", "items": items, "uniqueItems": True}
+    with pytest.raises((UnsupportedConstraint, InvalidConstraint)):
+        BYTES.compile(JsonSchema(schema | {"minItems": most + 1}, spelling="any"))
+    compiled = BYTES.compile(JsonSchema(schema | {"minItems": most}, spelling="any"))
+    texts = ["0", "0.50", "1.0", "1.5", "2", "2.5", "3"] if most == 7 else ['"ab"', "7.0"]
+    assert accepts(compiled, f"[{', '.join(texts)}]")
+    assert not accepts(compiled, f"[{', '.join([*texts[:-1], texts[0]])}]")
+    assert looked[0] < 20_000
 
 
 A_STRING, NAMED = {"type": "string"}, {"type": "string", "maxLength": 20}
