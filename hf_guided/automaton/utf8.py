@@ -29,14 +29,11 @@ def utf8_steps(charset: CharSet) -> tuple[int, tuple[Step, ...]]:
 def _others(ranges: tuple[Range, ...]) -> tuple[int, tuple[Step, ...]]:
     r"""As ``utf8_steps``, without ASCII: ``\w`` and ``[\w.-]`` have the same letters, which take milliseconds."""
     steps: list[Step] = []
-    states: dict[tuple[tuple[Range, ...], int], int] = {((Range0,), 0): END}
+    states: dict[tuple[tuple[Range, ...], int], int] = {}
     for low, high, lead, count in _LENGTHS:
         parts = tuple((max(a, low), min(b, high)) for a, b in ranges if a <= high and b >= low)
         _digits(START, parts, count, lead, states, steps)
-    return len(states) + 1, tuple(steps)
-
-
-Range0: Range = (0, 0)
+    return len(states) + 2, tuple(steps)
 
 
 def _digits(
@@ -48,6 +45,9 @@ def _digits(
     steps: list[Step],
 ) -> None:
     """Steps for the first digit of these numbers; digits with the same continuation share a state."""
+    if not count:
+        steps += [(source, base + first, base + last, END) for first, last in ranges]
+        return
     unit = 64**count
     split: dict[int, list[Range]] = {}
     for first, last in ranges:
@@ -78,6 +78,6 @@ def _step(
     first, last, rest = run
     target = states.get((rest, count))
     if target is None:
-        target = states[rest, count] = len(states) + 1  # START has no number of its own in there
+        target = states[rest, count] = len(states) + 2  # after START and END
         _digits(target, rest, count - 1, _CONTINUATION, states, steps)
     steps.append((source, base + first, base + last, target))
