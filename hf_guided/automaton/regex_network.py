@@ -121,7 +121,8 @@ def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:
         dfa = _within(_SMALL, meter, partial(language_dfa, node))
         if dfa is not None:
             return RegexNetwork([Component.without_calls(dfa)], {})
-    made = _within(_COUNTED, meter, partial(_network, node, is_deep=False))
+    is_whole = _Parts(ComponentBuilder(meter), meter, is_deep=False).is_whole(node)
+    made = None if is_whole else _within(_COUNTED, meter, partial(_network, node, is_deep=False))
     if made is None:
         try:
             made = _network(node, meter, is_deep=True)
@@ -160,7 +161,7 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork | N
     builder = ComponentBuilder(meter)
     start, end = builder.state(), builder.state()
     parts = _Parts(builder, meter, is_deep)
-    if isinstance(node, (And, Not)) and not parts.callee(node):
+    if parts.is_whole(node):
         return RegexNetwork([Component.without_calls(language_dfa(node, meter))], {})
     parts.add(node, start, end)
     root = builder.component(start, end, number)
@@ -251,6 +252,10 @@ class _Parts:
         if isinstance(node, Chars) or only_text(node) is not None or not isinstance(node, (Concat, Alt, Repeat)):
             return False
         return _has_parts(node) or (self._is_deep and is_plain(node))
+
+    def is_whole(self, node: Node) -> bool:
+        """Whether a language is one automaton in any case."""
+        return isinstance(node, (And, Not)) and not self.callee(node)
 
     def _add_repeated(self, node: Repeat, start: int, end: int) -> None:
         builder = self._builder
