@@ -1,60 +1,88 @@
-"""Tables of repeated characters, as ``[^",]*`` has them: made from what each token is made of, without a walk.
+r"""Tables of repeated characters, as ``[^",]*`` has them: made from what each token is made of, without a walk.
 
-Which ASCII characters are on the way to each node of the trie is found once for a vocabulary, as two words of 64 bits.
-A walk through the whole vocabulary takes milliseconds, and every pattern may have sets of characters of its own.
+Which ASCII characters are on the way to each node of the trie is found once for a vocabulary, as two words of 64 bits;
+where all others are in a set, once for each set of others: ``\w`` and ``[\w.-]`` have the same. A walk through the
+whole vocabulary takes milliseconds, and every pattern may have sets of characters of its own.
 """
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .component_walk import ComponentWalk, Table
-from .nfa import utf8
+from .byte_dfa import ByteDfa
+from .component_walk import ComponentWalk, Table, Words, scratch_of_thread
+from .core import CORE
+from .lru_bytes import ByteCache
 from .rtn import Component
-from .token_nodes import NodeSets
+from .token_nodes import Nodes, NodeSets
 from .token_trie import packed
 
 _MANY = 20  # ASCII characters; with fewer the walk is short
 _ASCII = 128
+_BYTE, _AGAIN, _ALONE = 255, 256, 512
+_STATE = 1  # the number of the state itself among those that other characters go through
+_BYTES = 2 * 2**20  # of what is known of sets of others; as many of the nodes before some bytes
 _NO_NODES = np.empty(0, np.int32)
-_Bits = NDArray[np.uint64]
 
 
-class _Characters(NamedTuple):
-    """The ASCII characters on the way to nodes, or in tokens: one bit for each."""
-
-    low: _Bits
-    high: _Bits
-
-    def within(self, characters: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which have no other ASCII characters than these (128,)."""
-        low, high = (np.packbits(~half, bitorder="little").view("<u8")[0] for half in np.split(characters, 2))
-        has_others: NDArray[np.bool_] = ((self.low & low) | (self.high & high)) != 0
-        return ~has_others
-
-
-class _Known(NamedTuple):
-    """What nodes and tokens are made of.
+class _Texts(NamedTuple):
+    """What nodes or tokens are made of.
 
     Args:
-        nodes: of each node, the ASCII characters on the way.
-        tokens: of each token by its id, likewise.
-        ascii_nodes, any_nodes: which nodes are at the end of ASCII characters, and at the end of any characters, and
-            have longer tokens.
-        ascii_tokens, any_tokens: which tokens are made of ASCII characters, and of any, the last perhaps not whole.
+        characters: (n, 2) uint64, the ASCII characters on the way to each: one bit for each.
+        heads: (n,) uint16, the first byte on the way; ``_AGAIN`` where it comes again, ``_ALONE`` where it is all.
     """
 
-    nodes: _Characters
-    tokens: _Characters
-    ascii_nodes: NDArray[np.bool_]
-    any_nodes: NDArray[np.bool_]
-    ascii_tokens: NDArray[np.bool_]
-    any_tokens: NDArray[np.bool_]
+    characters: NDArray[np.uint64]
+    heads: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, characters: NDArray[np.uint64], heads: NDArray[np.uint16]) -> _Texts:
+        """So many that their bits fill words of 32."""
+        more = -len(heads) % 32
+        return cls(np.pad(characters, ((0, more), (0, 0))), np.pad(heads, (0, more)))
+
+    def made_of(self, inside: NDArray[np.bool_], first: int | None, among: Words) -> Words:
+        """Those that have no other ASCII characters.
+
+        Args:
+            inside: (128,) which ones.
+            first: the first byte, which need not be one of them, and is not all; None is any text.
+            among: (words,) int32, a bit for each that is asked about.
+
+        Returns:
+            (words,) int32, likewise.
+        """
+        mask = head = 0
+        if first is not None:
+            mask, head = _BYTE | _ALONE | (0 if inside[first] else _AGAIN), first
+            inside = inside | (np.arange(_ASCII) == first)
+        others, made = np.packbits(~inside, bitorder="little"), np.empty(len(among), np.int32)
+        arrays = self.characters.ctypes.data, self.heads.ctypes.data, among.ctypes.data
+        CORE.made_of(*arrays, len(among), others.ctypes.data, mask, head, made.ctypes.data)
+        return made
+
+
+class _Among(NamedTuple):
+    """Nodes and tokens, a bit for each: those that have certain characters that are not ASCII, and no other such.
+
+    Args:
+        nodes: at the end of a character, and with longer tokens.
+        tokens: whose last character need not be whole.
+    """
+
+    nodes: Words
+    tokens: Words
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return 1024 + self.nodes.nbytes + self.tokens.nbytes
 
 
 class ClassTables:
@@ -65,83 +93,150 @@ class ClassTables:
     """
 
     def __init__(self, sets: NodeSets):
-        self._sets = sets
+        self._sets, self._trie = sets, sets.tokens.trie
+        self._among: ByteCache[_Among] = ByteCache(_BYTES)
+        self._before: ByteCache[Words] = ByteCache(_BYTES)
 
-    def table(self, walk: ComponentWalk, state: int) -> Table | None:
-        """The table of a state, from the root of the trie; None where it is not that of a repeated set of characters.
-
-        Such a set has many ASCII characters, and all others or none.
+    def table(self, walk: ComponentWalk, state: int, begun: Nodes, following: bytes | None) -> Table | None:
+        """The table of a state; None where it is not that of a repeated set with many ASCII characters.
 
         Args:
             walk: the component.
             state: of the component.
+            begun: where tokens are in this state; None is returned for others than the root, or after one ASCII byte.
+            following: the bytes one of which comes after the nodes where they leave; None is any.
         """
+        node, first = int(begun.nodes[0]) if len(begun.nodes) == 1 else -1, None
+        if not 0 <= node < self._trie.child[1]:
+            return None
         targets = walk.dfa.table[state][walk.dfa.byte_class]
         inside = targets[:_ASCII] == state
         if np.count_nonzero(inside) < _MANY or (targets[:_ASCII][~inside] != 0).any():
             return None
-        has_others = bool(targets[_ASCII:].any())
-        if has_others and not _reads_all_others(walk, state):
+        if node and (first := int(self._trie.byte[node])) >= _ASCII:
             return None
-        known = self._known
-        tokens = known.tokens.within(inside) & (known.any_tokens if has_others else known.ascii_tokens)
-        nodes = known.nodes.within(inside) & (known.any_nodes if has_others else known.ascii_nodes)
-        left = ((state, self._sets.of(np.flatnonzero(nodes))),) if walk.leaves[state] else ()
-        return Table(_NO_NODES, packed(tokens), left)
+        others = _others(walk, state, targets)
+        if others is None:
+            return None
+        among, (tokens, nodes) = self._among_of(others), self._texts
+        words = tokens.made_of(inside, first, among.tokens)
+        words.flags.writeable = False
+        if not walk.leaves[state]:
+            return Table(_NO_NODES, words, ())
+        before = among.nodes if following is None else among.nodes & self._nodes_before(following)
+        left = _ones(nodes.made_of(inside, first, before))
+        return Table(_NO_NODES, words, ((state, self._sets.of(left)),) if len(left) else ())
+
+    def _nodes_before(self, following: bytes) -> Words:
+        """(words,) a bit for each node after which one of some bytes comes."""
+        known = self._before.get(following)
+        if known is None:
+            known = _bits(self._sets.tokens.are_before(following))
+            self._before.put(following, known)
+        return known
+
+    def _among_of(self, others: NDArray[np.unsignedinteger[Any]]) -> _Among:
+        """What has, of those that are not ASCII, the characters that lead from a state to itself.
+
+        Args:
+            others: see ``_others``.
+        """
+        key = others.tobytes()
+        known = self._among.get(key)
+        if known is None:
+            trie, tokens = self._trie, self._sets.tokens
+            is_any, is_whole = self._is_ascii.copy(), self._is_ascii.copy()
+            begins = self._first_others[others[_STATE, trie.byte[self._first_others] - _ASCII] != 0]
+            if len(begins):
+                table = np.zeros((len(others), _ASCII + 1), np.int32)  # of all ASCII characters, and each other byte
+                table[:, 1:], table[_STATE, 0] = others, _STATE
+                byte_class = np.maximum(np.arange(256) - _ASCII + 1, 0).astype(np.uint8)
+                dfa = ByteDfa(table, byte_class, np.zeros(len(table), np.bool_), _STATE)
+                walk = ComponentWalk(Component.without_calls(dfa), self._sets)
+                reached, states = walk.below(begins, others[_STATE, trie.byte[begins] - _ASCII])
+                reached = reached.astype(np.intp)  # for indices of 32 bits numpy takes three times as long
+                is_any[reached], is_whole[reached] = True, states == _STATE
+            known = _Among(_bits(is_whole & (trie.child[1:] > trie.child[:-1])), packed(is_any[tokens.node_of]))
+            self._among.put(key, known)
+        return known
 
     @cached_property
-    def _known(self) -> _Known:
-        tokens = self._sets.tokens
-        trie = tokens.trie
-        by_byte = np.zeros((3, 256), np.uint64)
+    def _texts(self) -> tuple[_Texts, _Texts]:
+        """What tokens are made of, by their ids, and nodes."""
+        trie, node_of = self._trie, self._sets.tokens.node_of
+        by_byte = np.zeros((256, 2), np.uint64)
         for half in (0, 1):
-            by_byte[half, 64 * half : 64 * half + 64] = np.uint64(1) << np.arange(64, dtype=np.uint64)
-        by_byte[2, _ASCII:] = 1
-        on_the_way = by_byte[:, trie.byte]
-        on_the_way[:, 0] = 0
+            by_byte[64 * half : 64 * half + 64, half] = np.uint64(1) << np.arange(64, dtype=np.uint64)
+        characters, heads = by_byte[trie.byte], trie.byte.astype(np.uint16)
+        characters[0] = 0
         for low, high in pairwise(trie.levels[1:]):
-            on_the_way[:, low:high] |= on_the_way[:, trie.parent[low:high]]
-        walk = ComponentWalk(Component.without_calls(utf8()), self._sets)
-        root = np.zeros(1, np.int32)
-        reached, states = walk.below(root, np.full(1, utf8().start))
-        is_longer = np.diff(trie.child) > 0
-        is_ascii = on_the_way[2] == 0
-        is_any, is_whole = np.zeros((2, len(trie.byte)), np.bool_)
-        is_any[reached] = True
-        is_whole[reached[states == utf8().start]] = True
-        is_ascii[0] = is_any[0] = is_whole[0] = False  # the root is no part of a table
-        node_of = np.zeros(tokens.size, np.int64)  # the root where there is no token
-        node_of[tokens.token_ids] = np.repeat(np.arange(len(trie.byte)), np.diff(tokens.token_start))
-        return _Known(
-            _Characters(on_the_way[0], on_the_way[1]),
-            _Characters(on_the_way[0][node_of], on_the_way[1][node_of]),
-            is_ascii & is_longer,
-            is_whole & is_longer,
-            is_ascii[node_of],
-            is_any[node_of],
-        )
+            above = trie.parent[low:high]
+            characters[low:high] |= characters[above]
+            if low > 1:
+                known = heads[above] & ~np.uint16(_ALONE)
+                heads[low:high] = known | np.where((known & _BYTE) == trie.byte[low:high], np.uint16(_AGAIN), 0)
+            else:
+                heads[low:high] |= _ALONE
+        return _Texts.of(characters[node_of], heads[node_of]), _Texts.of(characters, heads)
+
+    @cached_property
+    def _is_ascii(self) -> NDArray[np.bool_]:
+        """(nodes,) whether ASCII characters lead there; not to the root, which is no part of a table."""
+        trie = self._trie
+        is_ascii = trie.byte < _ASCII
+        for low, high in pairwise(trie.levels[1:]):
+            is_ascii[low:high] &= is_ascii[trie.parent[low:high]] | (low == 1)
+        is_ascii[0] = False
+        return is_ascii
+
+    @cached_property
+    def _first_others(self) -> NDArray[np.int64]:
+        """(n,) the nodes at the first byte on the way that is not ASCII."""
+        parent_is_ascii = self._is_ascii[self._trie.parent] | (self._trie.parent == 0)
+        return np.flatnonzero((self._trie.byte >= _ASCII) & parent_is_ascii)
 
 
-def _reads_all_others(walk: ComponentWalk, state: int) -> bool:
-    """Whether every character that is not ASCII leads from a state to itself, and nothing else may come meanwhile."""
-    form, dfa = utf8(), walk.dfa
-    stands_for, todo = {0: 0, form.start: state}, [form.start]
-    for source in todo:  # grows meanwhile
-        here = stands_for[source]
-        row = dfa.table[here][dfa.byte_class].astype(np.int64)
-        if source != form.start and (walk.leaves[here] or row[:_ASCII].any()):
-            return False
-        moves = np.unique(_utf8_moves()[source, _ASCII:] * dfa.states + row[_ASCII:])
-        for target, ours in zip(*(part.tolist() for part in np.divmod(moves, dfa.states)), strict=True):
-            if target not in stands_for:
-                stands_for[target] = ours
-                todo.append(target)
-            if stands_for[target] != ours or (target and not ours):
-                return False
-    return True
+def _others(
+    walk: ComponentWalk, state: int, targets: NDArray[np.integer[Any]]
+) -> NDArray[np.unsignedinteger[Any]] | None:
+    """Where bytes that are not ASCII lead, in new numbers; None where anything else may come before they lead back.
+
+    Args:
+        walk: the component.
+        state: where they begin; its number is ``_STATE``.
+        targets: (256,) where each byte leads from there.
+
+    Returns:
+        (states, 128); row 0 has no moves, and there are no more where there are none at all.
+    """
+    dfa, high = walk.dfa, walk.dfa.byte_class[_ASCII:]
+    columns, low = np.unique(high), np.unique(dfa.byte_class[:_ASCII])
+    between, new = np.zeros(dfa.states, np.bool_), np.zeros(dfa.states, np.bool_)
+    new[targets[_ASCII:]] = True
+    new[[0, state]] = False
+    while new.any():
+        rows = dfa.table[new]
+        if walk.leaves[new].any() or rows[:, low].any():
+            return None
+        between |= new
+        new[rows[:, columns]] = True
+        new[[0, state]] = False
+        new &= ~between
+    states = [0, state, *np.flatnonzero(between).tolist()]
+    numbers = np.zeros(dfa.states, np.uint32)
+    numbers[states] = np.arange(len(states))
+    if len(states) < 1 << 16:
+        numbers = numbers.astype(np.uint16)
+    return numbers.take(dfa.table[states]).take(high, 1)
 
 
-@lru_cache(maxsize=1)
-def _utf8_moves() -> NDArray[np.int64]:
-    """(states, 256) where each byte leads in the automaton of all texts."""
-    return utf8().table[:, utf8().byte_class].astype(np.int64)
+def _bits(values: NDArray[np.bool_]) -> Words:
+    """A bit for each value, in words of 32."""
+    return packed(np.pad(values, (0, -len(values) % 32)))
+
+
+def _ones(bits: Words) -> NDArray[np.int32]:
+    """Which bits are set."""
+    scratch, address = scratch_of_thread(32 * len(bits) + 1)
+    found: NDArray[np.int32] = scratch[: CORE.ones(bits.ctypes.data, len(bits), address)].copy()
+    return found

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .class_tables import ClassTables
 from .component_walk import FEW, ComponentWalk, Stay, Table, Words
+from .counted_string import CountedString
 from .lru_bytes import ByteCache
 from .rtn import Component
 from .string_tables import StringTables
@@ -54,26 +55,36 @@ class ComponentTables:
             self._stays.put(key, stay)
         return stay
 
-    def table(self, component: Component, state: int, begun: Nodes | None = None) -> Table:
+    def table(
+        self, component: Component, state: int, begun: Nodes | None = None, string: CountedString | None = None
+    ) -> Table:
         """What tokens do.
 
         Args:
             component: where they are.
             state: of the component.
             begun: the nodes where they are in this state, themselves no part of the table; None is the root.
+            string: the nodes where it may not end are left out, where one of its states is left.
         """
-        walk = self._walk(component)
-        key = walk, state, begun
-        table = self._tables.get(key)
+        walk, following = self._walk(component), None
+        if string is not None and string.begins[state]:
+            following = string.following
+        table = self._tables.get((walk, state, begun, following)) or self._tables.get((walk, state, begun, None))
         if table is None:
-            table = self._from_root(component, walk, state) if begun is None else walk.table(state, begun.nodes)
-            self._tables.put(key, table)
-        return table
+            table = self._classes.table(walk, state, begun or self._root, following)
+            if table is None:
+                following = None
+                table = walk.table(state, begun.nodes) if begun else self._from_root(component, walk, state)
+            self._tables.put((walk, state, begun, following), table)
+        if string is None:
+            return table
+        ends = tuple([(to, string.ends(left) if string.begins[to] else left) for to, left in table.leaving])
+        return table._replace(leaving=ends)
 
     def _from_root(self, component: Component, walk: ComponentWalk, state: int) -> Table:
         body, table = walk.body_of(state), None
         if body == state:
-            table = self._strings.table(walk, state) or self._classes.table(walk, state)
+            table = self._strings.table(walk, state)
         elif body:
             table = walk.differing(state, self.table(component, body), body)
         return walk.table(state, self._root.nodes) if table is None else table

@@ -116,6 +116,8 @@ def _others(ranges: tuple[Range, ...]) -> tuple[int, list[tuple[int, int, int, i
 
 def _by_first_digit(ranges: tuple[Range, ...], unit: int) -> list[tuple[int, int, tuple[Range, ...]]]:
     """First digits side by side with the same numbers after them, and the ranges of those numbers."""
+    if unit == 1:  # the last digit
+        return [(first, last, ((0, 0),)) for first, last in ranges]
     after: dict[int, tuple[Range, ...]] = {}
     for first, last in ranges:
         for digit in range(first // unit, last // unit + 1):

@@ -227,7 +227,7 @@ class FrameMachine:
     def _mask(self, number: int, row: int, limit: int | None) -> None:
         """Write a mask; see frame_masks.c."""
         now, count = self._now, self._word_count
-        scratch, scratch_address = scratch_of_thread(2 * self._nodes)  # held until the last call
+        scratch, scratch_address = scratch_of_thread(3 * self._nodes)  # held until the last call
         while (found := CORE.machine_mask(now.handle, number, row, count, scratch_address, FEW, limit)) < 0:
             self._supply(now, found)
 
@@ -313,11 +313,11 @@ class FrameMachine:
     def _table(self, number: int, state: int, node: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
         begun = self._tables.nodes.of(np.array([node])) if node else None
-        table = self._tables.table(component, state, begun)
+        string = rule.string if isinstance(rule, LengthRule) else None
+        table = self._tables.table(component, state, begun, string)
         leaving, words, at_most = table.leaving, table.words, None
         if isinstance(rule, LengthRule):
             string = rule.string
-            leaving = tuple((to, string.ends(nodes) if string.begins[to] else nodes) for to, nodes in leaving)
             # Where characters are owed, a mark has begun in all states but the first, which is rare.
             if rule.high is not None and string.begins[state] and (state == string.start or not string.most_owed):
                 characters = string.characters_on(self._tables.tokens)

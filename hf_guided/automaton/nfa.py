@@ -178,7 +178,8 @@ class NfaBuilder:
         elif isinstance(node, (And, Not)):
             made = self._meter.made
             if node not in made:
-                made[node] = self._combined(node)
+                whole, words = _combined(node, self._meter)
+                made[node] = without_words(whole, words, self._meter) if words else from_dfa(whole)
             self._put(made[node], start, end)
         else:
             self.add(node, start, end)
@@ -254,23 +255,33 @@ class NfaBuilder:
             assert (self._states, len(self._pieces)) == (state + len(copies) * states, piece + len(copies) * pieces)
             self._repetitions.append(Repetition(state, states, piece, pieces, len(copies)))
 
-    def _combined(self, node: And | Not) -> Fragment | None:
-        parts = node.parts if isinstance(node, And) else (node,)
-        wanted = [language_dfa(part, self._meter) for part in parts if not isinstance(part, Not)]
-        whole = wanted.pop() if wanted else utf8()
-        for other in wanted:
-            whole = intersection(whole, other, self._meter)
-        words: list[bytes] = []
-        for part in parts:
-            if isinstance(part, Not):
-                words += (listed := _left_out(part))
-                if not listed:
-                    whole = difference(whole, language_dfa(part.body, self._meter), self._meter)
-        return without_words(whole, words, self._meter) if words and whole.start else from_dfa(whole)
+
+def _combined(node: And | Not, meter: WorkMeter) -> tuple[ByteDfa, list[bytes]]:
+    """An automaton; and words that are to be left out of it."""
+    parts = node.parts if isinstance(node, And) else (node,)
+    wanted = [language_dfa(part, meter) for part in parts if not isinstance(part, Not)]
+    wanted.sort(key=lambda dfa: dfa.states)  # small ones first: most products are then of small ones
+    whole = wanted[0] if wanted else utf8()
+    for other in wanted[1:]:
+        whole = intersection(whole, other, meter)
+    words: list[bytes] = []
+    for part in parts:
+        if isinstance(part, Not):
+            words += (listed := _left_out(part))
+            if not listed:
+                whole = difference(whole, language_dfa(part.body, meter), meter)
+    return whole, words if whole.start else []
 
 
 def regex_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     """The minimal automaton of a language, over its UTF-8 bytes."""
+    if isinstance(node, (And, Not)) and node not in meter.made:
+        if meter.limits.expect:
+            meter.check_states(expected_states(node))
+        whole, words = _combined(node, meter)
+        if not words:
+            return whole
+        meter.made[node] = without_words(whole, words, meter)
     builder = NfaBuilder(meter)
     start, end = builder.state(), builder.state()
     builder._take_apart(node, start, end)

@@ -120,7 +120,8 @@ def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:
         dfa = _within(_SMALL, meter, partial(language_dfa, node))
         if dfa is not None:
             return RegexNetwork([Component.without_calls(dfa)], {})
-    made = _within(_COUNTED, meter, partial(_network, node, is_deep=False))
+    is_whole = _Parts(ComponentBuilder(meter), meter, is_deep=False).is_whole(node)
+    made = None if is_whole else _within(_COUNTED, meter, partial(_network, node, is_deep=False))
     if made is None:
         try:
             made = _network(node, meter, is_deep=True)
@@ -159,6 +160,8 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork | N
     builder = ComponentBuilder(meter)
     start, end = builder.state(), builder.state()
     parts = _Parts(builder, meter, is_deep)
+    if parts.is_whole(node):
+        return RegexNetwork([Component.without_calls(language_dfa(node, meter))], {})
     parts.add(node, start, end)
     root = builder.component(start, end, number)
     components, rules = [root], {}
@@ -240,7 +243,7 @@ class _Parts:
         return _within(_PART, self._meter, partial(language_dfa, node))
 
     def _is_free(self, counted: Counted) -> bool:
-        dfa = self._part(counted.content)
+        dfa = self._part(counted.content) if counted.content.nullable else None
         return dfa is not None and is_free(dfa)
 
     def is_taken_apart(self, node: Node) -> bool:
@@ -248,6 +251,10 @@ class _Parts:
         if isinstance(node, Chars) or only_text(node) is not None or not isinstance(node, (Concat, Alt, Repeat)):
             return False
         return _has_parts(node) or (self._is_deep and is_plain(node))
+
+    def is_whole(self, node: Node) -> bool:
+        """Whether a language is one automaton in any case."""
+        return isinstance(node, (And, Not)) and not self.callee(node)
 
     def _add_repeated(self, node: Repeat, start: int, end: int) -> None:
         builder = self._builder
@@ -307,8 +314,10 @@ def _with_wide_apart(node: Repeat) -> Node:
     return concat(star, repeat(alt(*others)))
 
 
-def _fused(parts: Sequence[Node]) -> list[Node]:
+def _fused(parts: Sequence[Node]) -> Sequence[Node]:
     """Repetitions of one set of characters in a row as one: ``x{2}xx*`` is ``x{3,}``."""
+    if not any(isinstance(part, Repeat) for part in parts):  # as in most of a list of words
+        return parts
     fused: list[Node] = []
     for part in parts:
         before = fused[-1] if fused else part
@@ -344,7 +353,7 @@ def _has_parts(node: Node) -> bool:
     """Whether anything in a language is to be a component."""
     if _counted(node) or (isinstance(node, Repeat) and (_with_wide_apart(node) is not node or _is_large(node))):
         return True
-    return any(map(_has_parts, _children(node)))
+    return any(_has_parts(child) for child in _children(node) if not isinstance(child, Chars))
 
 
 @tree_cache(maxsize=1024)
@@ -352,7 +361,8 @@ def _has_wide(node: Node) -> bool:
     """Whether a set of many characters is repeated."""
     if isinstance(node, Repeat) and (_with_wide_apart(node) is not node or (_is_wide(node.body) and _counted(node))):
         return True
-    return any(map(_has_wide, node.parts if isinstance(node, And) and _counted(node) else _children(node)))
+    children = node.parts if isinstance(node, And) and _counted(node) else _children(node)
+    return any(_has_wide(child) for child in children if not isinstance(child, Chars))
 
 
 # -- what comes after

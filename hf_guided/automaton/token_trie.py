@@ -241,6 +241,20 @@ class TokenTrie:
         return sums
 
     @cached_property
+    def node_of(self) -> NDArray[np.int64]:
+        """(size,) the node in which each token ends; 0 where there is none."""
+        node_of = np.zeros(self.size, np.int64)
+        node_of[self.token_ids] = np.repeat(np.arange(len(self.trie.byte)), np.diff(self.token_start))
+        return node_of
+
+    @cached_property
+    def json_escapes(self) -> NDArray[np.int64]:
+        """(nodes,) how many backslashes are on the way to each."""
+        backslash = np.zeros(256, np.int64)
+        backslash[ord("\\")] = 1
+        return self.along(backslash)
+
+    @cached_property
     def with_names(self) -> NDArray[np.int64]:
         """(tokens,) those that contain a whole name of a JSON object."""
         ends = np.repeat(np.arange(len(self.trie.byte)), np.diff(self.token_start))
@@ -283,9 +297,18 @@ class TokenTrie:
 
     def before(self, following: bytes) -> NDArray[np.int64]:
         """(n,) the nodes after which one of some bytes comes in a token, ascending."""
+        return self._parents_of(following[0]) if len(following) == 1 else np.flatnonzero(self.are_before(following))
+
+    def are_before(self, following: bytes) -> NDArray[np.bool_]:
+        """(nodes,) whether one of some bytes comes there in a token."""
+        are_before = np.zeros(len(self.trie.byte), np.bool_)
+        for byte in following:
+            are_before[self._parents_of(byte)] = True
+        return are_before
+
+    def _parents_of(self, byte: int) -> NDArray[np.int64]:
         starts, parents = self._parents_by_byte
-        found = [parents[starts[byte] : starts[byte + 1]] for byte in following]
-        return np.unique(np.concatenate(found)) if len(found) > 1 else found[0] if found else parents[:0]
+        return parents[starts[byte] : starts[byte + 1]]
 
     @cached_property
     def _parents_by_byte(self) -> tuple[list[int], NDArray[np.int64]]:

@@ -20,13 +20,14 @@ from hf_guided.automaton import component_walk
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.component_tables import ComponentTables
 from hf_guided.automaton.component_walk import ComponentWalk, Table
+from hf_guided.automaton.counted_string import CountedString
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component, Shape
 from hf_guided.automaton.string_tables import _by_byte, string_dfas
 from hf_guided.automaton.token_nodes import NodeSets
 from hf_guided.automaton.token_trie import TokenTrie, trie_of
-from hf_guided.regex import ANYTHING, json_spelling, json_spellings
+from hf_guided.regex import ANYTHING, json_spelling, json_spellings, parse_fullmatch
 from hf_guided.regex.ast import EMPTY, Node, alt, both, complement, concat, repeat, text
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
@@ -244,6 +245,40 @@ def test_tables_are_what_following_every_token_finds(component, texts, data):
             assert plain(table, tokens) == expected
             assert all((np.diff(left.nodes) > 0).all() for _, left in table.leaving)
             assert plain(made.table(component, state, made.nodes.of(at)), tokens) == expected_below
+
+
+SETS = [
+    r"[a-z :]*",
+    r"[^\"]*",
+    r"\w*",
+    r"[^\n,é]*",
+    r"[ -~日]*",
+    r"[a-z\u0400-\u04ff\u00e8-\U0001f600]*",
+    r"[^\x80-\uffff]*",
+    r".*",
+]
+
+
+@settings(max_examples=repeats(40, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.sampled_from(SETS), vocabularies, st.sampled_from([None, b'"', b':1"', b"a", "é".encode()]))
+def test_tables_of_repeated_characters_are_what_following_every_token_finds(pattern, texts, following):
+    tokens = trie_for(texts)
+    made = ComponentTables(tokens)
+    component = Component.without_calls(regex_dfa(parse_fullmatch(pattern), WorkMeter()))
+    state = component.dfa.start
+    string = None if following is None else CountedString.of_characters(component.dfa, state, following)
+    for begun in {b"", *(data[:1] for data in texts)}:
+        node = next(node for node in range(len(tokens.trie.byte)) if tokens.path_to(node) == begun)
+        at = made.nodes.of(np.array([node])) if begun else None
+        table = made.table(component, state, at, string)
+        token_ids, leaving = followed(component, state, texts, frozenset([begun]))
+        if following is not None:
+            ends = [bytes([byte]) for byte in following]
+            leaving = {(to, left) for to, left in leaving if any(t.startswith(left + e) for t in texts for e in ends)}
+        left = [(to, tokens.path_to(node)) for to, nodes in table.leaving for node in nodes.nodes.tolist()]
+        bits = np.unpackbits(table.mask(tokens).view(np.uint8), bitorder="little")
+        assert (set(np.flatnonzero(bits).tolist()), set(left)) == (token_ids, leaving)
+        assert len(left) == len(leaving) and all((np.diff(nodes.nodes) > 0).all() for _, nodes in table.leaving)
 
 
 def test_nodes_found_from_several_levels_are_ascending():

@@ -335,19 +335,28 @@ def trie(make: str) -> TokenTrie:
         max_size=4,
     ),
     name=st.sampled_from(["letters", "tiny", "sentencepiece"]),
+    following=st.sampled_from([None, b"a", b" ,", b"ehnx\xc3"]),
+    first=st.integers(0, 0x7F),
 )
-def test_tables_of_a_set_are_those_of_a_walk(ranges: list[tuple[int, int]], name: str):
+def test_tables_of_a_set_are_those_of_a_walk(
+    ranges: list[tuple[int, int]], name: str, following: bytes | None, first: int
+):
     characters = CharSet([(min(pair), max(pair)) for pair in ranges])
     dfa = regex_dfa(repeat(chars(characters)), WorkMeter())
     walk = ComponentWalk(Component.without_calls(dfa), sets := NodeSets(trie(name)))
-    made, expected = ClassTables(sets).table(walk, dfa.start), walk.table(dfa.start, np.zeros(1, np.int32))
-    is_simple = len(characters & ASCII) >= 20 and (characters & OTHERS) in (CharSet(), OTHERS)
-    assert (made is not None) == is_simple
-    if made is not None:
-        assert (made.mask(trie(name)) == expected.mask(trie(name))).all()
-        assert [(state, left.nodes.tolist()) for state, left in made.leaving] == [
-            (state, left.nodes.tolist()) for state, left in expected.leaving
-        ]
+    tables = ClassTables(sets)
+    for node in {0, trie(name).trie.child_by(0, first)}:
+        begun = sets.of(np.array([node]))
+        made, expected = tables.table(walk, dfa.start, begun, following), walk.table(dfa.start, begun.nodes)
+        assert (made is not None) == (len(characters & ASCII) >= 20)
+        if made is not None:
+            assert (made.mask(trie(name)) == expected.mask(trie(name))).all()
+            leaving = [
+                (state, left if following is None else left.before(following)) for state, left in expected.leaving
+            ]
+            assert [(state, left.nodes.tolist()) for state, left in made.leaving] == [
+                (state, left.nodes.tolist()) for state, left in leaving if len(left.nodes)
+            ]
 
 
-ASCII, OTHERS = CharSet([(0, 0x7F)]), CharSet([(0x80, 0x10FFFF)])
+ASCII = CharSet([(0, 0x7F)])

@@ -9,6 +9,7 @@
 
 enum { MANY_BYTES = 100 };   /* a string goes on with some more */
 enum { MANY_NODES = 4000 };  /* below a node: that many take longer one by one than a table from there on */
+enum { FEW_NODES = 2000 };   /* below a node: that few are not worth a table */
 enum { MOST_NODES = 50000 }; /* reached one by one beside tables, where the same may be reached again and again */
 
 static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
@@ -37,37 +38,74 @@ static int64_t fits(Machine *m, int32_t set, Limit *limit)
     return needed < 0 ? needed : is_within(limit, needed);
 }
 
+/* Whether a text in one state of a component can only go on by the bytes that its table has, each in one way. */
+static int is_alone(const Machine *m, const Component *component, int32_t below, int32_t state)
+{
+    return !component->begins && component->call_begin[state] == component->call_begin[state + 1] &&
+           !(component->accepting[state] && m->sets[below].count);
+}
+
+/* The state of the one frame of a set, where it is alone: see `is_alone`. Else -1. */
+static int32_t lone_state(const Machine *m, int32_t set)
+{
+    const Frame *frame = m->frames + m->members[m->sets[set].begin];
+    const int is_one = m->sets[set].count == 1;
+    return is_one && is_alone(m, m->components + frame->component, frame->below, frame->state) ? frame->state : -1;
+}
+
 /* Adds the tokens below a node at which a text is in a set.
  *
- * most  how many nodes may be reached; less those that were
+ * Most of them stay in one component, and then its table is enough: no set is needed.
+ *
+ * state  of the component of the one frame in the set, in its place and without what it leads to; or -1
+ * stack  scratch: three numbers for each node of the trie
+ * most   how many nodes may be reached; less those that were
  *
  * Returns 0, or what is missing.
  */
-static int64_t follow(Machine *m, int32_t node, int32_t set, uint32_t *words, int32_t *stack, int64_t *most,
-                      Limit *limit)
+static int64_t follow(Machine *m, int32_t node, int32_t set, int32_t state, uint32_t *words, int32_t *stack,
+                      int64_t *most, Limit *limit)
 {
-    int64_t depth = 1;
-    stack[0] = node, stack[1] = set;
+    int64_t depth = 3;
+    stack[0] = node, stack[1] = set, stack[2] = state;
     while (depth && *most >= 0) {
-        depth--;
-        node = stack[2 * depth], set = stack[2 * depth + 1];
+        Frame frame = {0};
+        const Component *component = NULL;
+        const int32_t *row = NULL;
+        depth -= 3;
+        node = stack[depth], set = stack[depth + 1], state = stack[depth + 2];
+        if (state < 0)
+            state = lone_state(m, set);
+        if (state >= 0) {
+            frame = m->frames[m->members[m->sets[set].begin]];
+            component = m->components + frame.component;
+            row = component->table + component->classes * state;
+        }
         for (int64_t child = m->child[node]; child < m->child[node + 1]; child++) {
-            const int32_t next = after(m, set, m->byte[child]);
+            int32_t next = row ? row[component->class_of[m->byte[child]]] : after(m, set, m->byte[child]), there = set;
             if (next < 0)
                 return next;
             if (!next)
                 continue;
             --*most;
+            if (row && ((limit && has_token(m, child)) || !is_alone(m, component, frame.below, next))) {
+                next = frame_of(m, (Frame){frame.component, next, frame.below, 0, 0});
+                next = next < 0 ? next : set_of(m, &next, 1);
+                if (next < 0)
+                    return next;
+                there = next, next = -1;
+            } else if (!row)
+                there = next, next = -1;
             if (has_token(m, child)) {
-                const int64_t fit = fits(m, next, limit);
+                const int64_t fit = fits(m, there, limit);
                 if (fit < 0)
                     return fit;
                 if (fit)
                     add_tokens(m, (int32_t)child, words);
             }
             if (m->child[child] < m->child[child + 1]) {
-                stack[2 * depth] = (int32_t)child, stack[2 * depth + 1] = next;
-                depth++;
+                stack[depth] = (int32_t)child, stack[depth + 1] = there, stack[depth + 2] = next;
+                depth += 3;
             }
         }
     }
@@ -175,7 +213,7 @@ static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int32_t 
         if (m->below[left[at]] >= MANY_NODES && (whole = closed(m, onwards)) < 0)
             return whole;
         status = whole && is_large(m, whole) ? add_by_tables(m, whole, left[at], words, word_count, stack, most, limit)
-                                             : follow(m, left[at], onwards, words, stack, most, limit);
+                                             : follow(m, left[at], onwards, -1, words, stack, most, limit);
     }
     return status;
 }
@@ -264,6 +302,17 @@ static void add_staying(Machine *m, const Table *table, int64_t high, uint32_t *
         add_tokens(m, table->nodes[j], words);
 }
 
+/* How many nodes of the trie are below a node, by those bytes that move a frame in its component. */
+static int64_t nodes_below(const Machine *m, const Frame *frame, int32_t node)
+{
+    const Component *component = m->components + frame->component;
+    const int32_t *row = component->table + component->classes * frame->state;
+    int64_t below = 0;
+    for (int64_t child = m->child[node]; child < m->child[node + 1]; child++)
+        below += row[component->class_of[m->byte[child]]] ? 1 + m->below[child] : 0;
+    return below;
+}
+
 /* Adds the tokens that go on at a node of the trie, where the text is in a set, by the tables of its frames.
  *
  * most  see `follow`; tokens are left out where it is not enough
@@ -278,11 +327,17 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
         const Frame frame = m->frames[number];
         const uint64_t key = table_key(frame.component, frame.state, node);
         const int32_t *known = map_find(&m->table_of, key);
+        const int64_t below = known ? INT64_MAX : nodes_below(m, &frame, node);
         int64_t low, high, status = 0, exceeds = 0;
         Table table = {0};
         const int is_bounded = find_bounds(m, &frame, &low, &high);
         /* Inside a character its end is not counted: so the tables do not know what there is room for. */
         int is_followed = is_bounded && !m->components[frame.component].begins[frame.state];
+        const int is_few = below < FEW_NODES && !m->components[frame.component].begins;
+        if (!below)
+            continue;
+        if (is_few)
+            is_followed = 1;
         if (!is_followed && !known) {
             m->missing = (int64_t)(key - 1);
             return NEEDS_TABLE;
@@ -297,7 +352,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
         if (is_followed || (exceeds && node)) {
             if ((number = set_of(m, &number, 1)) < 0)
                 return number;
-            if ((status = follow(m, node, number, words, stack, most, limit)))
+            if ((status = follow(m, node, number, is_few ? frame.state : -1, words, stack, most, limit)))
                 return status;
             continue;
         }
@@ -323,7 +378,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
 /* Writes the mask of the tokens that may come after a text.
  *
  * words  (word_count) written; undefined where something is missing
- * stack  scratch: two numbers for each node of the trie
+ * stack  scratch: three numbers for each node of the trie
  * most   the largest number of nodes in which tokens are found one by one
  * limit  or NULL, where any number of tokens may follow
  *
@@ -338,12 +393,12 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
         return whole;
     memset(words, 0, (size_t)word_count * sizeof *words);
     if (!is_large(m, whole)) {
-        status = follow(m, 0, whole, words, stack, &most, limit);
+        status = follow(m, 0, whole, -1, words, stack, &most, limit);
         if (status || most >= 0)
             return status;
         m->sets[whole].is_large = 1;
         memset(words, 0, (size_t)word_count * sizeof *words);
     }
     status = add_by_tables(m, whole, 0, words, word_count, stack, &beside, limit);
-    return status || beside >= 0 ? status : follow(m, 0, whole, words, stack, &any, limit);
+    return status || beside >= 0 ? status : follow(m, 0, whole, -1, words, stack, &any, limit);
 }

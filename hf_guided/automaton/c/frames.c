@@ -266,8 +266,10 @@ static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int
 /* The set of some frames, in which those that differ only in where they return to are one. */
 static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t depth)
 {
-    int32_t *left, *alike, *result, found = 0;
+    int32_t *left, *alike, *result, found = count ? items[0] : 0;
     int64_t used = 0;
+    if (count == 1)
+        return set_of(m, &found, 1);
     if (!(left = malloc((size_t)(3 * count + 1) * sizeof *left)))
         return NO_MEMORY;
     alike = left + count;

@@ -206,6 +206,41 @@ PUBLIC int64_t hf_guided_after_copy(const uint8_t *class_of, const int32_t *tabl
     return table[classes * state + class_of[byte_after]];
 }
 
+/* Which texts are made of certain characters: one bit for each.
+ *
+ * characters  (32 * words, 2) the ASCII characters of each, one bit for each
+ * heads       (32 * words) the first byte of each, and 256 where it comes again
+ * among       (words) those that are asked about
+ * others      (2) the ASCII characters that they may not have
+ * mask, head  what the head has to be in these bits
+ * made        (words) written
+ */
+PUBLIC void hf_guided_made_of(const uint64_t *characters, const uint16_t *heads, const uint32_t *among, int64_t words,
+                              const uint64_t *others, int64_t mask, int64_t head, uint32_t *made)
+{
+    const uint64_t low = others[0], high = others[1];
+    for (int64_t i = 0; i < words; i++) {
+        uint32_t bits = 0;
+        for (int64_t at = 32 * i; among[i] && at < 32 * i + 32; at++) {
+            const uint64_t has = (characters[2 * at] & low) | (characters[2 * at + 1] & high);
+            bits |= (uint32_t)!(has | (uint64_t)((heads[at] & mask) ^ head)) << (at - 32 * i);
+        }
+        made[i] = bits & among[i];
+    }
+}
+
+/* The numbers of the bits that are set, ascending; one more may be written. Returns how many there are. */
+PUBLIC int64_t hf_guided_ones(const uint32_t *bits, int64_t words, int32_t *numbers)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < words; i++)
+        for (int bit = 0; bit < 32 && bits[i] >> bit; bit++) {
+            numbers[found] = (int32_t)(32 * i + bit);
+            found += bits[i] >> bit & 1;
+        }
+    return found;
+}
+
 /* Sets the bits of the tokens that end in some nodes.
  *
  * token_start  (nodes + 1) where the tokens of each node begin
