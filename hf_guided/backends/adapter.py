@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from ..constraints.values import Constraint, JsonObject, JsonSchema
+from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
+from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Made(NamedTuple):
 
 
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
+
+_T = TypeVar("_T")
 
 
 def has_any_order(constraint: JsonSchema) -> bool:
@@ -119,6 +122,21 @@ class Adapter(ABC):
                 losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
+
+    def _written(self, constraint: Constraint, write: Callable[[Node], _T]) -> _T:
+        """The texts of a choice or of a regular expression, as ``write`` writes them.
+
+        Raises:
+            UnsupportedConstraint: it is neither of both, or cannot be written so.
+        """
+        try:
+            if isinstance(constraint, Choice):
+                return write(alt(*map(text, constraint.options)))
+            if isinstance(constraint, Regex):
+                return write(parse_fullmatch(constraint.pattern))
+        except UnsupportedRegex as error:
+            raise self._unsupported(constraint.kind, str(error)) from None
+        raise self._unsupported(constraint.kind, f"{self.title} has no such constraint")
 
     @classmethod
     def _unsupported(cls, keyword: str, reason: str) -> UnsupportedConstraint:

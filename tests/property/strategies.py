@@ -22,7 +22,7 @@ from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 
 BACKENDS = registry.available()
-SCHEMA_BACKENDS = tuple(name for name in BACKENDS if name != "outlines")
+SCHEMA_BACKENDS = tuple(name for name in BACKENDS if name not in ("outlines", "lm_format_enforcer"))
 
 _ORDER = {
     "type": "object",

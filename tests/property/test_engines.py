@@ -19,9 +19,8 @@ def test_engines_agree_with_jsonschema_and_re(checks: int) -> None:
     assert not report.mistakes, report
 
 
-@pytest.mark.parametrize("engine", ["xgrammar", "lm_format_enforcer"])
-def test_older_forms_of_keywords_are_not_dropped(engine: str) -> None:
-    backend = draw.backend(engine, draw.single_bytes())
+def test_older_forms_of_keywords_are_not_dropped() -> None:
+    backend = draw.backend("xgrammar", draw.single_bytes())
     schema = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "array", "items": [{"type": "boolean"}]}
     assert [loss.pointer for loss in backend.losses(JsonSchema(schema, extra="allow"))]
     bound = {"type": "integer", "minimum": 1, "exclusiveMinimum": True}
@@ -30,7 +29,7 @@ def test_older_forms_of_keywords_are_not_dropped(engine: str) -> None:
     assert "exclusiveMinimum" in [loss.keyword for loss in losses]
 
 
-@pytest.mark.parametrize("engine", ["xgrammar", "lm_format_enforcer", "llguidance", "native"])
+@pytest.mark.parametrize("engine", ["xgrammar", "llguidance", "native"])
 @pytest.mark.parametrize("text", ['"ab"', "[]", "[1]", "true", '{"a": 2}', "-1.5"])
 def test_keywords_of_one_type_leave_the_others_free(engine: str, text: str) -> None:
     backend = draw.backend(engine, draw.single_bytes())
@@ -45,7 +44,7 @@ def test_classes_of_characters_hold_controls_too() -> None:
         assert accepts(backend.compile(Regex(pattern)), "\n")
 
 
-@pytest.mark.parametrize("engine", ["xgrammar", "lm_format_enforcer", "auto"])
+@pytest.mark.parametrize("engine", ["xgrammar", "auto"])
 def test_patterns_beside_listed_values(engine: str) -> None:
     """A prepared pattern names characters in a way that ``re`` does not read; ``re`` reads no \\p{L} at all."""
     compiler = Compiler(draw.single_bytes())
@@ -57,11 +56,10 @@ def test_patterns_beside_listed_values(engine: str) -> None:
             compiler.compile(JsonSchema(schema), engine)
 
 
-@pytest.mark.parametrize("engine", ["xgrammar", "lm_format_enforcer"])
-def test_values_beside_a_reference_to_itself_are_a_loss(engine: str) -> None:
+def test_values_beside_a_reference_to_itself_are_a_loss() -> None:
     """`jsonschema` follows the reference without an end; the other engines refuse the schema."""
     schema = {"$defs": {"a": {"oneOf": [{"$ref": "#/$defs/a"}]}}, "enum": [1, "x"], "allOf": [{"$ref": "#/$defs/a"}]}
-    losses = draw.backend(engine, draw.single_bytes()).losses(JsonSchema(schema))
+    losses = draw.backend("xgrammar", draw.single_bytes()).losses(JsonSchema(schema))
     assert ("", "enum") in [(loss.pointer, loss.keyword) for loss in losses]
     with pytest.raises(InvalidConstraint, match="refers back to itself"):
         Compiler(draw.single_bytes()).compile(JsonSchema(schema))

@@ -36,7 +36,7 @@ def test_cases_contain_every_backend_and_kind_of_constraint():
     kinds = {
         "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar"},
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
-        "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
+        "lm_format_enforcer": {"regex", "choice"},
         "outlines": {"regex", "choice"},
         "native": {"regex", "choice", "json_schema", "json_object", "structural_tag"},
     }

@@ -83,9 +83,7 @@ def test_finished_walks_satisfy_the_constraint(name: str, case: str):
 
 @pytest.mark.parametrize(
     ("whitespace", "name"),
-    once_each(
-        ["flexible", "compact"], SCHEMA_BACKENDS, only_slow=lambda cell: cell == ("flexible", "lm_format_enforcer")
-    ),
+    once_each(["flexible", "compact"], SCHEMA_BACKENDS),
 )
 def test_walks_of_the_record_schema_validate(name: str, whitespace: str):
     if not RECORD.exists():
@@ -110,8 +108,6 @@ def test_walks_of_the_record_schema_validate(name: str, whitespace: str):
 @pytest.mark.parametrize("dumps", [{}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"separators": (",", ":")}])
 @pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 def test_flexible_whitespace_accepts_common_layouts(name: str, dumps: dict):
-    if name == "lm_format_enforcer" and dumps.get("indent") in (4, "\t"):
-        pytest.skip("it takes twelve in a row at most, and no tabs")
     value = {"born": "2024-02-29", "home": {"street": "x y", "zip": "01234"}, "pets": [], "phone": None}
     value["pets"] = ["cat", "dog"]
     matcher = backend(name, tiny()).compile(JsonSchema(PERSON)).matcher()
