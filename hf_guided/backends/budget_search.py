@@ -3,99 +3,83 @@
 While much more budget is left than the path takes, no token is masked. Near the end only the path's next token is
 allowed, and tokens after which the path, whole or without its first token, still leads to the end. If no path is found
 the text is not bounded, and the budget is not guaranteed.
+
+There are two ways to search, one after the other:
+
+1. The cheapest continuation first: bytes that close something cost least, then separators, digits, letters. Of several
+   paths, the search extends the one that deviates least from the cheapest continuation. It reads a mask at each step.
+2. New states first: from each state, characters and literals of the grammar are tried, without a mask. A state that
+   takes the same ones as an earlier state is probably that state again, and is extended after the others.
+
+Both count their work, never the time: they find the same path on every machine. They may miss a path, and their path
+need not be the shortest; but the engine accepted every token of it.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..automaton.after_fork import renew_in_child
-from ..automaton.token_trie import token_trie
+from ..automaton.token_trie import TokenTrie, token_trie
 from ..constraints.values import Grammar, StructuralTag
+from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
+from ..vocabulary.bitmask import allocate_bitmask
 from .base import CompiledConstraint, Engine
-from .completion_search import ASCII, CompletionSearch, leads_to_end
 from .layer import Layer
 from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..vocabulary.tokens import Vocabulary
+
+_CHEAP = ((b"\"'`)]}>", 0.0), (b",:;", 0.3), (b"0123456789", 0.5), (b"abcdefghijklmnopqrstuvwxyz", 0.7))
+_OTHER, _SPACE = 1.5, 3.0
+_STEP = 0.02  # what continuing costs in any case
+_NEXT_BEST = 0.5  # the cost of the second choice instead of the first, of the third ...
+_MARK = 5.0  # the reward of a mark: the text that it ends could continue for ever
+_BRANCHES, _SAME_COST = 12, 4  # tokens that are tried after a mask, and those among them of one cost, at most
+_FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
+
+# Work, in units of about a microsecond: a mask takes longer the more tokens it allows.
+_MASK_WORK = 500  # work of one mask, however few tokens it allows
+_TOKENS_PER_WORK = 32  # number of allowed tokens that add 1 to the work of a mask
+_ACCEPT_WORK = 30  # work of one token that is given to an engine
+
+_ASCII = ("\n", *map(chr, range(0x20, 0x7F)))
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _LITERALS = 64  # of a grammar, that a search tries at most
+_MOVES, _LONG = 160, 64  # literals and characters that are tried at one state, and bytes of one, at most
 _PATIENCE = 8  # tokens until the next search, where one found nothing; twice as many after each further one
 _MARGIN = 16  # tokens that one token is assumed to add to a path, at most
-_CANDIDATES = 64
+_CANDIDATES = 64  # tokens near the end of a budget that are tried as detours from the path, about
 
-
-class _Completion(NamedTuple):
-    """Known at one position: a path from there, and paths after other tokens that are allowed there."""
-
-    position: int  # the number of tokens taken
-    tokens: list[int]
-    after_token: dict[int, list[int]]
-
-
-class _Failure(NamedTuple):
-    """A search that found nothing."""
-
-    position: int  # the number of tokens taken
-    wait: int  # tokens until the next search
+_Marks = tuple[list[int], ...]  # the tokens of each
+_Move = tuple[float, list[int], _Marks]  # its cost, its tokens, and the marks that are left after it
 
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     """The same constraint with engines that keep budgets; unchanged where they do, or where none is searched for."""
-    if compiled.keeps_budget or not isinstance(compiled.constraint, (Grammar, StructuralTag)):
+    constraint = compiled.constraint
+    if compiled.keeps_budget or not isinstance(constraint, (Grammar, StructuralTag)):
         return compiled
-    ends = _Ends(compiled)
-    return replace(compiled, new_engine=lambda: SearchBudgetEngine(ends, compiled.new_engine()), keeps_budget=True)
-
-
-class _Ends:
-    """What the engines of one constraint share: the search, and what it finds at the start; thread safe.
-
-    Nothing is searched before it is asked for: calls without a budget never do.
-
-    Args:
-        compiled: the constraint.
-    """
-
-    def __init__(self, compiled: CompiledConstraint):
-        self._compiled, self._lock = compiled, threading.Lock()
-        self._at_start: list[int] | None = None
-        self._is_searched = False
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.Lock()
-
-    @cached_property
-    def search(self) -> CompletionSearch:
-        """For paths to the end."""
-        constraint, vocabulary = self._compiled.constraint, self._compiled.vocabulary
-        marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
-        literals = _literals(constraint.text) if isinstance(constraint, Grammar) else ASCII
-        return CompletionSearch(vocabulary, token_trie(vocabulary), marks, literals)
-
-    def find(self, engine: Engine, num_taken: int) -> list[int] | None:
-        """A path from where an engine is; from the start it is searched once."""
-        if num_taken:
-            return self.search.find(engine, LATER_SEARCH_WORK)
-        with self._lock:
-            if not self._is_searched:
-                self._at_start = self.search.find(engine, SEARCH_WORK)
-                self._is_searched = True
-            return self._at_start
+    marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
+    literals = _literals(constraint.text) if isinstance(constraint, Grammar) else _ASCII
+    search = CompletionSearch(compiled.vocabulary, marks, literals)
+    return replace(compiled, new_engine=lambda: SearchBudgetEngine(search, compiled.new_engine()), keeps_budget=True)
 
 
 def _literals(grammar: str) -> list[str]:
@@ -104,104 +88,277 @@ def _literals(grammar: str) -> list[str]:
     for quoted in _QUOTED.findall(grammar):
         with suppress(ValueError):  # not an escape of JSON; or half of a character, which has no bytes
             literals.append(json.loads(quoted).encode().decode())
-    return [*literals[:_LITERALS], *(letter for letter in ASCII if letter in grammar or letter in "\n 0aA")]
+    return [*literals[:_LITERALS], *(letter for letter in _ASCII if letter in grammar or letter in "\n 0aA")]
+
+
+class CompletionSearch:
+    """Searches in one grammar, for all its engines; thread safe. Nothing is prepared before the first search.
+
+    Args:
+        vocabulary: the tokens.
+        marks: texts that end something in this grammar, where the cost of the letters does not show it.
+        literals: texts that the grammar may demand, and characters.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, marks: Sequence[str] = (), literals: Sequence[str] = _ASCII):
+        self.vocabulary, self._texts = vocabulary, (tuple(marks), tuple(literals))
+        self._from_start: list[list[int] | None] = []  # the path from the start, when it has been searched
+        self._lock = threading.Lock()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _marks(self) -> _Marks:
+        with suppress(UnwritableConstraint):  # then no text of the grammar can be written, and that is said elsewhere
+            return tuple(self.vocabulary.encode_bytes(mark.encode()) for mark in self._texts[0])
+        return ()
+
+    @cached_property
+    def _moves(self) -> list[tuple[str, list[int]]]:
+        """The texts that the second search tries, and their tokens."""
+        moves: list[tuple[str, list[int]]] = []
+        for text in dict.fromkeys(self._texts[0] + self._texts[1]):
+            if 0 < len(data := text.encode()) <= _LONG and len(moves) < _MOVES:
+                with suppress(UnwritableConstraint):
+                    moves.append((text, self.vocabulary.encode_bytes(data)))
+        return moves
+
+    def path_from(self, engine: Engine, num_taken: int) -> list[int] | None:
+        """As ``find``, from where an engine is after this many tokens; from the start it is searched once."""
+        if num_taken:
+            return self.find(engine, LATER_SEARCH_WORK)
+        with self._lock:
+            if not self._from_start:
+                self._from_start.append(self.find(engine, SEARCH_WORK))
+            return self._from_start[0]
+
+    def find(self, engine: Engine, work: int) -> list[int] | None:
+        """The tokens of a path to the end; None if none was found.
+
+        Args:
+            engine: where to begin; not moved.
+            work: work of each search; one more mask or token, at most, is done.
+        """
+        if engine.is_completed():
+            return []
+        path = self._search(engine, work, self._cheapest, ())
+        if path is None and self._marks:
+            # Most texts of a tag close without marks: where a mark is only text, it makes the path longer.
+            path = self._search(engine, work, self._cheapest, self._marks)
+        if path is None:
+            seen: set[bytes] = set()
+            path = self._search(engine, work, lambda here, *_: self._unlike(here, seen), ())
+        return path
+
+    def _search(
+        self,
+        engine: Engine,
+        work: int,
+        moves: Callable[[Engine, int, _Marks], tuple[int, list[_Move]]],
+        marks: _Marks,
+    ) -> list[int] | None:
+        """As ``find``; ``moves`` has the moves of a state, after a number of forced tokens, and the work they took."""
+        queue: list[tuple[float, int, Engine, list[int], _Marks]] = [(0.0, 0, engine, [], marks)]
+        made = 0
+        while queue and work > 0:
+            cost, _, here, path, marks = heapq.heappop(queue)
+            try:
+                here, forced = self._forced(here)
+                path = path + forced
+                if here.is_completed():
+                    return self._shortened(engine, path)
+                spent, found = moves(here, len(forced), marks)
+                work -= spent + _ACCEPT_WORK * len(forced)
+                for added, tokens, rest in found:
+                    work -= _ACCEPT_WORK * len(tokens)
+                    ahead = here.fork()
+                    if all(map(ahead.accept, tokens)):
+                        if ahead.is_completed():
+                            return self._shortened(engine, [*path, *tokens])
+                        made += 1
+                        heapq.heappush(queue, (cost + added, made, ahead, [*path, *tokens], rest))
+            except CompileLimitExceeded:
+                continue  # this path is too complex for the engine; others may not be
+        return None
+
+    def _cheapest(self, here: Engine, num_forced: int, marks: _Marks) -> tuple[int, list[_Move]]:
+        """The marks, each once along a path, and the cheapest of the allowed tokens, but not only of one cost."""
+        step = _STEP * (1 + num_forced)
+        moves: list[_Move] = [(step - _MARK, mark, marks[:i] + marks[i + 1 :]) for i, mark in enumerate(marks)]
+        token_ids, groups = self.allowed(here)
+        few: list[int] = []
+        first = 0
+        while first < len(groups) and len(few) < _BRANCHES:
+            after = int(np.searchsorted(groups, groups[first], "right"))
+            few += token_ids[first : min(after, first + _SAME_COST)].tolist()
+            first = after
+        moves += [(step + _NEXT_BEST * rank, [token_id], marks) for rank, token_id in enumerate(few[:_BRANCHES])]
+        return _MASK_WORK + len(token_ids) // _TOKENS_PER_WORK, moves
+
+    def _unlike(self, here: Engine, seen: set[bytes]) -> tuple[int, list[_Move]]:
+        """The texts that a state takes; of digits, small or capital letters in a row, the first."""
+        takes = [here.validate(tokens) == len(tokens) for _, tokens in self._moves]
+        repeated = bytes(takes) in seen
+        seen.add(bytes(takes))
+        moves: list[_Move] = []
+        last = 0
+        for (text, tokens), taken in zip(self._moves, takes, strict=True):
+            kind = text.isdigit() + 2 * text.islower() + 4 * text.isupper() if taken and len(text) == 1 else 0
+            if taken and (kind == 0 or kind != last):
+                moves.append((repeated, tokens, ()))
+            last = kind
+        return _ACCEPT_WORK * sum(len(tokens) for _, tokens in self._moves), moves
+
+    def allowed(self, engine: Engine) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(tokens,) the text tokens that an engine allows, cheapest first, and (tokens,) the numbers of their costs."""
+        tokens = token_trie(self.vocabulary)
+        token_ids, groups = _order(tokens)
+        bitmask = allocate_bitmask(1, tokens.size)
+        engine.fill(bitmask, 0)
+        bits = np.unpackbits(bitmask[0].numpy().view(np.uint8), bitorder="little")
+        indices = np.flatnonzero(bits[token_ids])
+        return token_ids[indices], groups[indices]
+
+    def _forced(self, engine: Engine) -> tuple[Engine, list[int]]:
+        """The engine after its forced tokens, and those tokens."""
+        ahead, taken = engine.fork(), []
+        with suppress(UnwritableConstraint):
+            for token_id in self.vocabulary.encode_bytes(ahead.jump_forward_bytes()[:_FORCED]):
+                if not ahead.accept(token_id):
+                    break
+                taken.append(token_id)
+        return ahead, taken
+
+    def _shortened(self, engine: Engine, path: list[int]) -> list[int]:
+        """The same text in longer tokens, if the engine takes them."""
+        text = self.vocabulary.decode_bytes(path)
+        shorter = self.vocabulary.encode_bytes(text) if len(text) <= _FORCED else path
+        return shorter if len(shorter) < len(path) and _leads_to_end(engine, shorter) else path
+
+
+_orders: WeakKeyDictionary[TokenTrie, tuple[NDArray[np.int64], NDArray[np.int64]]] = WeakKeyDictionary()
+
+
+def _order(tokens: TokenTrie) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(tokens,) the text tokens, cheapest first, and (tokens,) the numbers of their costs; kept for each trie."""
+    if tokens not in _orders:
+        by_byte = np.full(256, _OTHER)
+        by_byte[list(b" \t\r\n")] = _SPACE
+        for characters, cost in _CHEAP:
+            by_byte[list(characters)] = cost
+        costs = np.full(tokens.size, np.inf)
+        costs[tokens.token_ids] = 1 + np.repeat(tokens.along(by_byte), np.diff(tokens.token_start))
+        token_ids = np.argsort(costs, kind="stable")[: np.count_nonzero(np.isfinite(costs))]
+        _orders[tokens] = token_ids, np.unique(costs[token_ids], return_inverse=True)[1].reshape(-1)
+    return _orders[tokens]
+
+
+def _leads_to_end(engine: Engine, path: Sequence[int]) -> bool:
+    """Whether the text is complete after these tokens."""
+    ahead = engine.fork()
+    try:
+        return all(map(ahead.accept, path)) and ahead.is_completed()
+    except CompileLimitExceeded:
+        return False
+
+
+class _Result(NamedTuple):
+    """The result of a search at one position.
+
+    Args:
+        position: the number of tokens taken.
+        path: from there to the end; None if none was found.
+        detours: paths after other tokens that are allowed there.
+        wait: tokens until the next search, where none was found.
+    """
+
+    position: int
+    path: list[int] | None
+    detours: dict[int, list[int]]
+    wait: int = 0
 
 
 class SearchBudgetEngine(Layer):
     """One state of an engine, and a path to its end.
 
     Args:
-        ends: shared by all engines of the constraint.
+        search: shared by all engines of the constraint.
         engine: see ``Layer``.
         taken: see ``Layer``.
-        completion: the path that another engine of the constraint knows after these tokens, or after their beginning.
-        failure: the failed search of such an engine.
+        last: the result that another engine of the constraint has after these tokens, or after their beginning.
     """
 
     def __init__(
-        self,
-        ends: _Ends,
-        engine: Engine,
-        taken: Sequence[int] = (),
-        completion: _Completion | None = None,
-        failure: _Failure | None = None,
+        self, search: CompletionSearch, engine: Engine, taken: Sequence[int] = (), last: _Result | None = None
     ):
         super().__init__(engine, taken)
-        self._ends, self._completion, self._failure = ends, completion, failure
+        self._search, self._last = search, last
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
         super().rollback(num_tokens)
-        if self._completion is not None and self._completion.position > len(self.taken):
-            self._completion = None
-        if self._failure is not None and self._failure.position > len(self.taken):
-            self._failure = None
+        if self._last is not None and self._last.position > len(self.taken):
+            self._last = None
 
     def fork(self) -> SearchBudgetEngine:
         """See ``Engine.fork``."""
-        return SearchBudgetEngine(self._ends, self.engine.fork(), self.taken, self._completion, self._failure)
+        return SearchBudgetEngine(self._search, self.engine.fork(), self.taken, self._last)
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
-        completion = self._known()
-        return None if completion is None else len(completion) + 1
+        path = self._path()
+        return None if path is None else len(path) + 1
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """See ``BudgetedEngine.fill_within``."""
         self.engine.fill(bitmask, row)
         if self.is_far(tokens_left):
             return
-        completion = self._known()
-        if completion is None or not len(completion) < tokens_left <= len(completion) + 1 + _MARGIN:
+        path = self._path()
+        if path is None or not len(path) < tokens_left <= len(path) + 1 + _MARGIN:
             return
-        after_token = self._others(completion, tokens_left - 2)
-        if completion:
-            after_token[completion[0]] = completion[1:]
-        self._completion = _Completion(len(self.taken), completion, after_token)
-        words = self._ends.search.tokens.mask(np.fromiter(after_token, np.int64, len(after_token)))
+        detours = dict(self._detours(path, tokens_left - 2))
+        if path:
+            detours[path[0]] = path[1:]
+        self._last = _Result(len(self.taken), path, detours)
+        words = token_trie(self._search.vocabulary).mask(np.fromiter(detours, np.int64, len(detours)))
         bitmask[row].numpy()[: len(words)] &= words
 
     def is_far(self, tokens_left: int) -> bool:
         """See ``Layer.is_far``."""
-        if self._completion is None:
+        if self._last is None or self._last.path is None:
             return False
-        since = len(self.taken) - self._completion.position
-        return tokens_left > len(self._completion.tokens) + 1 + _MARGIN * (since + 1)
+        since = len(self.taken) - self._last.position
+        return tokens_left > len(self._last.path) + 1 + _MARGIN * (since + 1)
 
-    def _known(self) -> list[int] | None:
+    def _path(self) -> list[int] | None:
         """A path from here: the rest of the last one, if the text followed it, or a new one."""
         if self.engine.is_completed():
             return []
-        if self._completion is not None:
-            position, tokens, after_token = self._completion
-            since = self.taken[position:]
-            if since and since[0] in after_token:
-                tokens = [since[0], *after_token[since[0]]]
-            if tokens[: len(since)] == since:
-                return tokens[len(since) :]
-        position, failure = len(self.taken), self._failure
-        if failure is not None and position < failure.position + failure.wait:
-            return None  # a search takes long where it finds nothing
-        result = self._ends.find(self.engine, position)
-        if result is None:
-            self._completion, self._failure = (
-                None,
-                _Failure(position, _PATIENCE if failure is None else 2 * failure.wait),
-            )
-        else:
-            self._completion, self._failure = _Completion(position, result, {}), None
-        return result
+        position, wait = len(self.taken), _PATIENCE
+        if (last := self._last) is not None and last.path is None:
+            if position < last.position + last.wait:
+                return None  # a search takes long where it finds nothing
+            wait = 2 * last.wait
+        elif last is not None and last.path is not None:
+            since = self.taken[last.position :]
+            path = [since[0], *last.detours[since[0]]] if since and since[0] in last.detours else last.path
+            if path[: len(since)] == since:
+                return path[len(since) :]
+        found = self._search.path_from(self.engine, position)
+        self._last = _Result(position, found, {}, wait)
+        return found
 
-    def _others(self, completion: list[int], room: int) -> dict[int, list[int]]:
+    def _detours(self, path: list[int], room: int) -> Iterator[tuple[int, list[int]]]:
         """Tokens after which the path, or the path without its first token, leads to the end within ``room`` more."""
-        rests = [rest for rest in (completion, completion[1:]) if len(rest) <= room]
-        allowed = self._ends.search.allowed(self.engine)
+        rests = [rest for rest in (path, path[1:]) if len(rest) <= room]
+        allowed, _ = self._search.allowed(self.engine)
         # Some of the cheapest, and some from everywhere.
         chosen = [*allowed[: _CANDIDATES // 2], *allowed[:: max(1, 2 * len(allowed) // _CANDIDATES)]]
-        after_token: dict[int, list[int]] = {}
         for token_id in dict.fromkeys(map(int, chosen)):
-            for rest in rests:
-                if leads_to_end(self.engine, [token_id, *rest]):
-                    after_token[token_id] = rest
-                    break
-        return after_token
+            rest = next((rest for rest in rests if _leads_to_end(self.engine, [token_id, *rest])), None)
+            if rest is not None:
+                yield token_id, rest

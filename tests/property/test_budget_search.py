@@ -14,13 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends import budget_search as searched_module
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.budget_search import with_budget
+from hf_guided.backends.budget_search import CompletionSearch, with_budget
 from hf_guided.backends.compiler import Compiler
-from hf_guided.backends.completion_search import CompletionSearch
 from hf_guided.constraints.values import Choice, Constraint, Grammar, StructuralTag
 from hf_guided.options import SEARCH_WORK
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -206,7 +204,7 @@ class NeverEnds:
 
 def test_search_for_an_end_computes_fewer_masks_where_they_allow_more_tokens(tekken):
     vocabulary = Vocabulary.from_tokenizer(tekken)
-    search = CompletionSearch(vocabulary, token_trie(vocabulary))
+    search = CompletionSearch(vocabulary)
     texts = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if data]
     masks = []
     for allows in (texts[:10], texts[:10], texts[:20_000], texts):
