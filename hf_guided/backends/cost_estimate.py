@@ -3,7 +3,7 @@
 What is costly is compiled in the worker process first, which takes a second more once and milliseconds later, and is
 refused there if it takes too much. So a wrong "costly" costs little, and a wrong "ordinary" much: the bounds lie where
 reading a schema takes about half a second, several times above the largest schema of JSONSchemaBench (347 objects, 45
-kilobytes, 0.2 s). What takes an engine long although its text is short is the engine's to see: ``lexer_cost.py`` for
+kilobytes, 0.2 s). What takes an engine long although its text is short is the engine's to see: ``lexer_cost`` for
 llguidance, ``written_out`` for xgrammar, and the native engine counts its work.
 
 The estimate is linear in the text, and ends at the first bound. It depends on nothing else, so the same constraints are

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
 
 from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
@@ -57,10 +58,10 @@ class LarkGrammar:
     """
 
     text: str
-    schemas: Mapping[str, str]
-    special: Mapping[int, bytes]
-    by_text: bool
-    forces_text: bool
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    special: Mapping[int, bytes] = field(default_factory=dict)
+    by_text: bool = True
+    forces_text: bool = True
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
@@ -117,42 +118,29 @@ def names_tokens(constraint: Constraint) -> bool:
     return any(token.kind == "special" for token in _parsed(constraint.text, constraint.root).tokens)
 
 
-class Probe(NamedTuple):
-    """What is known of a terminal.
-
-    Args:
-        is_nullable: whether it matches the empty text.
-        is_empty: whether it matches nothing at all.
-    """
-
-    is_nullable: bool
-    is_empty: bool
-
-
-def check_terminals(constraint: Grammar, probe: Callable[[str], Probe]) -> None:
+def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool]]) -> None:
     """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other.
 
     Args:
         constraint: a Lark grammar.
-        probe: examines a grammar of one terminal.
+        probe: whether a grammar of one terminal takes the empty text, and whether it takes no text at all.
 
     Raises:
         InvalidConstraint: names the terminal.
     """
     lark = _parsed(constraint.text, constraint.root)
-    probes = 0
-    for scope in lark.scopes:
-        for name, (position, body) in scope.terminals.items():
-            if name not in scope.lazy and not any(sign in body for sign in _MAY_BE_EMPTY):
-                continue
-            probes += 1
-            if probes > _MOST_PROBES:
-                return  # a dead end is still found while generating
-            nullable, empty = probe("\n".join([_PROBE + name, *scope.definitions]))
-            if empty:
-                raise lark.malformed(f"no text matches {shorten(name)}", position)
-            if nullable and name in scope.lazy:
-                raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
+    doubtful = (
+        (scope, name, position)
+        for scope in lark.scopes
+        for name, (position, body) in scope.terminals.items()
+        if name in scope.lazy or any(sign in body for sign in _MAY_BE_EMPTY)
+    )
+    for scope, name, position in islice(doubtful, _MOST_PROBES):  # a further dead end is found while generating
+        nullable, empty = probe("\n".join([_PROBE + name, *scope.definitions]))
+        if empty:
+            raise lark.malformed(f"no text matches {shorten(name)}", position)
+        if nullable and name in scope.lazy:
+            raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
 
 
 _parsed = lru_cache(maxsize=4)(Lark)
@@ -235,3 +223,99 @@ def _renamed(lark: Lark, root: str, replaced: list[tuple[int, int, str]]) -> str
         parts += [lark.text[end:first], new]
         end = last
     return "".join([*parts, lark.text[end:], added])
+
+
+# A part of a grammar: a comment, a text or a pattern, which are skipped; the head of a rule; a name in its body.
+_PART = re.compile(
+    r"""//[^\n]* | \#[^\n]* | "(?:\\.|[^"\\\n])*" | /(?:\\.|[^/\\\n])+/
+      | ^[ \t]*[?!]*(?P<head>[A-Za-z_]\w*)[^:\n"/]*: | (?P<name>[A-Za-z_]\w*)""",
+    re.VERBOSE | re.MULTILINE,
+)
+
+
+def longest_chain(grammar: str) -> int:
+    """How many rules and terminals are open at once while references are followed, each rule once.
+
+    That is the depth of a compiler's recursion. The order in which it follows the references of a rule decides; both
+    orders are tried. A text that is no grammar gives some number.
+    """
+    bodies: dict[str, list[str]] = {}
+    body: list[str] = []
+    for part in _PART.finditer(grammar):
+        if part["head"]:
+            body = bodies.setdefault(part["head"], [])
+        elif part["name"]:
+            body.append(part["name"])
+    return max(_deepest(bodies), _deepest({name: names[::-1] for name, names in bodies.items()}))
+
+
+def _deepest(bodies: Mapping[str, list[str]]) -> int:
+    seen: set[str] = set()
+    deepest = 0
+    for first in ("start", *bodies):
+        open_rules = [iter([first])]
+        while open_rules:
+            deepest = max(deepest, len(open_rules) - 1)
+            name = next((name for name in open_rules[-1] if name in bodies and name not in seen), None)
+            if name is None:
+                open_rules.pop()
+            else:
+                seen.add(name)
+                open_rules.append(iter(bodies[name]))
+    return deepest
+
+
+MOST_STATES = 5_000
+"""States of repetitions side by side that take llguidance a tenth of a second."""
+
+_PIECE = re.compile(
+    r"""(?P<open>\((?:\?[:=!])?) | (?P<close>\)) | \{(?P<low>\d{1,9})(?P<comma>,)?(?P<high>\d*)\} | (?P<times>[*+?])
+      | (?P<or>\|) | (?P<and>[ ]&[ ]) | (?P<not>~) | [ /] | \[(?:\\.|[^\]\\])*\] | \\u\{[^{}]*\} | \\. | .""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def lexer_cost(grammar: str) -> int:
+    """How many states llguidance looks at before the first token, about; an estimate from the text of a grammar.
+
+    The library looks whether a terminal with an intersection or a complement has any text, when it reads the grammar.
+    It follows all parts side by side. Parts that return to a state after different numbers of characters, as
+    ``(?:.{7})*`` and ``(?:.{11})*`` do, are together in a state again only after the product of these numbers. The
+    library's own limit does not end that. Nearly all other intersections have about as many states as their longest
+    part.
+    """
+    return max((_line_cost(line.partition(":")[2]) for line in grammar.splitlines() if " & " in line), default=1)
+
+
+def _line_cost(expression: str) -> int:
+    widths = [[0]]  # of each open group, the characters of the shortest text of each alternative
+    last = 0  # characters of the shortest text of the last item
+    cycles = [0]  # of each part, the longest item that is repeated without end
+    counted = [[0]]  # of each part, the counted characters of each alternative
+    for piece in _PIECE.finditer(expression):
+        if piece["open"]:
+            widths.append([0])
+        elif piece["close"]:
+            last = min(widths.pop()) if len(widths) > 1 else 0
+            widths[-1][-1] += last
+        elif piece["or"]:
+            widths[-1].append(0)
+            counted[-1].append(0)
+        elif piece["and"]:
+            widths[-1].append(0)
+            counted.append([0])
+            cycles.append(0)
+        elif piece["not"]:  # there is no end to what a text is not
+            cycles[-1] = max(cycles[-1], 1)
+        elif piece["low"] or piece["times"]:
+            low = int(piece["low"] or piece["times"] == "+")
+            if piece["times"] in ("*", "+") or (piece["comma"] and not piece["high"]):
+                cycles[-1] = max(cycles[-1], last, 1)
+            widths[-1][-1] += last * (low - 1)
+            last = min(last * low, MOST_STATES)
+            counted[-1][-1] += last if low > 1 else 0
+        elif piece[0] not in " /":
+            last = 1
+            widths[-1][-1] += 1
+    # A part like `.*a.{20}` has to remember where it saw the a.
+    return math.prod(max(cycle, *counts) if cycle else 1 for cycle, counts in zip(cycles, counted, strict=True))

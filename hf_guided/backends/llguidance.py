@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -21,7 +20,7 @@ from typing_extensions import override
 
 from ..automaton.emptiness import Emptiness
 from ..automaton.limits import allowance
-from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex
+from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import (
     BackendError,
     CompileLimitExceeded,
@@ -31,16 +30,14 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
-from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
+from ..regex import Node, UnsupportedRegex, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
 from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint
-from .lark_chains import has_longer_chain
-from .lark_grammar import LarkGrammar, Probe, check_terminals, read
-from .lexer_cost import MOST_STATES, lexer_cost
+from .lark_grammar import MOST_STATES, LarkGrammar, check_terminals, lexer_cost, longest_chain, read
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,11 +71,11 @@ class LLGuidanceBackend(PortableAdapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
-        grammar = lark_grammar(n, constraint.style, closed=constraint.extra == "forbid")
+        lark = LarkGrammar(lark_grammar(n, constraint.style, closed=constraint.extra == "forbid"))
 
         def build() -> Made:
             try:
-                return self._built(grammar)
+                return self._built(lark)
             except InvalidConstraint as error:
                 # The schema is valid, and the grammar ours: another backend may support what the library does not.
                 raise self._unsupported("json_schema", str(error)) from error
@@ -86,72 +83,54 @@ class LLGuidanceBackend(PortableAdapter):
         return build, n.losses
 
     def _text(self, constraint: Constraint) -> Build:
-        if isinstance(constraint, Grammar):
-            lark = self._lark(constraint)
-            return lambda: self._built_lark(constraint, lark)
-        grammar = self._grammar(constraint)
-        return lambda: self._built(grammar)
+        lark = self._lark(constraint)
+        return lambda: self._built(lark, constraint if isinstance(constraint, Grammar) else None)
 
     def _vocabulary(self, constraint: Constraint) -> Vocabulary:
         special = self._lark(constraint).special if isinstance(constraint, Grammar) else {}
         return self._with_text(tuple(special.items())) if special else self.vocabulary
 
-    def _lark(self, constraint: Grammar) -> LarkGrammar:
+    def _lark(self, constraint: Constraint) -> LarkGrammar:
+        if not isinstance(constraint, Grammar):
+            return self._written(constraint, _terminal)
         if constraint.syntax != "lark":
             # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
         return read(constraint, self.vocabulary)
 
-    def _built_lark(self, constraint: Grammar, lark: LarkGrammar) -> Made:
-        _move_if_costly(lark.text, *lark.schemas.values())  # before its terminals are built, each alone
-        check_terminals(constraint, self._probe)
-        return self._built(lark.text, lark.schemas, by_text=lark.by_text, forces_text=lark.forces_text)
-
-    def _built(
-        self,
-        grammar: str,
-        others: Mapping[str, str] = MappingProxyType({}),
-        *,
-        by_text: bool = True,
-        forces_text: bool = True,
-    ) -> Made:
-        """Compile a grammar in Lark.
+    def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> Made:
+        """Compile a grammar.
 
         Args:
-            grammar: its text.
-            others: the grammars that it refers to, by name.
-            by_text: see ``LarkGrammar``.
-            forces_text: see there too.
+            lark: the grammar.
+            unchecked: where a user wrote it, so that its terminals may match nothing.
         """
-        for text in (grammar, *others.values()):
-            if has_longer_chain(text, LLGUIDANCE_MAX_CHAIN):
-                raise CompileLimitExceeded(
-                    f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
-                    "next; make the constraint smaller"
-                )
+        texts = (lark.text, *lark.schemas.values())
+        # A rule has a colon, and counting them is faster.
+        if any(text.count(":") > LLGUIDANCE_MAX_CHAIN and longest_chain(text) > LLGUIDANCE_MAX_CHAIN for text in texts):
+            raise CompileLimitExceeded(
+                f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
+                "next; make the constraint smaller"
+            )
+        if (allowed := allowance()) is not None and max(map(lexer_cost, texts)) > MOST_STATES:
+            allowed.move()  # its lexer may take long
+        if unchecked is not None:
+            check_terminals(unchecked, self._probe)
         # Where the text is forced, a mask would allow one token only: the library's idea of how it is tokenized, which
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
-        texts = {"": f'{grammar}\n%llguidance {{"no_forcing": true}}', **others}
-        written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in texts.items()]})
-        _move_if_costly(*texts.values())
-        return self._made(written, by_text, forces_text)
+        named = {"": f'{lark.text}\n%llguidance {{"no_forcing": true}}', **lark.schemas}
+        written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in named.items()]})
+        return self._unpack((written, lark.by_text, lark.forces_text))
 
-    def _made(self, written: str, by_text: bool, forces_text: bool) -> Made:
-        size = words(self.vocabulary.padded_size)
-        template = _Template(written, self._matcher, size, by_text, forces_text)
-        if template.is_broken(template.copy()):
-            raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
-        # The library does not report its size; its lexer grows to this order.
-        return Made(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written))
-
-    def _probe(self, grammar: str) -> Probe:
+    def _probe(self, grammar: str) -> tuple[bool, bool]:
+        """Whether a grammar of one terminal takes the empty text, and whether it takes no text at all."""
         matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
-            return Probe(False, False)  # malformed, as the whole grammar will be
+            return False, False  # malformed, as the whole grammar will be
         mask = np.empty(words(257), np.int32)
         matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         nullable = bool(matcher.is_accepting())
-        return Probe(nullable, not nullable and not mask[: words(256)].any())
+        return nullable, not nullable and not mask[: words(256)].any()
 
     @override
     def packed(self, compiled: CompiledConstraint) -> tuple[str, bool, bool]:
@@ -161,7 +140,11 @@ class LLGuidanceBackend(PortableAdapter):
 
     @override
     def _unpack(self, packed: tuple[str, bool, bool]) -> Made:
-        return self._made(*packed)
+        template = _Template(*packed, self._matcher, words(self.vocabulary.padded_size))
+        if template.is_broken(template.copy()):
+            raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
+        # The library does not report its size; its lexer grows to this order.
+        return Made(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(template.grammar))
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
@@ -169,30 +152,22 @@ class LLGuidanceBackend(PortableAdapter):
             raise _refused(matcher.get_error())
         return matcher
 
-    def _grammar(self, constraint: Constraint) -> str:
-        """What is no JSON, as one terminal."""
-        if isinstance(constraint, Regex):
-            try:
-                node = parse_fullmatch(constraint.pattern)
-                if (empty := Emptiness().verdict(node)) is not False:
-                    raise UnsupportedRegex(
-                        "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
-                    )
-                return f"start: TEXT\nTEXT: {to_lark(node)}"
-            except UnsupportedRegex as error:
-                raise self._unsupported("regex", str(error)) from None
-        if isinstance(constraint, Choice):
-            return f"start: /{'|'.join(f'(?:{literal(text)})' for text in constraint.options)}/"
-        raise self._unsupported(constraint.kind, "llguidance takes no structural tags")
+
+def _terminal(node: Node) -> LarkGrammar:
+    """A grammar of one terminal."""
+    if (empty := Emptiness().verdict(node)) is not False:
+        raise UnsupportedRegex(
+            "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
+        )
+    return LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}")
 
 
 class _Template:
     """Makes matchers at the start of one grammar, which share a lexer until one of them breaks it."""
 
-    def __init__(self, grammar: str, build: Callable[[str], Any], words: int, by_text: bool, forces_text: bool):
-        self.grammar = grammar
+    def __init__(self, grammar: str, by_text: bool, forces_text: bool, build: Callable[[str], Any], words: int):
+        self.grammar, self.by_text, self.forces_text = grammar, by_text, forces_text
         self.words = words  # of a mask row; the library refuses any other size
-        self.by_text, self.forces_text = by_text, forces_text
         self._build = build
         self.start = build(grammar)
 
@@ -323,12 +298,6 @@ class _Engine:
             message = self._matcher.get_error()
             self._template.renew()
         raise _refused(message)
-
-
-def _move_if_costly(*texts: str) -> None:
-    """Have the constraint compiled in the worker process, if its lexer may take long."""
-    if (allowed := allowance()) is not None and max(map(lexer_cost, texts)) > MOST_STATES:
-        allowed.move()
 
 
 def _is_dead_end(matcher: Any) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.backends.lark_chains import longest_chain
+from hf_guided.backends.lark_grammar import longest_chain
 
 
 def chain(rules: int, body: str) -> str:
