@@ -136,7 +136,7 @@ class Adapter(ABC):
                 return write(parse_fullmatch(constraint.pattern))
         except UnsupportedRegex as error:
             raise self._unsupported(constraint.kind, str(error)) from None
-        raise self._unsupported(constraint.kind, f"{self.title} has no such constraint")
+        raise self._unsupported(constraint.kind, f"{self.title} takes no {constraint.kind.replace('_', ' ')}s")
 
     @classmethod
     def _unsupported(cls, keyword: str, reason: str) -> UnsupportedConstraint:

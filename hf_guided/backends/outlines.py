@@ -15,7 +15,7 @@ gets only constraints that the native engine accepts, whose work is counted. So 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from ..automaton.limits import WorkMeter, allowance
 from ..automaton.nfa import regex_dfa
-from ..constraints.values import Choice, Constraint, JsonSchema, Regex
+from ..constraints.values import Constraint, JsonSchema
 from ..errors import CompileLimitExceeded, Loss
 from ..options import OUTLINES
-from ..regex import Node, UnsupportedRegex, alphabet, alt, parse_fullmatch, text, to_pattern
+from ..regex import Node, UnsupportedRegex, alphabet, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
 from .adapter import Adapter, Build, Made
 from .outlines_index import BuiltIndex, build_index
@@ -41,11 +41,7 @@ MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
 
 
 class OutlinesBackend(Adapter):
-    """The adapter.
-
-    Args:
-        vocabulary: the vocabulary to compile for.
-    """
+    """The adapter."""
 
     name = "outlines"
     title = "outlines-core"
@@ -66,26 +62,16 @@ class OutlinesBackend(Adapter):
         )
 
     def _text(self, constraint: Constraint) -> Build:
-        if isinstance(constraint, Choice):
-            node = alt(*map(text, constraint.options))
-        elif isinstance(constraint, Regex):
-            try:
-                node = parse_fullmatch(constraint.pattern)
-            except UnsupportedRegex as error:
-                raise self._unsupported("regex", str(error)) from None
-        else:
-            raise self._unsupported(constraint.kind, "outlines-core has no such constraint")
-        try:
-            pattern = to_pattern(node)
-        except UnsupportedRegex as error:
-            raise self._unsupported("regex", str(error)) from None
+        return self._written(constraint, self._build_of)
+
+    def _build_of(self, node: Node) -> Build:
+        pattern = to_pattern(node)
         used = alphabet(node)
         mark = next((code for code in range(128) if chr(code) not in used), None)
         if mark is None:
-            raise self._unsupported(
-                constraint.kind,
+            raise UnsupportedRegex(
                 "outlines-core needs an ASCII character that no text has, to mark where texts end; leave one out that "
-                r"you do not need, as in [^\x00] instead of [\s\S], or use llguidance",
+                r"you do not need, as in [^\x00] instead of [\s\S], or use llguidance"
             )
         # Beyond ASCII every byte counts as used: surplus tokens only cost time.
         beyond = any(last >= 128 for _, last in used.ranges)
@@ -93,7 +79,10 @@ class OutlinesBackend(Adapter):
         return lambda: self._built(node, pattern, mark, letters)
 
     def _built(self, node: Node, pattern: str, mark: int, letters: bytes) -> Made:
-        self._check_size(node)
+        try:
+            regex_dfa(node, WorkMeter(OUTLINES))
+        except CompileLimitExceeded as error:
+            raise CompileLimitExceeded(f"too large for outlines-core too: {error}") from None
         tokens = {
             token_id: data
             for token_id, data in enumerate(self.vocabulary.token_bytes)
@@ -106,64 +95,62 @@ class OutlinesBackend(Adapter):
             raise CompileLimitExceeded(
                 f"outlines-core gave up: {error}; make the constraint smaller, or use llguidance"
             ) from None
-        language = _Language(built, self._new_guide, self._first_byte, mark)
+        language = _Language(built, self._new_guide, self._first_byte, self._first_byte + mark)
         masks = min(MASK_BYTES, built.states * self._first_byte // 8)
         return Made(lambda: _Engine(language, [built.start]), built.nbytes + masks)
 
-    def _check_size(self, node: Node) -> None:
-        try:
-            regex_dfa(node, WorkMeter(OUTLINES))
-        except CompileLimitExceeded as error:
-            raise CompileLimitExceeded(f"too large for outlines-core too: {error}") from None
-
 
 class _Language:
-    """The part that the engines of one constraint share; thread safe."""
+    """The part that the engines of one constraint share; thread safe.
 
-    def __init__(self, built: BuiltIndex, new_guide: Callable[[Any], Any], first_byte: int, mark: int):
-        self.first_byte = first_byte
-        self.forced = built.forced
-        self._next: Callable[[int, int], int | None] = built.index.get_next_state
-        self._end = first_byte + mark
+    Args:
+        built: the index.
+        new_guide: makes an ``outlines_core.Guide``.
+        first_byte: id of byte 0 as a token; a multiple of 32.
+        end: id of the mark that ends a text.
+    """
+
+    def __init__(self, built: BuiltIndex, new_guide: Callable[[Any], Any], first_byte: int, end: int):
+        self.first_byte, self.end, self.forced = first_byte, end, built.forced
+        self.next: Callable[[int, int], int | None] = built.index.get_next_state
         # The state and token by which a state was first reached: so every chain of them leads to the start.
         self._before: dict[int, tuple[int, int] | None] = {built.start: None}
-        self.mask = _masks(built.index, new_guide, self._before, self._end, first_byte // WORD_BITS)
+        # Not a method: the cache would hold its own owner, and the index stay until the garbage collector comes.
+        mask = partial(_mask, built.index, new_guide, self._before, end, first_byte // WORD_BITS)
+        self.mask = lru_cache(max(1, MASK_BYTES // (first_byte // 8)))(mask)
 
     def after(self, state: int, token_id: int) -> int | None:
-        target = self._next(state, token_id)
+        target = self.next(state, token_id)
         if target is not None:
             self._before.setdefault(target, (state, token_id))
         return target
 
-    def may_end(self, state: int) -> bool:
-        return self._next(state, self._end) is not None
 
-
-def _masks(
-    index: Any, new_guide: Callable[[Any], Any], before: dict[int, tuple[int, int] | None], mark: int, row: int
-) -> Callable[[int], NDArray[np.int32]]:
-    """(state) -> (row,) int32, read-only: the allowed tokens, cached for the latest states.
+def _mask(
+    index: Any,
+    new_guide: Callable[[Any], Any],
+    before: dict[int, tuple[int, int] | None],
+    end: int,
+    row: int,
+    state: int,
+) -> NDArray[np.int32]:
+    """(row,) int32, read-only: the allowed tokens.
 
     A Guide writes a mask of 100,000 tokens in a fiftieth of the time it takes to list them, but has to be led to the
     state token by token.
     """
-
-    @lru_cache(max(1, MASK_BYTES // (row * 4)))
-    def mask_of(state: int) -> NDArray[np.int32]:
-        path = []
-        while (step := before[state]) is not None:
-            state, token_id = step
-            path.append(token_id)
-        guide = new_guide(index)
-        for token_id in (mark, *reversed(path)):
-            guide.advance(token_id, False)
-        bits = np.empty(row + words(257), np.int32)  # the bytes and its end of sequence too
-        guide.write_mask_into(bits.ctypes.data, len(bits), bits.itemsize)
-        mask: NDArray[np.int32] = bits[:row].copy()
-        mask.flags.writeable = False
-        return mask
-
-    return mask_of
+    path = []
+    while (step := before[state]) is not None:
+        state, token_id = step
+        path.append(token_id)
+    guide = new_guide(index)
+    for token_id in (end, *reversed(path)):
+        guide.advance(token_id, False)
+    bits = np.empty(row + words(257), np.int32)  # the bytes and its end of sequence too
+    guide.write_mask_into(bits.ctypes.data, len(bits), bits.itemsize)
+    mask: NDArray[np.int32] = bits[:row].copy()
+    mask.flags.writeable = False
+    return mask
 
 
 class _Engine:
@@ -193,7 +180,7 @@ class _Engine:
         bitmask[row].numpy()[: len(mask)] = mask
 
     def is_completed(self) -> bool:
-        return self._language.may_end(self._states[-1])
+        return self._language.next(self._states[-1], self._language.end) is not None
 
     def jump_forward_bytes(self) -> bytes:
         """The loop ends: every state has a path to the end, so a cycle of forced bytes is impossible."""

@@ -1,108 +1,297 @@
-"""The JSON Schema that xgrammar is proven to enforce."""
+r"""The JSON Schema that xgrammar is proven to enforce; all other keywords, which it drops in silence, are losses.
+
+A schema is rebuilt from nothing but the keywords of ``_ENFORCED``, in the forms that are proven: one type at a time,
+references and alternatives standing alone, enumerations filtered by the keywords beside them.
+
+Patterns are written out as rules of a grammar. xgrammar's own reading of a ``pattern`` merges states that are not the
+same: ``[ab]|[ab]{0,2}`` takes ``aaaa`` there, and ``(x[0-9]+)?`` may leave out the ``x`` alone. Its grammars are right,
+and it prints a schema as a grammar: so a schema is compiled with numbers for patterns, and in the printed grammar each
+number is replaced by its rule.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
-from ..constraints.json_schema_keywords import COUNTS
-from ..regex import CharSet, Node, UnsupportedRegex, chars, parse_search, repeat
-from ..schema.subschemas import leaves
-from .json_subset import JsonSubset, Schema
-from .xgrammar_patterns import Patterns
+from jsonschema.validators import (
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft202012Validator,
+    validator_for,
+)
+
+from ..constraints.checked_patterns import with_python_patterns
+from ..constraints.json_schema_keywords import ASSERTIONS, COUNTS
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..regex import Alt, Chars, CharSet, Concat, Node, Repeat, UnsupportedRegex, chars, parse_search, repeat
+from ..regex.write import times
+from ..schema.subschemas import escape, leaves
+
+Schema = dict[str, Any]
 
 UNESCAPED = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
 _INT64 = 2**63 - 1
 _MAX_COUNT = 10**15
 
+# The keywords that bind the values of a type; and those of them that xgrammar enforces.
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_KEYWORDS = {
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "integer": (*_BOUNDS, "multipleOf"),
+    "number": (*_BOUNDS, "multipleOf"),
+    "boolean": (),
+    "null": (),
+    "array": tuple(
+        "items prefixItems additionalItems contains minContains maxContains minItems maxItems uniqueItems "
+        "unevaluatedItems".split()
+    ),
+    "object": tuple(
+        "properties required additionalProperties patternProperties propertyNames minProperties maxProperties "
+        "dependentRequired dependentSchemas dependencies unevaluatedProperties".split()
+    ),
+}
+_ENFORCED = {
+    "string": ("minLength", "maxLength", "pattern"),
+    "integer": _BOUNDS,
+    "array": ("items", "minItems", "maxItems"),
+    "object": ("properties", "required", "additionalProperties"),
+}
+_OF_ALL_TYPES = ASSERTIONS.difference(*_KEYWORDS.values(), {"type"})
+_OLD_FORMS: dict[str, type] = {"items": list, "exclusiveMinimum": bool, "exclusiveMaximum": bool}
+_REFERENCE = re.compile(r"#/(\$defs|definitions)/[^/%~]*")
+_PLACEHOLDER = re.compile(r'Regex\("\^(\d+)\$", json_string=true\)')
 
-class XGrammarSubset(JsonSubset):
+
+class XGrammarSubset:
     """What xgrammar enforces of a schema.
 
     Args:
-        root: the prepared schema; its patterns hold no character that JSON escapes.
-        patterns: takes the patterns, which the reduced schema replaces by others.
+        root: the prepared schema, not changed; its patterns hold no character that JSON escapes.
+        patterns: receives the patterns, which the reduced schema replaces by numbers.
     """
 
-    engine = "xgrammar"
-    enforced = {
-        "string": frozenset({"minLength", "maxLength", "pattern"}),
-        "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
-        "number": frozenset(),
-        "boolean": frozenset(),
-        "null": frozenset(),
-        "array": frozenset({"items", "minItems", "maxItems"}),
-        "object": frozenset({"properties", "required", "additionalProperties"}),
-    }
+    def __init__(self, root: Schema | bool, patterns: list[Node]):
+        self._root, self._patterns = root, patterns
+        self.losses: list[Loss] = []
 
-    def __init__(self, root: Schema | bool, patterns: Patterns):
-        super().__init__(root)
-        self._patterns = patterns
+    def reduce(self) -> Schema:
+        """The enforced part of the schema; fills ``losses``.
 
-    def writes(self, value: Any) -> bool:
-        """See ``JsonSubset.writes``."""
-        return all(not isinstance(leaf, int) or abs(leaf) <= _INT64 for leaf in leaves(value))
+        Raises:
+            InvalidConstraint: nothing satisfies the schema.
+        """
+        reduced = self._schema(self._root, "")
+        if isinstance(self._root, dict):
+            for keyword in {"$defs", "definitions"} & self._root.keys():
+                if isinstance(definitions := self._root[keyword], dict):
+                    self._check_definitions(keyword, definitions)
+                    reduced[keyword] = {
+                        name: self._schema(schema, f"/{keyword}/{escape(name)}") for name, schema in definitions.items()
+                    }
+        return reduced
 
-    def of_type(self, kind: str, schema: Schema, pointer: str) -> Schema:
-        """See ``JsonSubset.of_type``."""
-        for keyword in sorted(COUNTS & schema.keys()):
-            if schema[keyword] > _MAX_COUNT:
-                self.lose(pointer, keyword, f"counts to {_MAX_COUNT} only")
-                del schema[keyword]
+    def _check_definitions(self, keyword: str, definitions: Schema) -> None:
+        """Refuse malformed schemas that the check of the whole has not seen: older drafts have no ``$defs``."""
+        kind = validator_for(self._root, default=Draft7Validator)
+        if keyword == "definitions" or kind not in (Draft7Validator, Draft6Validator, Draft4Validator):
+            return
+        for name, definition in definitions.items():
+            if not any(draft(draft.META_SCHEMA).is_valid(definition) for draft in (kind, Draft202012Validator)):
+                pointer = f"/{keyword}/{escape(name)}"
+                raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}", pointers=[pointer])
+
+    def _lose(self, pointer: str, keyword: str, reason: str) -> None:
+        self.losses.append(Loss(pointer, keyword, f"xgrammar {reason}"))
+
+    def _nothing(self, pointer: str, keyword: str) -> Schema:
+        """The reduced schema where no value fits: an error at the root; further in, xgrammar cannot say it."""
+        if not pointer:
+            raise InvalidConstraint(f"no value satisfies the JSON Schema: nothing fits its {keyword}")
+        self._lose(pointer, keyword, "cannot say that no value fits")
+        return {}
+
+    def _schema(self, schema: Any, pointer: str) -> Schema:
+        if schema is False:
+            self._lose(pointer, "false", "cannot forbid a value")
+        if not isinstance(schema, dict):
+            return {}
+        here = {keyword: value for keyword, value in schema.items() if keyword in ASSERTIONS}
+        if "$ref" in here:
+            return self._reference(here, pointer)
+        if "const" in here or "enum" in here:
+            return self._values(here, pointer)
+        for keyword in [keyword for keyword in ("anyOf", "oneOf", "allOf") if keyword in here]:
+            problem = _problem(keyword, here)
+            if problem is None:
+                return _any_of([self._schema(part, f"{pointer}/{keyword}/{i}") for i, part in enumerate(here[keyword])])
+            self._lose(pointer, keyword, problem)
+            del here[keyword]
+        for keyword in sorted(_OF_ALL_TYPES & here.keys()):
+            self._lose(pointer, keyword, "does not enforce it")
+            del here[keyword]
+        if not here:
+            return {}
+        # Without a type, the values that no keyword binds are all valid.
+        types = here.pop("type", [kind for kind in _KEYWORDS if kind != "integer"])
+        return _any_of([self._type(kind, here, pointer) for kind in ([types] if isinstance(types, str) else types)])
+
+    def _reference(self, here: Schema, pointer: str) -> Schema:
+        for keyword in here.keys() - {"$ref"}:
+            self._lose(pointer, keyword, "ignores it beside $ref")
+        if not isinstance(here["$ref"], str):  # the metaschema of draft 4 says nothing of it
+            raise InvalidConstraint(
+                f"not a valid JSON Schema, at {pointer}/$ref: expected a string, got {here['$ref']!r}",
+                pointers=[f"{pointer}/$ref"],
+            )
+        if _REFERENCE.fullmatch(here["$ref"]):
+            return {"$ref": here["$ref"]}
+        self._lose(pointer, "$ref", "follows only references like #/$defs/name")
+        return {}
+
+    @cached_property
+    def _checker(self) -> Any:
+        """A validator of the whole schema, for the references in its parts."""
+        return validator_for(self._root, default=Draft202012Validator)(with_python_patterns(self._root))
+
+    def _values(self, here: Schema, pointer: str) -> Schema:
+        keyword = "const" if "const" in here else "enum"
+        values = [here["const"]] if "const" in here else here["enum"]
+        # The values of an enum are in it: to look each of them up there takes the square of their number.
+        beside = here if "const" in here else {name: value for name, value in here.items() if name != "enum"}
+        try:
+            checker = self._checker.evolve(schema=with_python_patterns(beside))
+            fitting = [value for value in values if checker.is_valid(value)]
+        except (InvalidConstraint, RecursionError) as error:  # a pattern that re cannot say; a reference to itself
+            self._lose(pointer, keyword, f"cannot tell which of these values are valid: {error}")
+            return {}
+        if not fitting:
+            return self._nothing(pointer, keyword)
+        if all(not isinstance(leaf, int) or abs(leaf) <= _INT64 for leaf in leaves(fitting)):
+            return {"enum": fitting}
+        self._lose(pointer, keyword, "does not write all of these values")
+        return {}
+
+    def _type(self, kind: str, here: Schema, pointer: str) -> Schema:
+        """The reduced schema of one type."""
+        schema = {}
+        for keyword, value in here.items():
+            if keyword not in _KEYWORDS[kind]:
+                continue
+            if isinstance(value, _OLD_FORMS.get(keyword, ())):
+                self._lose(pointer, keyword, "does not enforce its form of older drafts")
+            elif keyword not in _ENFORCED.get(kind, ()):
+                self._lose(pointer, keyword, "does not enforce it")
+            elif keyword in COUNTS and value > _MAX_COUNT:
+                self._lose(pointer, keyword, f"counts to {_MAX_COUNT} only")
+            elif keyword in _BOUNDS and abs(value) > _INT64:
+                self._lose(pointer, keyword, "takes bounds of 64 bits only")
+            elif keyword in _BOUNDS and int(value) != value:
+                self._lose(pointer, keyword, "takes whole numbers only as bounds of integers")
+            else:
+                schema[keyword] = int(value) if keyword in _BOUNDS else value
         if kind == "string":
             return self._string(schema, pointer)
-        if kind == "array":
-            reduced = {"type": "array", **schema}
-            if "items" in schema:
-                reduced["items"] = self.inner(schema["items"], pointer, "items")
-            return reduced
         if kind == "object":
             return self._object(schema, pointer)
-        if kind == "integer":
-            for keyword, bound in list(schema.items()):
-                if abs(bound) > _INT64:
-                    self.lose(pointer, keyword, "takes bounds of 64 bits only")
-                    del schema[keyword]
-                elif int(bound) != bound:
-                    self.lose(pointer, keyword, "takes whole numbers only as bounds of integers")
-                    del schema[keyword]
-                else:
-                    schema[keyword] = int(bound)
+        if "items" in schema:
+            schema["items"] = self._schema(schema["items"], f"{pointer}/items")
         return {"type": kind, **schema}
 
     def _string(self, schema: Schema, pointer: str) -> Schema:
-        low, high = schema.get("minLength", 0), schema.get("maxLength")
+        low, high = int(schema.get("minLength", 0)), schema.get("maxLength")
         if "pattern" in schema:
             for keyword in {"minLength", "maxLength"} & schema.keys():
-                self.lose(pointer, keyword, "ignores it beside pattern")
+                self._lose(pointer, keyword, "ignores it beside pattern")
             try:
-                return self._of_pattern(parse_search(schema["pattern"]))
+                node = parse_search(schema["pattern"])
             except (UnsupportedRegex, re.error):
                 return {"type": "string"}  # lost already, when the schema was prepared
-        if low or high is not None:
-            if high is not None and low > high:
-                return self.nothing(pointer, "minLength")
-            return self._of_pattern(repeat(chars(UNESCAPED), int(low), None if high is None else int(high)))
-        return {"type": "string"}
-
-    def _of_pattern(self, node: Node) -> Schema:
-        return {"type": "string", "pattern": self._patterns.add(node)}
+        elif not low and high is None:
+            return {"type": "string"}
+        elif high is not None and low > high:
+            return self._nothing(pointer, "minLength")
+        else:
+            node = repeat(chars(UNESCAPED), low, None if high is None else int(high))
+        self._patterns.append(node)
+        return {"type": "string", "pattern": f"^{len(self._patterns) - 1}$"}
 
     def _object(self, schema: Schema, pointer: str) -> Schema:
-        properties = schema.get("properties", {})
+        properties, required = schema.get("properties", {}), schema.get("required", ())
         extra = schema.get("additionalProperties", True)
-        reduced: Schema = {"type": "object"}
         if properties and extra is not False:
-            self.lose(pointer, "additionalProperties", "may repeat a declared name as an additional one")
+            self._lose(pointer, "additionalProperties", "may repeat a declared name as an additional one")
+        if undeclared := [name for name in required if name not in properties]:
+            self._lose(pointer, "required", f"does not enforce names that are not declared: {', '.join(undeclared)}")
+        reduced: Schema = {"type": "object", "required": [name for name in required if name in properties]}
         if properties or extra is False:
             reduced["properties"] = {
-                name: self.inner(value, pointer, "properties", name) for name, value in properties.items()
+                name: self._schema(value, f"{pointer}/properties/{escape(name)}") for name, value in properties.items()
             }
-        if undeclared := [name for name in schema.get("required", ()) if name not in properties]:
-            self.lose(pointer, "required", f"does not enforce names that are not declared: {', '.join(undeclared)}")
-        reduced["required"] = [name for name in schema.get("required", ()) if name in properties]
-        if extra is False or extra is True:
-            reduced["additionalProperties"] = extra
-        else:
-            reduced["additionalProperties"] = self.inner(extra, pointer, "additionalProperties")
+        if not isinstance(extra, bool):
+            extra = self._schema(extra, f"{pointer}/additionalProperties")
+        reduced["additionalProperties"] = extra
         return reduced
+
+
+def _any_of(schemas: list[Schema]) -> Schema:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _problem(keyword: str, here: Schema) -> str | None:
+    """Why alternatives are not enforced; None where they are."""
+    if len(here) > 1:
+        return "ignores it beside other keywords"
+    if keyword == "allOf" and len(here[keyword]) > 1:
+        return "does not combine schemas"
+    if keyword == "oneOf" and not _disjoint(here[keyword]):
+        return "would take a value that fits two of the schemas"
+    return None
+
+
+def _disjoint(branches: Iterable[Any]) -> bool:
+    """Whether no value can fit two of the schemas, seen from their types or constants alone."""
+    branches = list(branches)
+    if all(isinstance(branch, dict) and isinstance(branch.get("type"), str) for branch in branches):
+        types = ["number" if branch["type"] == "integer" else branch["type"] for branch in branches]
+        return len(set(types)) == len(types)
+    if all(isinstance(branch, dict) and "const" in branch for branch in branches):
+        texts = [json.dumps(branch["const"], sort_keys=True) for branch in branches]
+        return len(set(texts)) == len(texts)
+    return False
+
+
+def with_rules(grammar: str, patterns: list[Node]) -> str:
+    """A printed grammar with a rule instead of the number of each pattern.
+
+    Args:
+        grammar: as xgrammar prints it.
+        patterns: hold no And, Not or Nothing, and no character that JSON escapes.
+
+    Raises:
+        UnsupportedConstraint: this release of xgrammar prints patterns in another format.
+    """
+    text = _PLACEHOLDER.sub(lambda match: _rule(patterns[int(match[1])]), grammar)
+    if 'Regex("^' in text:
+        raise UnsupportedConstraint(
+            "xgrammar's patterns cannot be corrected: this release prints grammars in an unknown format; "
+            'use backend="llguidance"'
+        )
+    return text
+
+
+def _rule(node: Node) -> str:
+    if isinstance(node, Chars):
+        ranges = (rf"\U{first:08x}-\U{last:08x}" for first, last in node.charset.ranges)
+        return f"[{''.join(ranges)}]"
+    if isinstance(node, Concat):
+        return f"({' '.join(map(_rule, node.parts))})"
+    if isinstance(node, Alt):
+        return f"({' | '.join(map(_rule, node.branches))})"
+    if isinstance(node, Repeat):
+        return f"({_rule(node.body)}){times(node.low, node.high)}"
+    return '""'

@@ -138,7 +138,7 @@ def test_characters_used_as_marks_may_be_in_a_text() -> None:
         (JsonSchema({"type": "integer"}), "json_schema", "use llguidance, or the native engine"),
         (JsonSchema({"type": "integer"}, on_unsupported="validate"), "json_schema", "use llguidance"),
         (JsonObject(), "json_schema", "use llguidance"),
-        (Grammar('root ::= "a"'), "grammar", "has no such constraint"),
+        (Grammar('root ::= "a"'), "grammar", "outlines-core takes no grammars"),
     ],
     ids=str,
 )
