@@ -21,10 +21,11 @@ import heapq
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -79,7 +80,7 @@ def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
     literals = _literals(constraint.text) if isinstance(constraint, Grammar) else _ASCII
     search = CompletionSearch(compiled.vocabulary, marks, literals)
-    return replace(compiled, new_engine=lambda: SearchBudgetEngine(search, compiled.new_engine()), keeps_budget=True)
+    return replace(compiled, new_engine=lambda: _BudgetEngine(search, compiled.new_engine()), keeps_budget=True)
 
 
 def _literals(grammar: str) -> list[str]:
@@ -112,19 +113,19 @@ class CompletionSearch:
 
     @cached_property
     def _marks(self) -> _Marks:
-        with suppress(UnwritableConstraint):  # then no text of the grammar can be written, and that is said elsewhere
-            return tuple(self.vocabulary.encode_bytes(mark.encode()) for mark in self._texts[0])
-        return ()
+        return tuple(tokens for _, tokens in self._written(self._texts[0]))
 
     @cached_property
     def _moves(self) -> list[tuple[str, list[int]]]:
         """The texts that the second search tries, and their tokens."""
-        moves: list[tuple[str, list[int]]] = []
-        for text in dict.fromkeys(self._texts[0] + self._texts[1]):
-            if 0 < len(data := text.encode()) <= _LONG and len(moves) < _MOVES:
-                with suppress(UnwritableConstraint):
-                    moves.append((text, self.vocabulary.encode_bytes(data)))
-        return moves
+        texts = [text for text in dict.fromkeys(self._texts[0] + self._texts[1]) if 0 < len(text.encode()) <= _LONG]
+        return list(islice(self._written(texts), _MOVES))
+
+    def _written(self, texts: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
+        """The texts that the vocabulary can write, and their tokens."""
+        for text in texts:
+            with suppress(UnwritableConstraint):
+                yield text, self.vocabulary.encode_bytes(text.encode())
 
     def path_from(self, engine: Engine, num_taken: int) -> list[int] | None:
         """As ``find``, from where an engine is after this many tokens; from the start it is searched once."""
@@ -266,30 +267,16 @@ def _leads_to_end(engine: Engine, path: Sequence[int]) -> bool:
 
 
 class _Result(NamedTuple):
-    """The result of a search at one position.
+    """The result of a search at one position."""
 
-    Args:
-        position: the number of tokens taken.
-        path: from there to the end; None if none was found.
-        detours: paths after other tokens that are allowed there.
-        wait: tokens until the next search, where none was found.
-    """
-
-    position: int
-    path: list[int] | None
-    detours: dict[int, list[int]]
-    wait: int = 0
+    position: int  # the number of tokens taken
+    path: list[int] | None  # from there to the end; None if none was found
+    detours: dict[int, list[int]]  # paths after other tokens that are allowed there
+    wait: int = 0  # tokens until the next search, where none was found
 
 
-class SearchBudgetEngine(Layer):
-    """One state of an engine, and a path to its end.
-
-    Args:
-        search: shared by all engines of the constraint.
-        engine: see ``Layer``.
-        taken: see ``Layer``.
-        last: the result that another engine of the constraint has after these tokens, or after their beginning.
-    """
+class _BudgetEngine(Layer):
+    """One state of an engine, and the last search for its end, which another engine may have made on the way here."""
 
     def __init__(
         self, search: CompletionSearch, engine: Engine, taken: Sequence[int] = (), last: _Result | None = None
@@ -298,22 +285,18 @@ class SearchBudgetEngine(Layer):
         self._search, self._last = search, last
 
     def rollback(self, num_tokens: int) -> None:
-        """See ``Engine.rollback``."""
         super().rollback(num_tokens)
         if self._last is not None and self._last.position > len(self.taken):
             self._last = None
 
-    def fork(self) -> SearchBudgetEngine:
-        """See ``Engine.fork``."""
-        return SearchBudgetEngine(self._search, self.engine.fork(), self.taken, self._last)
+    def fork(self) -> _BudgetEngine:
+        return _BudgetEngine(self._search, self.engine.fork(), self.taken, self._last)
 
     def min_tokens_to_finish(self) -> int | None:
-        """See ``BudgetedEngine.min_tokens_to_finish``."""
         path = self._path()
         return None if path is None else len(path) + 1
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """See ``BudgetedEngine.fill_within``."""
         self.engine.fill(bitmask, row)
         if self.is_far(tokens_left):
             return
@@ -328,7 +311,6 @@ class SearchBudgetEngine(Layer):
         bitmask[row].numpy()[: len(words)] &= words
 
     def is_far(self, tokens_left: int) -> bool:
-        """See ``Layer.is_far``."""
         if self._last is None or self._last.path is None:
             return False
         since = len(self.taken) - self._last.position

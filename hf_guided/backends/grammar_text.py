@@ -6,7 +6,7 @@ have compiled here, they enforce what ``Guide.audit`` reports of that backend.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, StructuralTag
@@ -18,27 +18,12 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 
-class PrintedEngine(Protocol):
-    """An engine whose grammar is a text."""
-
-    def grammar_text(self) -> str:
-        """The grammar as its library reads it.
-
-        Raises:
-            UnsupportedConstraint: it has parts that this text cannot hold.
-        """
-        ...
-
-
 def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
-    """The grammar of a constraint that xgrammar or llguidance has compiled.
+    """The grammar of a constraint that xgrammar (EBNF) or llguidance (Lark) has compiled.
 
     Args:
         compiled: the constraint.
         vocabulary: of the tokenizer, where special tokens are no text.
-
-    Returns:
-        EBNF for xgrammar, Lark for llguidance.
 
     Raises:
         UnsupportedConstraint: the text would have another meaning in another process.
@@ -48,20 +33,19 @@ def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
         loss = Loss("", compiled.constraint.kind, reason)
         raise UnsupportedConstraint("this grammar writes special tokens", (loss,))
     engine = compiled.new_engine()
-    return cast(PrintedEngine, engine.engine if isinstance(engine, Layer) else engine).grammar_text()
+    return str(cast(Any, engine.engine if isinstance(engine, Layer) else engine).grammar_text())
 
 
 def not_shared(constraint: Constraint, backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:
     """The error of a compile, with the next steps of someone whose server decodes with this library."""
     what = str(error).partition("\n")[0].partition("; ")[0]
     other = "llguidance" if backend == "xgrammar" else "xgrammar"
+    steps = f'pass backend="{other}" if the server can decode with {other}'
     if not isinstance(constraint, (StructuralTag, ToolCalls)):
-        steps = (
-            f'pass backend="{other}" if the server can decode with {other}, change the constraint, or wrap a '
-            'schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to Guide.read to check the finished text'
+        steps += (
+            ', change the constraint, or wrap a schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to '
+            "Guide.read to check the finished text"
         )
     elif backend == "xgrammar":  # the only one that takes them
         steps = "change the constraint"
-    else:
-        steps = 'pass backend="xgrammar" if the server can decode with xgrammar'
     return UnsupportedConstraint(f"{what}; {steps}", error.losses)
