@@ -39,7 +39,6 @@ from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
 from ..vocabulary.bitmask import allocate_bitmask
 from .base import CompiledConstraint, Engine
-from .layer import Layer
 from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ _Move = tuple[float, list[int], _Marks]  # its cost, its tokens, and the marks t
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     """The same constraint with engines that keep budgets; unchanged where they do, or where none is searched for."""
     constraint = compiled.constraint
-    if compiled.keeps_budget or not isinstance(constraint, (Grammar, StructuralTag)):
+    if compiled.keeps_budget or compiled.keeps_masks or not isinstance(constraint, (Grammar, StructuralTag)):
         return compiled
     marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
     literals = _literals(constraint.text) if isinstance(constraint, Grammar) else _ASCII
@@ -275,22 +274,45 @@ class _Result(NamedTuple):
     wait: int = 0  # tokens until the next search, where none was found
 
 
-class _BudgetEngine(Layer):
-    """One state of an engine, and the last search for its end, which another engine may have made on the way here."""
+class _BudgetEngine:
+    """One state of an engine, the tokens on the way to it, and the last search for an end from there or before."""
 
     def __init__(
         self, search: CompletionSearch, engine: Engine, taken: Sequence[int] = (), last: _Result | None = None
     ):
-        super().__init__(engine, taken)
-        self._search, self._last = search, last
+        self.engine = engine
+        self._search, self._taken, self._last = search, list(taken), last
+
+    def accept(self, token_id: int) -> bool:
+        accepted = self.engine.accept(token_id)
+        if accepted:
+            self._taken.append(token_id)
+        return accepted
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        return self.engine.validate(token_ids)
 
     def rollback(self, num_tokens: int) -> None:
-        super().rollback(num_tokens)
-        if self._last is not None and self._last.position > len(self.taken):
+        self.engine.rollback(num_tokens)
+        del self._taken[len(self._taken) - num_tokens :]
+        if self._last is not None and self._last.position > len(self._taken):
             self._last = None
 
     def fork(self) -> _BudgetEngine:
-        return _BudgetEngine(self._search, self.engine.fork(), self.taken, self._last)
+        return _BudgetEngine(self._search, self.engine.fork(), self._taken, self._last)
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        self.engine.fill(bitmask, row)
+
+    def is_completed(self) -> bool:
+        return self.engine.is_completed()
+
+    def jump_forward_bytes(self) -> bytes:
+        return self.engine.jump_forward_bytes()
+
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        needed = self.min_tokens_to_finish()
+        return None if needed is None else needed <= tokens_left
 
     def min_tokens_to_finish(self) -> int | None:
         path = self._path()
@@ -298,7 +320,7 @@ class _BudgetEngine(Layer):
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         self.engine.fill(bitmask, row)
-        if self.is_far(tokens_left):
+        if self._is_far(tokens_left):
             return
         path = self._path()
         if path is None or not len(path) < tokens_left <= len(path) + 1 + _MARGIN:
@@ -306,27 +328,28 @@ class _BudgetEngine(Layer):
         detours = dict(self._detours(path, tokens_left - 2))
         if path:
             detours[path[0]] = path[1:]
-        self._last = _Result(len(self.taken), path, detours)
+        self._last = _Result(len(self._taken), path, detours)
         words = token_trie(self._search.vocabulary).mask(np.fromiter(detours, np.int64, len(detours)))
         bitmask[row].numpy()[: len(words)] &= words
 
-    def is_far(self, tokens_left: int) -> bool:
+    def _is_far(self, tokens_left: int) -> bool:
+        """Whether this budget certainly forbids no token here."""
         if self._last is None or self._last.path is None:
             return False
-        since = len(self.taken) - self._last.position
+        since = len(self._taken) - self._last.position
         return tokens_left > len(self._last.path) + 1 + _MARGIN * (since + 1)
 
     def _path(self) -> list[int] | None:
         """A path from here: the rest of the last one, if the text followed it, or a new one."""
         if self.engine.is_completed():
             return []
-        position, wait = len(self.taken), _PATIENCE
+        position, wait = len(self._taken), _PATIENCE
         if (last := self._last) is not None and last.path is None:
             if position < last.position + last.wait:
                 return None  # a search takes long where it finds nothing
             wait = 2 * last.wait
         elif last is not None and last.path is not None:
-            since = self.taken[last.position :]
+            since = self._taken[last.position :]
             path = [since[0], *last.detours[since[0]]] if since and since[0] in last.detours else last.path
             if path[: len(since)] == since:
                 return path[len(since) :]

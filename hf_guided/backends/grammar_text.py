@@ -12,7 +12,6 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, StructuralTag
 from ..errors import Loss, UnsupportedConstraint
 from .base import CompiledConstraint
-from .layer import Layer
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -33,7 +32,7 @@ def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
         loss = Loss("", compiled.constraint.kind, reason)
         raise UnsupportedConstraint("this grammar writes special tokens", (loss,))
     engine = compiled.new_engine()
-    return str(cast(Any, engine.engine if isinstance(engine, Layer) else engine).grammar_text())
+    return str(cast(Any, getattr(engine, "engine", engine)).grammar_text())  # without what keeps its budgets
 
 
 def not_shared(constraint: Constraint, backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:
