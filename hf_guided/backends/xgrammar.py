@@ -28,14 +28,13 @@ from ..grammars.gbnf import Gbnf
 from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
 from ..regex import ALL, Node, to_pattern
 from ..schema.prepare import prepare
-from ..schema.subschemas import iter_subschemas
 from ..vocabulary.layout import words
 from .adapter import Build, Made, PortableAdapter
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .tag_tokens import depends_on_tokens, resolve_tokens
-from .xgrammar_json import UNESCAPED, Schema, XGrammarSubset, with_rules
-from .xgrammar_tags import reduce_schemas
+from .xgrammar_json import UNESCAPED, XGrammarSubset, with_rules
+from .xgrammar_tags import reduce_tag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,70 +71,65 @@ class XGrammarBackend(PortableAdapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         patterns: list[Node] = []
-        schema, losses = self._reduced(constraint, patterns)
+        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
+        subset = XGrammarSubset(prepared, patterns)
+        schema = subset.reduce()
         text = json.dumps(schema)
         if text.count("{") > XGRAMMAR_MAX_NESTING and _depth(schema) > XGRAMMAR_MAX_NESTING:
             raise CompileLimitExceeded(
                 f"the JSON Schema nests deeper than {XGRAMMAR_MAX_NESTING}, xgrammar would take minutes"
             )
-        if (optional := _optional(schema)) > XGRAMMAR_MAX_OPTIONAL:
+        if subset.most_optional > XGRAMMAR_MAX_OPTIONAL:
             raise CompileLimitExceeded(
-                f"an object has {optional} properties that are not required, xgrammar's positions hold too much memory "
-                f"with more than {XGRAMMAR_MAX_OPTIONAL}"
+                f"an object has {subset.most_optional} properties that are not required, xgrammar's positions hold too "
+                f"much memory with more than {XGRAMMAR_MAX_OPTIONAL}"
             )
+        losses += subset.losses
+        options: dict[str, Any] = {"any_whitespace": False, "indent": constraint.indent}
         if constraint.indent is not None:
             # One rule serves all uses of a definition, with the indentation of the first.
             reason = (
                 "xgrammar indents a part that is at two depths as at the first; use another backend, and pass "
                 "max_depth=... where the schema is recursive, or allows any value"
             )
-            losses = [*losses, Loss("", "indent", reason)]
-        options: dict[str, Any] = {"any_whitespace": False, "indent": constraint.indent}
+            losses.append(Loss("", "indent", reason))
         if constraint.style.is_flexible:
             options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
         elif constraint.whitespace == "minified":
             options["separators"] = (",", ":")
-        printed = self._lib.Grammar.from_json_schema
-        return self._built(self._with_rules(printed, patterns), text, strict_mode=False, **options), losses
-
-    def _reduced(self, constraint: JsonSchema, patterns: list[Node]) -> tuple[Schema, Sequence[Loss]]:
-        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
-        subset = XGrammarSubset(prepared, patterns)
-        return subset.reduce(), [*losses, *subset.losses]
-
-    def _with_rules(self, read: Callable[..., Any], patterns: list[Node]) -> Callable[..., Any]:
-        def compile(text: str, **options: Any) -> Any:
-            grammar = read(text, **options)
-            if patterns:
-                grammar = with_rules(str(grammar), patterns)
-                _move_if_costly(grammar)
-            return self._compiler.compile_grammar(grammar)
-
-        return compile
+        read = self._lib.Grammar.from_json_schema
+        return self._built(read, text, patterns, strict_mode=False, **options), losses
 
     def _text(self, constraint: Constraint) -> Build:
+        grammars = self._lib.Grammar
         if isinstance(constraint, StructuralTag):
             tag = constraint.tag
             patterns: list[Node] = []
             resolve_tokens(tag, self.vocabulary)
-            lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema), patterns))
-            if lost:
+            if lost := list(reduce_tag(tag, patterns)):
                 raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
-            grammar = self._with_rules(self._lib.Grammar.from_structural_tag, patterns)
-            return self._built(grammar, json.dumps(tag), jumps=not depends_on_tokens(tag))
+            return self._built(
+                grammars.from_structural_tag, json.dumps(tag), patterns, jumps=not depends_on_tokens(tag)
+            )
         if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
-            return self._built(self._compiler.compile_grammar, Gbnf(constraint.text, constraint.root).to_ebnf())
+            return self._built(grammars.from_ebnf, Gbnf(constraint.text, constraint.root).to_ebnf())
         if isinstance(constraint, Grammar):
             # Terminals are not greedy in xgrammar's Lark: one text has two meanings in the two engines.
             raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
-        return self._built(self._compiler.compile_regex, self._written(constraint, to_pattern))
+        return self._built(grammars.from_regex, self._written(constraint, to_pattern))
 
-    def _built(self, compiles: Callable[..., Any], text: str, *, jumps: bool = True, **options: Any) -> Build:
+    def _built(
+        self, read: Callable[..., Any], text: str, patterns: Sequence[Node] = (), *, jumps: bool = True, **options: Any
+    ) -> Build:
         def build() -> Made:
             _move_if_costly(text)
             try:
                 with _memory_errors():
-                    compiled = compiles(text, **options)
+                    grammar = read(text, **options)
+                    if patterns:
+                        grammar = with_rules(str(grammar), patterns)
+                        _move_if_costly(grammar)
+                    compiled = self._compiler.compile_grammar(grammar)
             except RuntimeError as error:
                 message = _without_source(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
@@ -146,8 +140,7 @@ class XGrammarBackend(PortableAdapter):
         return build
 
     def _engines(self, compiled: Any, jumps: bool) -> Made:
-        matcher = self._lib.GrammarMatcher
-        guard = self._guard
+        matcher, guard = self._lib.GrammarMatcher, self._guard
         return Made(lambda: _Engine(guard, compiled, jumps, matcher(compiled)), int(compiled.memory_size_bytes))
 
     @cached_property
@@ -275,18 +268,6 @@ def _depth(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + max(map(_depth, value.values()), default=0)
     return max(map(_depth, value), default=0) if isinstance(value, list) else 0
-
-
-def _optional(schema: Any) -> int:
-    """How many properties of one object may be left out, at most."""
-    return max(
-        (
-            len(subschema.schema.get("properties", ())) - len(subschema.schema.get("required", ()))
-            for subschema in iter_subschemas(schema)
-            if isinstance(subschema.schema, dict)
-        ),
-        default=0,
-    )
 
 
 def _without_source(error: Exception) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +78,7 @@ class XGrammarSubset:
     def __init__(self, root: Schema | bool, patterns: list[Node]):
         self._root, self._patterns = root, patterns
         self.losses: list[Loss] = []
+        self.most_optional = 0  # properties of one object that may be left out
 
     def reduce(self) -> Schema:
         """The enforced part of the schema; fills ``losses``.
@@ -225,6 +226,7 @@ class XGrammarSubset:
         extra = schema.get("additionalProperties", True)
         if properties and extra is not False:
             self._lose(pointer, "additionalProperties", "may repeat a declared name as an additional one")
+        self.most_optional = max(self.most_optional, len(properties) - len(set(required) & properties.keys()))
         if undeclared := [name for name in required if name not in properties]:
             self._lose(pointer, "required", f"does not enforce names that are not declared: {', '.join(undeclared)}")
         reduced: Schema = {"type": "object", "required": [name for name in required if name in properties]}
@@ -265,7 +267,7 @@ def _disjoint(branches: Iterable[Any]) -> bool:
     return False
 
 
-def with_rules(grammar: str, patterns: list[Node]) -> str:
+def with_rules(grammar: str, patterns: Sequence[Node]) -> str:
     """A printed grammar with a rule instead of the number of each pattern.
 
     Args:

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ..constraints.structural_tag_checks import inside_tag
-from ..constraints.values import DEFAULT_ROOT
+from ..constraints.values import DEFAULT_ROOT, JsonSchema
 from ..errors import Loss, UnsupportedConstraint
 from ..grammars.gbnf import Gbnf
-from ..regex import UnsupportedRegex, parse_fullmatch, to_pattern
+from ..regex import Node, UnsupportedRegex, parse_fullmatch, to_pattern
+from ..schema.prepare import prepare
 from ..schema.subschemas import escape, iter_subschemas
 from .tag_marks import overlap, runs_on
+from .xgrammar_json import UNESCAPED, XGrammarSubset
 
-Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
 TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
 _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
 # Beside these, xgrammar's ``excludes`` drops the bounds of a string, or does not apply to it.
 _NOT_FILTERED = frozenset(("pattern", "format", "minLength", "maxLength", "patternProperties", "propertyNames"))
 
 
-def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
+def reduce_tag(value: Any, patterns: list[Node], pointer: str = "") -> Iterator[Loss]:
     """Replace every schema in a structural tag by its enforced part, and bound its white space, in place.
 
     Patterns and grammars are read and written plainly: patterns mean what they mean to Python's `re`, and grammars that
     end the process in xgrammar do not reach it.
 
     Args:
-        tag: the structural tag; arguments written as elements (XML) are a loss, since ``reduce`` speaks JSON.
-        reduce: a schema to its enforced part, and what that loses.
+        value: the structural tag, or a part of it.
+        patterns: receives the patterns of the schemas; see ``XGrammarSubset``.
+        pointer: where the part is.
 
-    Returns:
-        What is lost, with pointers into the tag.
+    Yields:
+        What is lost, with pointers into the tag; arguments written as elements (XML) are a loss.
     """
-    losses: list[Loss] = []
-    _visit(tag, "", reduce, losses)
-    return losses
-
-
-def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None:
     if isinstance(value, list):
         for index, item in enumerate(value):
-            _visit(item, f"{pointer}/{index}", reduce, losses)
+            yield from reduce_tag(item, patterns, f"{pointer}/{index}")
     if not isinstance(value, dict):
         return
     # The older form of a tag has {"begin": ..., "schema": ..., "end": ...} in its list of structures.
@@ -49,46 +45,44 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
     name = "schema" if older else "json_schema" if value.get("type") in _SCHEMA_FORMATS else None
     for key, item in value.items():
         if key != name:
-            _visit(item, f"{pointer}/{escape(key)}", reduce, losses)
+            yield from reduce_tag(item, patterns, f"{pointer}/{escape(key)}")
     if value.get("max_tokens") is not None:
         reason = "xgrammar writes more tokens where a character, or what follows, is not complete; use max_chars"
-        losses.append(Loss(pointer, "max_tokens", reason))
+        yield Loss(pointer, "max_tokens", reason)
     if "begin" in value and "content" in value and runs_on(value["content"]):
         ends = value["end"] if isinstance(value["end"], list) else [value["end"]]
         if overlap(end for end in ends if isinstance(end, str)):
             reason = "free text before it may hold a part of an end, and xgrammar goes on past the first one"
-            losses.append(Loss(pointer, "end", reason))
+            yield Loss(pointer, "end", reason)
     content = value["content"] if value.get("type") == "tag" else value if value.get("excludes") else {}
     if content.get("type") == "any_text" and content.get("max_chars") is not None:
         at = pointer if content is value else f"{pointer}/content"
         reason = "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters"
-        losses.append(Loss(at, "max_chars", reason))
+        yield Loss(at, "max_chars", reason)
     if value.get("type") == "regex":
         try:
             value["pattern"] = to_pattern(parse_fullmatch(value["pattern"]))
         except UnsupportedRegex as error:
-            losses.append(Loss(pointer, "pattern", str(error)))
+            yield Loss(pointer, "pattern", str(error))
     if value.get("type") == "grammar":
         try:
             with inside_tag(f"{pointer}/grammar"):
                 value["grammar"] = Gbnf(value["grammar"], DEFAULT_ROOT["gbnf"]).to_ebnf()
         except UnsupportedConstraint as error:
-            losses += [loss._replace(pointer=f"{pointer}/grammar") for loss in error.losses]
+            yield from (loss._replace(pointer=f"{pointer}/grammar") for loss in error.losses)
     if name is not None:
         with inside_tag(f"{pointer}/{name}"):
-            reduced, lost = reduce(value[name])
-        losses += [Loss(pointer, keyword, reason) for keyword, reason in _not_exact(value, reduced)]
+            prepared, losses = prepare(JsonSchema(value[name]), alphabet=UNESCAPED)
+            subset = XGrammarSubset(prepared, patterns)
+            value[name] = subset.reduce()
+        for keyword, reason in _not_exact(value, value[name]):
+            yield Loss(pointer, keyword, reason)
         style = "json" if older else "xml" if value["type"] != "json_schema" else value.get("style") or "json"
         if style != "json":
-            losses.append(
-                Loss(
-                    pointer,
-                    "style",
-                    "xgrammar's own converter writes these arguments, and ignores keywords without an error",
-                )
-            )
-        losses += [Loss(f"{pointer}/{name}{loss.pointer}", loss.keyword, loss.reason) for loss in lost]
-        value[name] = reduced
+            reason = "xgrammar's own converter writes these arguments, and ignores keywords without an error"
+            yield Loss(pointer, "style", reason)
+        for loss in (*losses, *subset.losses):
+            yield loss._replace(pointer=f"{pointer}/{name}{loss.pointer}")
         if not older and value.get("max_whitespace_cnt") is None:
             value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space continues for ever
 
