@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, islice
@@ -47,29 +47,17 @@ _IDS = re.compile(r"<\[[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*\]>")
 
 @dataclass(frozen=True)
 class LarkGrammar:
-    """What llguidance compiles.
-
-    Args:
-        text: the grammar.
-        schemas: the grammars that it refers to, by name.
-        special: the special tokens that are part of its texts, and their names.
-        by_text: whether a position depends on nothing but the text: not on which tokens wrote it, or on how many.
-        forces_text: whether it may be asked which text comes next: forced text always has an end.
-    """
+    """A grammar for llguidance."""
 
     text: str
-    schemas: Mapping[str, str] = field(default_factory=dict)
-    special: Mapping[int, bytes] = field(default_factory=dict)
-    by_text: bool = True
-    forces_text: bool = True
+    schemas: Mapping[str, str] = field(default_factory=dict)  # the grammars that it refers to, by name
+    special: Mapping[int, bytes] = field(default_factory=dict)  # special tokens in its texts, and their names
+    by_text: bool = True  # a position depends on the text alone, not on which tokens wrote it, or on how many
+    forces_text: bool = True  # forced text always has an end, so it may be asked for
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
-    """Read and replace.
-
-    Args:
-        constraint: a Lark grammar.
-        vocabulary: whose special tokens it may name.
+    """Read a user's grammar, which may name the special tokens of a vocabulary.
 
     Raises:
         InvalidConstraint: it is malformed, or names a token that does not exist.
@@ -95,7 +83,7 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
             schemas[name] = _schema(lark, token, losses)
             replaced.append((token.start, token.end, f"@{name} "))
         elif token.kind == "%llguidance":
-            _check_options(lark, token, losses)
+            losses += _option_losses(lark, token)
         elif token.kind == "%regex" and [*_object(lark, token)] not in _SUBSTRINGS:
             raise lark.malformed("%regex: expected substring_chunks, substring_words or substring_chars", token.start)
         elif token.kind == "grammar":
@@ -124,9 +112,6 @@ def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool
     Args:
         constraint: a Lark grammar.
         probe: whether a grammar of one terminal takes the empty text, and whether it takes no text at all.
-
-    Raises:
-        InvalidConstraint: names the terminal.
     """
     lark = _parsed(constraint.text, constraint.root)
     doubtful = (
@@ -149,36 +134,27 @@ _parsed = lru_cache(maxsize=4)(Lark)
 def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
     """The ids that ``<|name|>``, ``<[5]>`` or ``<[5,8-9]>`` stands for."""
     if not (token.text.startswith("<[") and token.text.endswith("]>")):
-        ids = [_named(lark, token, vocabulary)]
+        token_id = vocabulary.id_of(token.text)
+        if token_id is None:
+            names = [vocabulary.token_text(i) for i, data in enumerate(vocabulary.token_bytes) if data is None]
+            near = did_you_mean(token.text, names)
+            problem = f"the tokenizer has no token {token.text}{near}; the text itself stands in quotes"
+            raise lark.malformed(problem, token.start)
+        ids = [token_id]
     elif any(sign in token.text for sign in "*^"):
         raise lark.unsupported(token.text, "it may be a stop token; list the tokens", token.start)
+    elif not _IDS.fullmatch(token.text):
+        raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shorten(token.text)}", token.start)
     else:
-        if not _IDS.fullmatch(token.text):
-            raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shorten(token.text)}", token.start)
-        ids = []
+        ids, size = [], len(vocabulary.token_bytes)
         for first, _, last in (part.partition("-") for part in token.text[2:-2].split(",")):
-            if not int(first) <= int(last or first) < len(vocabulary.token_bytes):
-                raise lark.malformed(
-                    f"{token.text}: the ids go from 0 to {len(vocabulary.token_bytes) - 1}, the lower one first",
-                    token.start,
-                )
+            if not int(first) <= int(last or first) < size:
+                problem = f"{token.text}: the ids go from 0 to {size - 1}, the lower one first"
+                raise lark.malformed(problem, token.start)
             ids += range(int(first), int(last or first) + 1)
     if set(ids) & set(vocabulary.stop_token_ids):
         raise lark.unsupported(token.text, "a stop token ends every text by itself; leave it out", token.start)
     return ids
-
-
-def _named(lark: Lark, token: Token, vocabulary: Vocabulary) -> int:
-    texts = vocabulary.token_bytes
-    names = {vocabulary.token_text(i): i for i, data in enumerate(texts) if data is None}
-    if token.text in names:
-        return names[token.text]
-    if (written := token.text.encode()) in texts:  # a token that was added as text
-        return texts.index(written)
-    raise lark.malformed(
-        f"the tokenizer has no token {token.text}{did_you_mean(token.text, names)}; the text itself stands in quotes",
-        token.start,
-    )
 
 
 def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
@@ -199,10 +175,10 @@ def _object(lark: Lark, token: Token) -> dict[str, Any]:
     return token.value
 
 
-def _check_options(lark: Lark, token: Token, losses: list[Loss]) -> None:
+def _option_losses(lark: Lark, token: Token) -> Iterator[Loss]:
     for name, value in _object(lark, token).items():
         if name not in _OPTIONS:
-            losses.append(lark.loss(f"%llguidance {name}", f"known are {' and '.join(_OPTIONS)}", token.start))
+            yield lark.loss(f"%llguidance {name}", f"known are {' and '.join(_OPTIONS)}", token.start)
         elif not isinstance(value, bool):
             raise lark.malformed(f"%llguidance: expected true or false for {name}, got {value!r}", token.start)
 

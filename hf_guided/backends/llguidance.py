@@ -99,12 +99,7 @@ class LLGuidanceBackend(PortableAdapter):
         return read(constraint, self.vocabulary)
 
     def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> Made:
-        """Compile a grammar.
-
-        Args:
-            lark: the grammar.
-            unchecked: where a user wrote it, so that its terminals may match nothing.
-        """
+        """Compile a grammar; a user wrote ``unchecked``, whose terminals may match nothing."""
         texts = (lark.text, *lark.schemas.values())
         # A rule has a colon, and counting them is faster.
         if any(text.count(":") > LLGUIDANCE_MAX_CHAIN and longest_chain(text) > LLGUIDANCE_MAX_CHAIN for text in texts):
@@ -194,18 +189,13 @@ class _Engine:
     """
 
     def __init__(self, template: _Template, matcher: Any, history: Sequence[int] = ()):
-        self._template = template
-        self._matcher = matcher
+        self.template, self._matcher = template, matcher
         self._history = list(history)
         self._anchor: tuple[Any, int] = template.start, 0  # never advanced; and how many tokens it has
         self._sound = False  # a mask was made in this state, so the lexer works
 
-    @property
-    def template(self) -> _Template:
-        return self._template
-
     def grammar_text(self) -> str:
-        grammar, *others = json.loads(self._template.grammar)["grammars"]
+        grammar, *others = json.loads(self.template.grammar)["grammars"]
         if others:
             reason = "its %json parts are grammars of their own, and one text holds one grammar"
             raise UnsupportedConstraint("this grammar is more than one text", (Loss("", "%json", reason),))
@@ -220,7 +210,7 @@ class _Engine:
 
     def validate(self, token_ids: Sequence[int]) -> int:
         tokens = list(token_ids)
-        if not self._template.by_text:
+        if not self.template.by_text:
             ahead = self.fork()  # the library's own answer looks at the bytes
             return next((i for i, token_id in enumerate(tokens) if not ahead.accept(token_id)), len(tokens))
         return self._try(lambda: int(self._matcher.validate_tokens(tokens)), 0, enough=len(tokens)) if tokens else 0
@@ -240,13 +230,13 @@ class _Engine:
                 self._replay()
 
     def fork(self) -> _Engine:
-        twin = _Engine(self._template, self._matcher.deep_copy(), self._history)
+        twin = _Engine(self.template, self._matcher.deep_copy(), self._history)
         twin._sound, twin._anchor = self._sound, self._anchor
         return twin
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         target = bitmask[row]
-        nbytes = 4 * self._template.words
+        nbytes = 4 * self.template.words
         self._try(lambda: self._matcher.unsafe_compute_mask_ptr(target.data_ptr(), nbytes), None)
         self._sound = not self._matcher.is_error()
         if not self._sound:
@@ -256,7 +246,7 @@ class _Engine:
         return bool(self._matcher.is_accepting())
 
     def jump_forward_bytes(self) -> bytes:
-        if self._matcher.is_accepting() or not self._template.forces_text:
+        if self._matcher.is_accepting() or not self.template.forces_text:
             return b""
         return self._try(lambda: bytes(self._matcher.compute_ff_bytes()), b"")
 
@@ -276,13 +266,13 @@ class _Engine:
                 answer = call()
                 refused = isinstance(answer, int) and answer < enough
                 doubtful = refused and not self._sound
-                if not self._matcher.is_error() and not (doubtful and self._template.is_broken(self._matcher)):
+                if not self._matcher.is_error() and not (doubtful and self.template.is_broken(self._matcher)):
                     return answer
             if self._matcher.is_error() and _is_dead_end(self._matcher):
                 return dead
             # Other rows continue with an intact lexer, even if this row fails.
             message = self._matcher.get_error()
-            self._template.renew()
+            self.template.renew()
             if attempt == 0:
                 self._replay()
         raise _refused(message or "lexer limit reached: too complex")
@@ -291,12 +281,12 @@ class _Engine:
         """Go the whole way again, with a lexer of its own if the shared one is broken."""
         message = ""
         for _ in range(2):
-            self._matcher = self._template.copy()
+            self._matcher = self.template.copy()
             if not self._history or self._matcher.consume_tokens(self._history):
                 self._anchor = self._matcher.deep_copy(), len(self._history)
                 return
             message = self._matcher.get_error()
-            self._template.renew()
+            self.template.renew()
         raise _refused(message)
 
 

@@ -13,17 +13,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from jsonschema.validators import (
-    Draft4Validator,
-    Draft6Validator,
-    Draft7Validator,
-    Draft202012Validator,
-    validator_for,
-)
+from jsonschema.validators import Draft4Validator, Draft6Validator, Draft7Validator, Draft202012Validator, validator_for
 
 from ..constraints.checked_patterns import with_python_patterns
 from ..constraints.json_schema_keywords import ASSERTIONS, COUNTS
@@ -38,28 +32,24 @@ UNESCAPED = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
 _INT64 = 2**63 - 1
 _MAX_COUNT = 10**15
 
+_BOUNDS = "minimum maximum exclusiveMinimum exclusiveMaximum"
 # The keywords that bind the values of a type; and those of them that xgrammar enforces.
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _KEYWORDS = {
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "integer": (*_BOUNDS, "multipleOf"),
-    "number": (*_BOUNDS, "multipleOf"),
-    "boolean": (),
-    "null": (),
-    "array": tuple(
-        "items prefixItems additionalItems contains minContains maxContains minItems maxItems uniqueItems "
-        "unevaluatedItems".split()
-    ),
-    "object": tuple(
-        "properties required additionalProperties patternProperties propertyNames minProperties maxProperties "
-        "dependentRequired dependentSchemas dependencies unevaluatedProperties".split()
-    ),
+    "string": "minLength maxLength pattern format".split(),
+    "integer": f"{_BOUNDS} multipleOf".split(),
+    "number": f"{_BOUNDS} multipleOf".split(),
+    "boolean": [],
+    "null": [],
+    "array": "items prefixItems additionalItems contains minContains maxContains minItems maxItems uniqueItems "
+    "unevaluatedItems".split(),
+    "object": "properties required additionalProperties patternProperties propertyNames minProperties maxProperties "
+    "dependentRequired dependentSchemas dependencies unevaluatedProperties".split(),
 }
 _ENFORCED = {
-    "string": ("minLength", "maxLength", "pattern"),
+    "string": "minLength maxLength pattern",
     "integer": _BOUNDS,
-    "array": ("items", "minItems", "maxItems"),
-    "object": ("properties", "required", "additionalProperties"),
+    "array": "items minItems maxItems",
+    "object": "properties required additionalProperties",
 }
 _OF_ALL_TYPES = ASSERTIONS.difference(*_KEYWORDS.values(), {"type"})
 _OLD_FORMS: dict[str, type] = {"items": list, "exclusiveMinimum": bool, "exclusiveMaximum": bool}
@@ -87,24 +77,20 @@ class XGrammarSubset:
             InvalidConstraint: nothing satisfies the schema.
         """
         reduced = self._schema(self._root, "")
-        if isinstance(self._root, dict):
-            for keyword in {"$defs", "definitions"} & self._root.keys():
-                if isinstance(definitions := self._root[keyword], dict):
-                    self._check_definitions(keyword, definitions)
-                    reduced[keyword] = {
-                        name: self._schema(schema, f"/{keyword}/{escape(name)}") for name, schema in definitions.items()
-                    }
-        return reduced
-
-    def _check_definitions(self, keyword: str, definitions: Schema) -> None:
-        """Refuse malformed schemas that the check of the whole has not seen: older drafts have no ``$defs``."""
-        kind = validator_for(self._root, default=Draft7Validator)
-        if keyword == "definitions" or kind not in (Draft7Validator, Draft6Validator, Draft4Validator):
-            return
-        for name, definition in definitions.items():
-            if not any(draft(draft.META_SCHEMA).is_valid(definition) for draft in (kind, Draft202012Validator)):
+        root = self._root if isinstance(self._root, dict) else {}
+        kind = validator_for(root, default=Draft7Validator)
+        for keyword in ("$defs", "definitions"):
+            if not isinstance(root.get(keyword), dict):
+                continue
+            reduced[keyword] = {}
+            for name, schema in root[keyword].items():
                 pointer = f"/{keyword}/{escape(name)}"
-                raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}", pointers=[pointer])
+                # Older drafts have no $defs, so the check of the whole has not seen it.
+                if keyword == "$defs" and kind in (Draft7Validator, Draft6Validator, Draft4Validator):
+                    if not any(draft(draft.META_SCHEMA).is_valid(schema) for draft in (kind, Draft202012Validator)):
+                        raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}", pointers=[pointer])
+                reduced[keyword][name] = self._schema(schema, pointer)
+        return reduced
 
     def _lose(self, pointer: str, keyword: str, reason: str) -> None:
         self.losses.append(Loss(pointer, keyword, f"xgrammar {reason}"))
@@ -180,21 +166,19 @@ class XGrammarSubset:
     def _type(self, kind: str, here: Schema, pointer: str) -> Schema:
         """The reduced schema of one type."""
         schema = {}
-        for keyword, value in here.items():
-            if keyword not in _KEYWORDS[kind]:
-                continue
+        for keyword, value in ((keyword, here[keyword]) for keyword in here if keyword in _KEYWORDS[kind]):
             if isinstance(value, _OLD_FORMS.get(keyword, ())):
                 self._lose(pointer, keyword, "does not enforce its form of older drafts")
-            elif keyword not in _ENFORCED.get(kind, ()):
+            elif keyword not in _ENFORCED.get(kind, "").split():
                 self._lose(pointer, keyword, "does not enforce it")
             elif keyword in COUNTS and value > _MAX_COUNT:
                 self._lose(pointer, keyword, f"counts to {_MAX_COUNT} only")
-            elif keyword in _BOUNDS and abs(value) > _INT64:
+            elif kind == "integer" and abs(value) > _INT64:
                 self._lose(pointer, keyword, "takes bounds of 64 bits only")
-            elif keyword in _BOUNDS and int(value) != value:
+            elif kind == "integer" and int(value) != value:
                 self._lose(pointer, keyword, "takes whole numbers only as bounds of integers")
             else:
-                schema[keyword] = int(value) if keyword in _BOUNDS else value
+                schema[keyword] = int(value) if kind == "integer" else value
         if kind == "string":
             return self._string(schema, pointer)
         if kind == "object":
@@ -255,9 +239,8 @@ def _problem(keyword: str, here: Schema) -> str | None:
     return None
 
 
-def _disjoint(branches: Iterable[Any]) -> bool:
+def _disjoint(branches: list[Any]) -> bool:
     """Whether no value can fit two of the schemas, seen from their types or constants alone."""
-    branches = list(branches)
     if all(isinstance(branch, dict) and isinstance(branch.get("type"), str) for branch in branches):
         types = ["number" if branch["type"] == "integer" else branch["type"] for branch in branches]
         return len(set(types)) == len(types)
