@@ -60,9 +60,11 @@ class Adapter(ABC):
         self.vocabulary = vocabulary
         self._last: tuple[str, Build, tuple[Loss, ...]] | None = None
 
-    @abstractmethod
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        """A function that compiles the enforced part of a schema, and the losses."""
+        """A function that compiles the enforced part of a schema, and the losses; without this, all is one loss."""
+        constraint.check()
+        reason = f"{self.title} is not proven to enforce JSON Schema; use llguidance, or the native engine"
+        raise self._unsupported(constraint.kind, reason)
 
     @abstractmethod
     def _text(self, constraint: Constraint) -> Build:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..automaton.limits import allowance
-from ..constraints.values import Constraint, JsonSchema
-from ..errors import BackendError, CompileLimitExceeded, Loss
+from ..constraints.values import Constraint
+from ..errors import BackendError, CompileLimitExceeded
 from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
 from ..regex import to_pattern
 from .adapter import Adapter, Build, Made
@@ -53,14 +53,6 @@ class LMFormatEnforcerBackend(Adapter):
 
         super().__init__(vocabulary)
         self._lib = lmformatenforcer
-
-    def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        constraint.check()
-        raise self._unsupported(
-            constraint.kind,
-            "lm-format-enforcer writes JSON more loosely than JSON is defined, and drops keywords in silence; use "
-            "llguidance, or the native engine",
-        )
 
     def _text(self, constraint: Constraint) -> Build:
         plain = self._written(constraint, to_pattern)
@@ -130,7 +122,7 @@ class _Masks:
 
     def __init__(self, vocabulary: Vocabulary, tree: Any):
         self.texts: dict[int, str] = tree.tokens_to_strs
-        self.alphabet = frozenset("".join(self.texts.values()))
+        self.characters = frozenset("".join(self.texts.values()))
         self._vocabulary, self._tree = vocabulary, tree
         self._kept: dict[Any, NDArray[np.int32]] = {}
 
@@ -191,7 +183,7 @@ class _Engine:
         parser, forced = self._parsers[-1], ""
         while not parser.can_end() and len(forced) < _FORCED_CHARACTERS:
             allowed = set(parser.get_allowed_characters())
-            if len(allowed) != 1 or not allowed <= self._masks.alphabet:
+            if len(allowed) != 1 or not allowed <= self._masks.characters:
                 break  # a choice; or a dead end, with nothing to write it with
             forced += (character := allowed.pop())
             parser = parser.add_character(character)

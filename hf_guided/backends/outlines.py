@@ -5,6 +5,8 @@ by a token that holds a whole ``ab`` more. Neither happens where a match can end
 put between two marks, a character that none of its texts contains: then the Index covers all its texts; a text begins
 after the first mark, and is complete where the second may follow. What leaves no ASCII character for that is refused.
 
+It turns a JSON Schema into a regular expression that means something else: none reaches it.
+
 Every byte is also a token, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
 Only tokens made of the pattern's own bytes take part, because every state tries every token.
 
@@ -23,8 +25,8 @@ from numpy.typing import NDArray
 
 from ..automaton.limits import WorkMeter, allowance
 from ..automaton.nfa import regex_dfa
-from ..constraints.values import Constraint, JsonSchema
-from ..errors import CompileLimitExceeded, Loss
+from ..constraints.values import Constraint
+from ..errors import CompileLimitExceeded
 from ..options import OUTLINES
 from ..regex import Node, UnsupportedRegex, alphabet, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
@@ -52,14 +54,6 @@ class OutlinesBackend(Adapter):
         super().__init__(vocabulary)
         self._new_guide = outlines_core.Guide
         self._first_byte = words(vocabulary.padded_size) * WORD_BITS
-
-    def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        constraint.check()
-        raise self._unsupported(
-            constraint.kind,
-            "outlines-core turns a JSON Schema into a regular expression that means something else; use llguidance, or "
-            "the native engine",
-        )
 
     def _text(self, constraint: Constraint) -> Build:
         return self._written(constraint, self._build_of)

@@ -11,25 +11,17 @@ _FORCED = 100  # bytes of an entry in the dict of forced bytes
 
 
 class BuiltIndex(NamedTuple):
-    """What the engines of one constraint share.
+    """The part that the engines of one constraint share."""
 
-    Args:
-        index: an ``outlines_core.Index``; its tokens are the vocabulary's, and ``first_byte + b`` for each byte b.
-        start: the state at the beginning of the text.
-        states: how many there are.
-        forced: the one byte that every continuation of a state begins with, for states that have one.
-        nbytes: memory of the index.
-    """
-
-    index: Any
-    start: int
-    states: int
-    forced: dict[int, int]
-    nbytes: int
+    index: Any  # an ``outlines_core.Index``; its tokens are the vocabulary's, and ``first_byte + b`` for each byte b
+    start: int  # the state at the beginning of the text
+    states: int  # how many there are
+    forced: dict[int, int]  # the one byte that every continuation of a state begins with, for states that have one
+    nbytes: int  # memory of the index
 
 
 def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: bytes, first_byte: int) -> BuiltIndex:
-    """Build the Index of a pattern between two marks.
+    """Build the Index of a plain pattern between two marks; raises ValueError where outlines-core gives up.
 
     Args:
         pattern: in plain syntax.
@@ -37,9 +29,6 @@ def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: b
         tokens: the tokens that may be of use, by id; ids are below ``first_byte``.
         letters: the bytes that texts of the pattern are made of.
         first_byte: id of byte 0 as a token.
-
-    Raises:
-        ValueError: outlines-core gives up on the pattern.
     """
     import outlines_core
 
