@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,8 @@ from ..automaton.limits import allowance
 from ..constraints.values import Constraint
 from ..errors import BackendError, CompileLimitExceeded
 from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
-from ..regex import to_pattern
+from ..regex import Alt, Chars, Concat, Node, Repeat, to_pattern
+from ..regex.write import times
 from .adapter import Adapter, Build, Made
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 _THEIRS = ("interegular", "lmformatenforcer")
 _FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
 _NONCHARACTER = 0x10FFFF  # never typed, so a class of it is empty
-
-# In a plain pattern: a class, or a character that is written as its code; and an item of a class.
-_PIECE = re.compile(r"\[(?P<items>[^\]]*)\]|\\u\{(?P<code>[0-9a-f]+)\}")
-_ITEM = re.compile(r"(?P<first>\\u\{[0-9a-f]+\}|\w)(?:-(?P<last>\\u\{[0-9a-f]+\}|\w))?")
 
 
 class LMFormatEnforcerBackend(Adapter):
@@ -55,14 +51,14 @@ class LMFormatEnforcerBackend(Adapter):
         self._lib = lmformatenforcer
 
     def _text(self, constraint: Constraint) -> Build:
-        plain = self._written(constraint, to_pattern)
-        return lambda: self._built(plain)
+        node = self._written(constraint, _plain)
+        return lambda: self._built(node)
 
-    def _built(self, plain: str) -> Made:
+    def _built(self, node: Node) -> Made:
         config = self._lib.CharacterLevelParserConfig()
         config.alphabet = "".join(map(chr, self._characters))
         with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
-            parser = self._lib.RegexParser(_spelled(plain, self._characters), config)
+            parser = self._lib.RegexParser(_spelled(node, self._characters), config)
         masks = _Masks(self.vocabulary, self._tree)
         # Its size is not known: parsers are small, masks are kept per state of a regex.
         return Made(lambda: _Engine(masks, [parser]), 1_000_000)
@@ -87,30 +83,34 @@ class LMFormatEnforcerBackend(Adapter):
         return sorted(map(ord, set("".join(self._tree.tokens_to_strs.values()))))
 
 
-def _spelled(plain: str, characters: Sequence[int]) -> str:
-    r"""A plain pattern for interegular, the library's reader, which knows no ``\u{...}``.
+def _plain(node: Node) -> Node:
+    to_pattern(node)  # refuses what cannot be written
+    return node
 
-    Classes are cut to ``characters``, because it keeps every character of a class; a class that holds most of them is
-    written as the complement, which it keeps short.
+
+def _spelled(node: Node, characters: Sequence[int]) -> str:
+    """A plain language for interegular, the library's reader, which keeps every character of a class.
+
+    So classes are cut to ``characters``, and one that holds most of them is written as the complement.
     """
-
-    def spell(match: re.Match[str]) -> str:
-        if match["code"]:
-            return _quoted(int(match["code"], 16))
-        inside: set[int] = set()
-        for item in _ITEM.finditer(match["items"]):
-            first = _code(item["first"])
-            last = _code(item["last"]) if item["last"] else first
-            inside.update(characters[bisect_left(characters, first) : bisect_right(characters, last)])
-        outside = [code for code in characters if code not in inside]
-        sign, listed = ("^", outside) if len(outside) < len(inside) else ("", sorted(inside))
-        return f"[{sign}{''.join(map(_quoted, listed or [_NONCHARACTER]))}]"
-
-    return _PIECE.sub(spell, plain)
-
-
-def _code(written: str) -> int:
-    return int(written[3:-1], 16) if len(written) > 1 else ord(written)
+    if isinstance(node, Concat):
+        parts = ((part, _spelled(part, characters)) for part in node.parts)
+        return "".join(f"(?:{written})" if isinstance(part, Alt) else written for part, written in parts)
+    if isinstance(node, Alt):
+        return "|".join(_spelled(branch, characters) for branch in node.branches)
+    if isinstance(node, Repeat):
+        body = _spelled(node.body, characters)
+        return f"{body if isinstance(node.body, Chars) else f'(?:{body})'}{times(node.low, node.high)}"
+    if not isinstance(node, Chars):
+        return ""
+    inside: list[int] = []
+    for first, last in node.charset.ranges:
+        inside += characters[bisect_left(characters, first) : bisect_right(characters, last)]
+    if len(inside) == 1:
+        return _quoted(inside[0])
+    outside = sorted(set(characters).difference(inside)) if 2 * len(inside) > len(characters) else None
+    listed = inside if outside is None else outside
+    return f"[{'' if outside is None else '^'}{''.join(map(_quoted, listed or [_NONCHARACTER]))}]"
 
 
 def _quoted(code: int) -> str:
