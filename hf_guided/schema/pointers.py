@@ -1,12 +1,9 @@
-"""JSON pointers: look up their targets, and remove keywords there."""
+"""JSON pointers, and what they name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
-
-from ..errors import Loss
 
 
 def local_target(root: Any, ref: Any) -> Any:
@@ -28,11 +25,3 @@ def lookup(root: Any, pointer: str) -> Any:
         else:
             return None
     return here
-
-
-def drop(schema: Any, losses: Iterable[Loss]) -> None:
-    """Remove exactly the lost keywords, in place."""
-    for loss in losses:
-        holder = lookup(schema, loss.pointer)
-        if isinstance(holder, dict):
-            holder.pop(loss.keyword, None)
