@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
-from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
     from ..automaton.growth import Growth
+    from ..regex import Node
     from ..vocabulary.tokens import Vocabulary
 
 
@@ -131,6 +131,8 @@ class Adapter(ABC):
         Raises:
             UnsupportedConstraint: it is neither of both, or cannot be written so.
         """
+        from ..regex import UnsupportedRegex, alt, parse_fullmatch, text  # loaded with the first engine, not with us
+
         try:
             if isinstance(constraint, Choice):
                 return write(alt(*map(text, constraint.options)))
