@@ -18,11 +18,7 @@ _MOST_KNOWN = 10_000  # sets of which it is known when a limit is far away
 
 
 class FrameMasks:
-    """A machine, and the masks of its sets; thread safe, where the machine's lock is held.
-
-    Args:
-        machine: reads the texts.
-    """
+    """A machine that reads the texts, and the masks of its sets; thread safe, where the machine's lock is held."""
 
     def __init__(self, machine: FrameMachine):
         self.machine = machine

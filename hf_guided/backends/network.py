@@ -49,16 +49,10 @@ _MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it i
 
 
 class NetworkBackend(Adapter):
-    """The adapter.
-
-    Args:
-        vocabulary: the vocabulary to compile for.
-    """
+    """The adapter."""
 
     name = title = "native"
-    bounds_depth = canonical_spelling = True
-    any_key_order = True
-    keeps_budget = keeps_masks = True
+    bounds_depth = canonical_spelling = any_key_order = keeps_budget = keeps_masks = True
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)

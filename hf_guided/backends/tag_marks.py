@@ -107,11 +107,7 @@ def special_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> dict[int, byt
 
 
 def resolve_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> None:
-    """Replace every token in a tag by its id, in place.
-
-    Args:
-        tag: the structural tag.
-        vocabulary: one in which the tokens of ``special_tokens`` are text, stop tokens excepted.
+    """Replace every token in a tag by its id, in place, in a vocabulary where ``special_tokens`` are text.
 
     Raises:
         InvalidConstraint: there is no such token, it is a stop token or continues a character, or triggers and tags do

@@ -67,23 +67,15 @@ _ONLY_XGRAMMAR = "only xgrammar has this"
 
 
 class TagNetwork:
-    """Reads one structural tag exactly.
-
-    Args:
-        tag: in either form that ``StructuralTag`` takes.
+    """Reads one structural tag, in either form that ``StructuralTag`` takes, exactly but for its ``losses``.
 
     Raises:
         InvalidConstraint: a part of it matches nothing.
         UnsupportedConstraint: the network does not take it.
         CompileLimitExceeded: it is too large.
-
-    Attributes:
-        root: the name of the component of the whole tag.
-        losses: what is not enforced.
-        plan: of the network.
     """
 
-    root = "tag"
+    root = "tag"  # the name of the component of the whole tag
 
     def __init__(self, tag: Format):
         self._emptiness = Emptiness()

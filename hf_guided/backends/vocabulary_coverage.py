@@ -26,14 +26,9 @@ _JSON_LAYOUT = frozenset(b"\n\r\t")  # in JSON only between tokens, where it mak
 
 
 def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary], Backend]) -> None:
-    """Refuse a constraint whose every text needs bytes the vocabulary has no token for.
+    """Raise UnwritableConstraint, with the bytes, where every text needs bytes that the vocabulary has no token for.
 
-    Args:
-        compiled: for the vocabulary in question.
-        backend: makes the backend that compiled it, for another vocabulary.
-
-    Raises:
-        UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.
+    Of a Choice, no single option may need them. ``backend`` makes the backend that compiled it for other vocabularies.
     """
     vocabulary = compiled.vocabulary
     if len(vocabulary.writable_bytes) == 256:
