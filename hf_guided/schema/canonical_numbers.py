@@ -189,7 +189,7 @@ def _fixed(low: Decimal, high: Decimal, has_fraction: bool = False) -> Node:
             alternatives += _decade_with_fractions(first, last, power + 1)
         else:
             alternatives += _decade(first, last, power + 1, POINT_ZERO)
-    for digits, counts in zeros_before.items():  # from many to few
+    for digits, counts in zeros_before.items():  # counts fall
         alternatives.append(concat(text("0."), repeat(ZERO, counts[-1], counts[0]), digits))
     if whole_range:
         alternatives.append(_any_fixed(whole_range[0], whole_range[-1], has_fraction))
@@ -251,7 +251,7 @@ def _decade(first: int, last: int, digits: int, no_fraction: Node, lost: int = 0
 
 
 def _decade_with_fractions(first: int, last: int, digits: int) -> Iterator[Node]:
-    """As ``_decade`` without the numbers whose double is an integer: doubles lie as close up to each power of two."""
+    """Numbers of a ``_decade`` whose double is no integer: doubles are equally close up to each power of two."""
     unit = 10 ** (SIGNIFICANT - digits)
     for low, high in _binades(first // unit, last // unit):
         lost = _units_lost(low, digits)

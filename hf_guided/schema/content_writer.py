@@ -33,7 +33,7 @@ MAX_FREE = 4  # names in any order: sixteen states
 MAX_UNIQUE = 7  # different items whose orders are listed: 128 states
 # A JSON parser counts a name that is written twice once.
 _REPEATED = "members that are not declared may repeat a name"
-MAX_KINDS = 3  # of items that are counted at once
+MAX_KINDS = 3  # kinds of items that are counted at once
 
 
 class ContentWriter:
@@ -292,7 +292,7 @@ class ContentWriter:
         """The values of a position, each as a position; None if they are not a list of scalars."""
         listed: list[object] = []
         for clauses in self.n.shape(position).values():
-            values: list[object] = []  # of one type, where several alternatives may list the same
+            values: list[object] = []  # one type, for which several alternatives may list the same
             for clause in clauses:
                 if isinstance(clause, NullClause):
                     values.append(None)

@@ -41,7 +41,7 @@ class Content:
 
     @property
     def automata(self) -> tuple[ContentAutomaton, ...]:
-        """Those over items, then those over members."""
+        """The automata over items, then the automata over members."""
         return self.arrays + self.objects
 
     def children(self) -> list[Position]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ..constraints.json_style import JsonStyle
 from ..regex import EMPTY, CharSet, Node, alt, chars, concat, repeat, text
 
-COLUMNS = 8  # of indentation for each open bracket, at most
-MAX_COLUMNS, MAX_TABS = 40, 10  # of indentation at most, however deep, or where the depth is not known
+COLUMNS = 8  # maximum indentation for each open bracket
+MAX_COLUMNS, MAX_TABS = 40, 10  # maximum indentation, however deep, and where the depth is not known
 _SPACE = chars(CharSet.of(" \t\n\r"))
 _SEPARATORS = {"compact": (", ", ": "), "minified": (",", ":")}
 

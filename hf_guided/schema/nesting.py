@@ -12,7 +12,7 @@ from .documents import Subschema
 from .grammar import MAX_POSITIONS, Content, completable_contents
 from .shapes import Position, Term
 
-_MAX_LEVELS = 8  # of one position: each has its rules written once more
+_MAX_LEVELS = 8  # levels of one position: its rules are written once for each
 _LAST = 2**62  # in the order of reading: so no pointer is that of a bound
 
 

@@ -42,7 +42,7 @@ class Inside(NamedTuple):
     as_elements: bool = False
 
 
-Callee = Inside | Node | Values  # or the formal language of a position whose values have no children
+Callee = Inside | Node | Values  # a position, or the formal language of values without children
 Row = tuple[Hashable, ...]  # words, which are bytes, and callees, one after the other
 
 

@@ -47,7 +47,7 @@ from .shapes import (
 _SMALL, _HALF = 10**12, Decimal("0.5")  # integers and halves up to here are doubles, and have no exponent
 _QUOTE = text('"')
 _FEW_CHARACTERS = 16  # a string with these bounds is counted by the states of the automaton
-_MANY_CHARACTERS = 64  # of a string of a language: the automaton would have its states for each of so many
+_MANY_CHARACTERS = 64  # a string of a language with this bound is counted by a register: states would be many
 _as_json = json.JSONEncoder(ensure_ascii=False).encode  # ``json.dumps`` makes an encoder for each value
 
 

@@ -17,14 +17,14 @@ from .grammar import Content
 from .scalars import constant_text, listed_texts, long_string
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
 
-_SCALAR = 64  # of any number, or one character of a string in all its spellings
-_BRACKETS = 64  # of brackets and white space
+_SCALAR = 64  # any number, or one character of a string in all its spellings
+_BRACKETS = 64  # brackets and white space
 _MOST_SIDES = 4  # alternatives for an array or an object
-_FORMAT = 5_000  # of the largest format
-_BOUNDED, _FEW_DIGITS = 2_000, 30  # of numbers between bounds that have no more digits, nor zeros after them
+_FORMAT = 5_000  # the largest format
+_BOUNDED, _FEW_DIGITS = 2_000, 30  # numbers between bounds that have no more digits, nor zeros after them
 _FEW_EXCLUDED = 8
-_FRACTIONS = 10_000  # of all numbers that are no integers
-_ENTRY = 16  # of any entry
+_FRACTIONS = 10_000  # all numbers that are no integers
+_ENTRY = 16  # any entry
 _SPELLING = 6  # bytes of a character at most, in the one spelling that a listed string has
 _PLAIN = frozenset(NumberClause(integral, point_zero=point) for integral in (None, True) for point in (False, True))
 _NO_INTEGERS = frozenset(NumberClause(False, point_zero=point) for point in (False, True))

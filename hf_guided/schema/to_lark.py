@@ -23,7 +23,7 @@ from .ranges import whole_bounds
 from .scalars import constant_text, language_of, quoted
 from .shapes import Clause, NumberClause, Position, StringClause
 
-_MAX_FACTOR = 100_000  # of multipleOf: the number of states that llguidance's lexer may have
+_MAX_FACTOR = 100_000  # largest multipleOf: the number of states that llguidance's lexer may have
 _EXACT = 2**53  # it computes with doubles
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
 _LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
@@ -329,4 +329,4 @@ def _canonical_multiples(factor: int, low: int | None, high: int | None, is_inte
 def _multiples_between(factor: int, low: int | None, high: int | None) -> str:
     schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
     schema = {key: value for key, value in schema.items() if value is not None}
-    return f"%json {json.dumps({**schema, 'x-guidance': {'whitespace_flexible': False}})}"  # or it takes any before it
+    return f"%json {json.dumps({**schema, 'x-guidance': {'whitespace_flexible': False}})}"  # or white space

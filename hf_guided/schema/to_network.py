@@ -36,7 +36,7 @@ from .scalars import (
 from .shapes import Clause, NumberClause, Position, pointer_of
 from .sizes import LeastSizes
 
-_MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
+_MAX_REMAINDERS = 5_000  # states for one multipleOf, for all decimal places in total
 
 
 class Track(NamedTuple):
