@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-<<<<<<< HEAD
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint, UnwritableConstraint
-=======
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
-
-from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
-from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
->>>>>>> eng
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
@@ -40,18 +32,6 @@ class Made(NamedTuple):
 Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
 
 _T = TypeVar("_T")
-<<<<<<< HEAD
-=======
-
-
-def has_any_order(constraint: JsonSchema) -> bool:
-    """Whether members may come in another order than that of the schema."""
-    if constraint.key_order == "declared":
-        return False
-    from ..schema.member_order import depends_on_order  # all of schema/, which other engines do not need
-
-    return depends_on_order(constraint)
->>>>>>> eng
 
 
 class Adapter(ABC):

@@ -97,11 +97,7 @@ def _spelled(node: Node, characters: Sequence[int]) -> str:
         parts = ((part, _spelled(part, characters)) for part in node.parts)
         return "".join(f"(?:{written})" if isinstance(part, Alt) else written for part, written in parts)
     if isinstance(node, Alt):
-<<<<<<< HEAD
         return "|".join(_spelled(branch, characters) for branch in node.parts)
-=======
-        return "|".join(_spelled(branch, characters) for branch in node.branches)
->>>>>>> eng
     if isinstance(node, Repeat):
         body = _spelled(node.body, characters)
         return f"{body if isinstance(node.body, Chars) else f'(?:{body})'}{times(node.low, node.high)}"

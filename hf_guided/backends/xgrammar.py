@@ -29,17 +29,10 @@ from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
 from ..regex import ALL, Node, to_pattern
 from ..schema.prepare import prepare
 from ..vocabulary.layout import words
-<<<<<<< HEAD
 from .adapter import Adapter, Build, Made
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .tag_marks import depends_on_tokens, resolve_tokens
-=======
-from .adapter import Build, Made, PortableAdapter
-from .base import CompiledConstraint
-from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
-from .tag_tokens import depends_on_tokens, resolve_tokens
->>>>>>> eng
 from .xgrammar_json import UNESCAPED, XGrammarSubset, with_rules
 from .xgrammar_tags import reduce_tag
 
@@ -52,10 +45,6 @@ if TYPE_CHECKING:
 MAX_WHITESPACE = 42
 
 _COMPLETE, _INVALID = START, -1  # states of the UTF-8 guard, outside of a character, and where bytes do not fit
-<<<<<<< HEAD
-=======
-
->>>>>>> eng
 
 
 class XGrammarBackend(Adapter):

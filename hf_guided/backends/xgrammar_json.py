@@ -276,11 +276,7 @@ def _rule(node: Node) -> str:
     if isinstance(node, Concat):
         return f"({' '.join(map(_rule, node.parts))})"
     if isinstance(node, Alt):
-<<<<<<< HEAD
         return f"({' | '.join(map(_rule, node.parts))})"
-=======
-        return f"({' | '.join(map(_rule, node.branches))})"
->>>>>>> eng
     if isinstance(node, Repeat):
         return f"({_rule(node.body)}){times(node.low, node.high)}"
     return '""'

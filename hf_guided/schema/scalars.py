@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from ..automaton.emptiness import Emptiness
-from ..automaton.estimate import longest
+from ..automaton.nfa import longest
 from ..automaton.rtn import LaterLanguage
 from ..constraints.json_style import Spelling
 from ..regex import (
