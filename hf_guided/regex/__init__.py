@@ -1,80 +1,43 @@
 """Regular expressions as trees of sets: read as Python or JSON Schema means them, combined, written for engines."""
 
-from .ast import (
-    ANYTHING,
-    EMPTY,
-    NOTHING,
-    AllBut,
-    Alt,
-    And,
-    Chars,
-    Concat,
-    Empty,
-    Node,
-    Not,
-    Nothing,
-    Repeat,
-    UnsupportedRegex,
-    all_but,
-    alphabet,
-    alt,
-    both,
-    characters,
-    chars,
-    complement,
-    concat,
-    is_plain,
-    only,
-    only_text,
-    repeat,
-    text,
-)
-from .charset import ALL, CharSet, tree_cache
-from .json_strings import json_spelling, json_spelling_without, json_spellings
-from .match import matches
-from .parse import check_length, parse_fullmatch, parse_search, parse_search_either
-from .write import literal, to_lark, to_pattern
-
-__all__ = [
-    "ALL",
-    "ANYTHING",
-    "EMPTY",
-    "NOTHING",
-    "AllBut",
-    "Alt",
-    "And",
-    "CharSet",
-    "Chars",
-    "Concat",
-    "Empty",
-    "Node",
-    "Not",
-    "Nothing",
-    "Repeat",
-    "UnsupportedRegex",
-    "all_but",
-    "alphabet",
-    "alt",
-    "both",
-    "characters",
-    "chars",
-    "check_length",
-    "complement",
-    "concat",
-    "is_plain",
-    "json_spelling",
-    "json_spelling_without",
-    "json_spellings",
-    "literal",
-    "matches",
-    "only",
-    "only_text",
-    "parse_fullmatch",
-    "parse_search",
-    "parse_search_either",
-    "repeat",
-    "text",
-    "to_lark",
-    "to_pattern",
-    "tree_cache",
-]
+from .ast import ANYTHING as ANYTHING
+from .ast import EMPTY as EMPTY
+from .ast import NOTHING as NOTHING
+from .ast import AllBut as AllBut
+from .ast import Alt as Alt
+from .ast import And as And
+from .ast import Chars as Chars
+from .ast import Concat as Concat
+from .ast import Empty as Empty
+from .ast import Node as Node
+from .ast import Not as Not
+from .ast import Nothing as Nothing
+from .ast import Repeat as Repeat
+from .ast import UnsupportedRegex as UnsupportedRegex
+from .ast import all_but as all_but
+from .ast import alphabet as alphabet
+from .ast import alt as alt
+from .ast import both as both
+from .ast import characters as characters
+from .ast import chars as chars
+from .ast import complement as complement
+from .ast import concat as concat
+from .ast import is_plain as is_plain
+from .ast import only as only
+from .ast import only_text as only_text
+from .ast import repeat as repeat
+from .ast import text as text
+from .charset import ALL as ALL
+from .charset import CharSet as CharSet
+from .charset import tree_cache as tree_cache
+from .json_strings import json_spelling as json_spelling
+from .json_strings import json_spelling_without as json_spelling_without
+from .json_strings import json_spellings as json_spellings
+from .match import matches as matches
+from .parse import check_length as check_length
+from .parse import parse_fullmatch as parse_fullmatch
+from .parse import parse_search as parse_search
+from .parse import parse_search_either as parse_search_either
+from .write import literal as literal
+from .write import to_lark as to_lark
+from .write import to_pattern as to_pattern

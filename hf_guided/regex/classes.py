@@ -73,47 +73,17 @@ def _block(first: int) -> str:
     return "" if SURROGATES[0] <= first <= SURROGATES[1] else "".join(map(chr, range(first, first + 256)))
 
 
-_CATEGORIES = {
-    "Lu": "Uppercase_Letter",
-    "Ll": "Lowercase_Letter",
-    "Lt": "Titlecase_Letter",
-    "LC": "Cased_Letter",
-    "Lm": "Modifier_Letter",
-    "Lo": "Other_Letter",
-    "L": "Letter",
-    "Mn": "Nonspacing_Mark",
-    "Mc": "Spacing_Mark",
-    "Me": "Enclosing_Mark",
-    "M": "Mark Combining_Mark",
-    "Nd": "Decimal_Number digit",
-    "Nl": "Letter_Number",
-    "No": "Other_Number",
-    "N": "Number",
-    "Pc": "Connector_Punctuation",
-    "Pd": "Dash_Punctuation",
-    "Ps": "Open_Punctuation",
-    "Pe": "Close_Punctuation",
-    "Pi": "Initial_Punctuation",
-    "Pf": "Final_Punctuation",
-    "Po": "Other_Punctuation",
-    "P": "Punctuation punct",
-    "Sm": "Math_Symbol",
-    "Sc": "Currency_Symbol",
-    "Sk": "Modifier_Symbol",
-    "So": "Other_Symbol",
-    "S": "Symbol",
-    "Zs": "Space_Separator",
-    "Zl": "Line_Separator",
-    "Zp": "Paragraph_Separator",
-    "Z": "Separator",
-    "Cc": "Control cntrl",
-    "Cf": "Format",
-    "Cs": "Surrogate",
-    "Co": "Private_Use",
-    "Cn": "Unassigned",
-    "C": "Other",
-}
-_SHORT = {name: short for short, names in _CATEGORIES.items() for name in (short, *names.split())}
+# The general categories and their long names; one letter stands for all categories that begin with it.
+_LONG_NAMES = """
+    Lu=Uppercase_Letter Ll=Lowercase_Letter Lt=Titlecase_Letter LC=Cased_Letter Lm=Modifier_Letter Lo=Other_Letter
+    L=Letter Mn=Nonspacing_Mark Mc=Spacing_Mark Me=Enclosing_Mark M=Mark M=Combining_Mark Nd=Decimal_Number Nd=digit
+    Nl=Letter_Number No=Other_Number N=Number Pc=Connector_Punctuation Pd=Dash_Punctuation Ps=Open_Punctuation
+    Pe=Close_Punctuation Pi=Initial_Punctuation Pf=Final_Punctuation Po=Other_Punctuation P=Punctuation P=punct
+    Sm=Math_Symbol Sc=Currency_Symbol Sk=Modifier_Symbol So=Other_Symbol S=Symbol Zs=Space_Separator
+    Zl=Line_Separator Zp=Paragraph_Separator Z=Separator Cc=Control Cc=cntrl Cf=Format Cs=Surrogate Co=Private_Use
+    Cn=Unassigned C=Other
+"""
+_SHORT = {name: pair.split("=")[0] for pair in _LONG_NAMES.split() for name in pair.split("=")}
 
 
 @lru_cache(maxsize=64)
@@ -125,9 +95,9 @@ def category(name: str) -> CharSet | None:
     if kind not in ("", "gc", "General_Category") or value not in _SHORT:
         return None
     short = _SHORT[value]
-    members = [each for each in _CATEGORIES if each[1:] and each.startswith(short)]
+    members = {each for each in _SHORT.values() if len(each) == 2 and each.startswith(short)}
     if short == "LC":
-        members = ["Lu", "Ll", "Lt"]
+        members = {"Lu", "Ll", "Lt"}
     return CharSet(range_ for each in members for range_ in ranges_of(each))
 
 

@@ -1,16 +1,19 @@
-"""Operations on shapes: union, intersection, and emptiness."""
+"""Operations on shapes: union and intersection; and which of many alternatives may have a value in common.
+
+A tag is a set that holds what a value has in one place: its constants, the type of a member, a first character. Where
+the tags of two alternatives in one place are disjoint, so are the alternatives. The place that tells most of them apart
+puts them into groups; only those of one group are compared.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
-from fractions import Fraction
-from itertools import product
-from typing import Any
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
 
-from ..regex import NOTHING, both
+from ..regex import Chars, Concat
 from .shapes import (
     EMPTY,
     KINDS,
@@ -19,14 +22,23 @@ from .shapes import (
     ArrayClause,
     BooleanClause,
     Clause,
-    Kind,
     NullClause,
     NumberClause,
     ObjectClause,
     Shape,
     StringClause,
-    all_of,
 )
+
+if TYPE_CHECKING:
+    from .normalize import Normalizer
+
+_FEW = 4  # alternatives on one side, or shapes: with so few, all pairs may meet
+_LOOKS = 32  # at two alternatives, which take as long as one intersection of them
+_MOST_TAGGED = 8  # characters at the beginning, or items
+_MOST_CHARACTERS = 64  # the most characters that may stand in one place
+
+Pairs = Sequence[tuple[int, int]]
+Tags = Mapping[Hashable, frozenset[Hashable]]
 
 
 def certainly(holds: bool) -> Shape:
@@ -86,10 +98,10 @@ def _all_pairs(first: Sequence[Clause], second: Sequence[Clause]) -> Iterable[tu
     return product(range(len(first)), range(len(second)))
 
 
-Pairs = Callable[[Sequence[Clause], Sequence[Clause]], Iterable[tuple[int, int]]]
+FindPairs = Callable[[Sequence[Clause], Sequence[Clause]], Iterable[tuple[int, int]]]
 
 
-def intersection(first: Shape, second: Shape, pairs: Pairs = _all_pairs) -> Shape:
+def intersection(first: Shape, second: Shape, pairs: FindPairs = _all_pairs) -> Shape:
     """Values of both shapes, without clauses that are plainly empty.
 
     Args:
@@ -143,167 +155,111 @@ def size(shape: Shape) -> int:
 
 def meet(first: Any, second: Any) -> Clause | None:
     """The intersection of two clauses of one type; None if it is plainly empty."""
-    if first == second or second == UNIVERSE[_kind(second)][0]:
+    whole = UNIVERSE[second.kind][0]
+    if first == second or second == whole:
         return first  # type: ignore[no-any-return]
-    if first == UNIVERSE[_kind(first)][0]:
-        return second  # type: ignore[no-any-return]
-    return _MEET[type(first)](first, second)  # type: ignore[no-any-return]
+    met = second if first == whole else first.meet(second)
+    return None if met is None or met.is_plainly_empty() else met
 
 
-def _kind(clause: Clause) -> Kind:
-    return _KIND_OF[type(clause)]
+# -- pairs of alternatives ---------------------------------------------------------------------------------------------
 
 
-def _meet_booleans(first: BooleanClause, second: BooleanClause) -> BooleanClause | None:
-    values = first.values & second.values
-    return BooleanClause(values) if values else None
+def may_meet(n: Normalizer, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
+    """The numbers of the alternatives of one type that may have a value in common, and how much work that was.
+
+    Args:
+        n: who knows the positions.
+        first: the alternatives on one side.
+        second: those on the other side.
+
+    Returns:
+        The pairs in order; the work as a number of intersections.
+    """
+    everything = range(len(first)), range(len(second))
+    if min(len(first), len(second)) <= _FEW:
+        return [*product(*everything)], 0
+    tags = [[_tags(n, clause) for clause in clauses] for clauses in (first, second)]
+    sets: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
+    for of_one in (tags_of for side in tags for tags_of in side):
+        for place, tag in of_one.items():
+            sets[place][tag] += 1
+    place = max(sets, key=lambda place: len(sets[place]), default=None)
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for j, of_one in enumerate(tags[1]):
+        for value in of_one.get(place, (None,)):
+            groups[value].append(j)
+    looks, found = 0, []
+    for i, of_one in enumerate(tags[0]):
+        near: Collection[int] = everything[1]
+        if place in of_one:
+            near = sorted({j for value in (None, *of_one[place]) for j in groups.get(value, ())})
+        looks += len(near)
+        found += [(i, j) for j in near if not _are_apart(first[i], second[j], of_one, tags[1][j])]
+    return found, looks // _LOOKS
 
 
-def _meet_numbers(first: NumberClause, second: NumberClause) -> NumberClause | None:
-    if None not in (first.integral, second.integral) and first.integral != second.integral:
-        return None
-    low, low_open = _tighter((first.low, first.low_open), (second.low, second.low_open), upper=False)
-    high, high_open = _tighter((first.high, first.high_open), (second.high, second.high_open), upper=True)
-    values = first.values if second.values is None else second.values
-    met = NumberClause(
-        first.integral if second.integral is None else second.integral,
-        first.point_zero and second.point_zero,
-        low,
-        low_open,
-        high,
-        high_open,
-        tuple(dict.fromkeys([*first.factors, *second.factors])),
-        None if values is None else tuple(value for value in values if first.has(value) and second.has(value)),
-        first.excluded | second.excluded,
-        second.floats if first.values is None else first.floats,
-        first.origin if first.factors else second.origin,
-    )
-    return None if is_plainly_empty(met) else met
+def near_shapes(n: Normalizer, shapes: Sequence[Shape]) -> tuple[Pairs, int]:
+    """As ``may_meet``, of some shapes among themselves; the first of a pair is before the second."""
+    if len(shapes) <= _FEW:
+        return [*combinations(range(len(shapes)), 2)], 0
+    near: set[tuple[int, int]] = set()
+    work = 0
+    for kind in KINDS:
+        owned = [(i, clause) for i, shape in enumerate(shapes) for clause in shape.get(kind, ())]
+        clauses = [clause for _, clause in owned]
+        pairs, looked = may_meet(n, clauses, clauses)
+        near.update((owned[a][0], owned[b][0]) for a, b in pairs if owned[a][0] < owned[b][0])
+        work += looked
+    return sorted(near), work
 
 
-def _tighter(
-    first: tuple[Decimal | None, bool], second: tuple[Decimal | None, bool], *, upper: bool
-) -> tuple[Decimal | None, bool]:
-    if first[0] is None or second[0] is None:
-        return second if first[0] is None else first
-    if first[0] == second[0]:
-        return first[0], first[1] or second[1]
-    return first if (first[0] < second[0]) == upper else second
+def listed(clause: Clause) -> frozenset[Hashable] | None:
+    """The values of a clause; None if they are not listed."""
+    if isinstance(clause, NullClause):
+        return frozenset({None})
+    if isinstance(clause, BooleanClause):
+        return frozenset(("boolean", value) for value in clause.values)  # true is no 1
+    if isinstance(clause, (NumberClause, StringClause)):
+        return None if clause.values is None else frozenset(clause.values)
+    return None if clause.constant is None else frozenset({clause.constant})
 
 
-def _meet_strings(first: StringClause, second: StringClause) -> StringClause | None:
-    values = first.values if second.values is None else second.values
-    met = StringClause(
-        max(first.low, second.low),
-        _lowest(first.high, second.high),
-        both(first.language, second.language),
-        None if values is None else tuple(value for value in values if first.has(value) and second.has(value)),
-        tuple(dict.fromkeys([*first.usual, *second.usual])),
-    )
-    return None if is_plainly_empty(met) else met
+def _tags(n: Normalizer, clause: Clause) -> Tags:
+    tags: dict[Hashable, frozenset[Hashable]] = {}
+    if (values := listed(clause)) is not None:
+        tags["values"] = values
+    elif isinstance(clause, StringClause):
+        tags.update(_beginning(clause))
+    if isinstance(clause, (ArrayClause, ObjectClause)):
+        places = range(min(clause.low, _MOST_TAGGED)) if isinstance(clause, ArrayClause) else clause.required
+        for place in places:
+            for what, tag in n.tags(clause.at(place)).items():  # type: ignore[arg-type]
+                tags[place, what] = tag
+    return tags
 
 
-def _meet_arrays(first: ArrayClause, second: ArrayClause) -> ArrayClause | None:
-    constant = second.constant if first.constant is None else first.constant
-    if second.constant not in (None, constant):
-        return None
-    met = ArrayClause(
-        tuple(dict.fromkeys([*first.items, *second.items])),
-        max(first.low, second.low),
-        _lowest(first.high, second.high),
-        tuple(dict.fromkeys([*first.contains, *second.contains])),
-        second.unique if first.unique is None else first.unique,
-        constant,
-    )
-    return None if is_plainly_empty(met) else met
+def _beginning(clause: StringClause) -> Tags:
+    """The characters that strings may begin with, by where they stand."""
+    tags: dict[Hashable, frozenset[Hashable]] = {}
+    parts = clause.language.parts if isinstance(clause.language, Concat) else (clause.language,)
+    for place, part in enumerate(parts[:_MOST_TAGGED]):
+        if not isinstance(part, Chars) or len(part.charset) > _MOST_CHARACTERS:
+            break
+        tags[place] = frozenset(part.charset)
+    return tags
 
 
-def _meet_objects(first: ObjectClause, second: ObjectClause) -> ObjectClause | None:
-    constant = second.constant if first.constant is None else first.constant
-    if second.constant not in (None, constant):
-        return None
-    met = ObjectClause(
-        tuple(dict.fromkeys([*first.members, *second.members])),
-        tuple(dict.fromkeys([*first.required, *second.required])),
-        first.forbidden | second.forbidden,
-        all_of(first.names, second.names),
-        max(first.low, second.low),
-        _lowest(first.high, second.high),
-        tuple(dict.fromkeys([*first.at_least_one, *second.at_least_one])),
-        constant,
-        first.origin if first.low or first.high is not None else second.origin,
-    )
-    return None if is_plainly_empty(met) else met
-
-
-def is_plainly_empty(clause: Clause) -> bool:
-    """Whether no value satisfies it, as far as is visible without the children."""
-    if isinstance(clause, NumberClause):
-        return _has_no_number(clause)
-    if isinstance(clause, StringClause):
-        if clause.values is not None:
-            return not clause.values
-        return clause.language == NOTHING or (clause.high is not None and clause.low > clause.high)
-    if isinstance(clause, ArrayClause):
-        return (clause.high is not None and clause.low > clause.high) or any(
-            clause.at(index) == NEVER for index in range(min(clause.low, clause.prefix_length + 1))
-        )
-    if isinstance(clause, ObjectClause):
-        return (clause.high is not None and max(clause.low, len(clause.required)) > clause.high) or any(
-            clause.at(name) == NEVER for name in clause.required
-        )
+def _are_apart(first: Clause, second: Clause, tags: Tags, others: Tags) -> bool:
+    """Whether two alternatives of one type surely have no value in common; takes no search."""
+    if any([tag.isdisjoint(others[place]) for place, tag in tags.items() if place in others]):
+        return True
+    if isinstance(first, NumberClause) and isinstance(second, NumberClause):
+        return _is_below(first, second) or _is_below(second, first)
+    if isinstance(first, ObjectClause) and isinstance(second, ObjectClause):
+        return any(b.at(name) == NEVER for a, b in ((first, second), (second, first)) for name in a.required)
     return False
 
 
-def _has_no_number(clause: NumberClause) -> bool:
-    if clause.values is not None:
-        return not clause.values
-    if clause.integral is not True and not clause.factors:
-        if clause.low is None or clause.high is None or clause.low < clause.high:
-            return False
-        return clause.low > clause.high or not clause.has(clause.low)
-    if clause.integral is False and _least_common_multiple(clause).denominator == 1:
-        return True
-    if clause.low is None or clause.high is None:
-        return False
-    step = _least_common_multiple(clause)
-    first = math.ceil(Fraction(*clause.low.as_integer_ratio()) / step)
-    last = math.floor(Fraction(*clause.high.as_integer_ratio()) / step)
-    # Among more there is one that is not left out: not the bounds, not listed, and of two neighbours one is not whole.
-    few = 2 * len(clause.excluded) + 6
-    return last - first < few and not any(clause.has(_times(step, times)) for times in range(first, last + 1))
-
-
-def _least_common_multiple(clause: NumberClause) -> Fraction:
-    """A common factor of all numbers of the clause."""
-    steps = [factor.as_integer_ratio() for factor in clause.factors]
-    steps += [(1, 1)] * (clause.integral is True)
-    return Fraction(math.lcm(*(top for top, _ in steps)), math.gcd(*(bottom for _, bottom in steps)))
-
-
-def _times(step: Fraction, times: int) -> Decimal:
-    """A multiple of a decimal, exactly."""
-    places = step.denominator.bit_length()  # enough: the denominator has no other factors than 2 and 5
-    return Decimal(f"{step.numerator * times * 10**places // step.denominator}e-{places}")
-
-
-def _lowest(first: int | None, second: int | None) -> int | None:
-    return min((value for value in (first, second) if value is not None), default=None)
-
-
-_MEET: dict[type, Any] = {
-    NullClause: lambda first, second: first,
-    BooleanClause: _meet_booleans,
-    NumberClause: _meet_numbers,
-    StringClause: _meet_strings,
-    ArrayClause: _meet_arrays,
-    ObjectClause: _meet_objects,
-}
-_KIND_OF: dict[type, Kind] = {
-    NullClause: "null",
-    BooleanClause: "boolean",
-    NumberClause: "number",
-    StringClause: "string",
-    ArrayClause: "array",
-    ObjectClause: "object",
-}
+def _is_below(first: NumberClause, second: NumberClause) -> bool:
+    return first.high is not None and second.low is not None and first.high < second.low

@@ -22,9 +22,8 @@ from ..constraints.values import JsonSchema
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss
 from ..regex import ANYTHING, Node, alt
 from . import assertions
-from .apart import listed, may_meet, near_shapes
 from .applicators import APPLY, referred, without_unevaluated
-from .combine import certainly, intersection, is_plainly_empty, size, union
+from .combine import certainly, intersection, listed, may_meet, near_shapes, size, union
 from .documents import Documents, Subschema, UnknownReference
 from .shapes import (
     ANY,
@@ -184,7 +183,7 @@ class Normalizer:
 
     def is_plainly_empty(self, clause: Clause) -> bool:
         """Whether no value satisfies a clause, as far as is visible without the children."""
-        if is_plainly_empty(clause):
+        if clause.is_plainly_empty():
             return True
         if not isinstance(clause, StringClause) or clause.values is not None or clause.language is ANYTHING:
             return False

@@ -9,11 +9,13 @@ inside a clause (items, values of properties) is a position again, so recursion 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..automaton.emptiness import Emptiness
 from ..regex import ALL, ANYTHING, NOTHING, Node, alt, both, chars, matches, repeat, text, tree_cache
@@ -36,19 +38,46 @@ NEVER: Position = frozenset({Term(Subschema(False, "", "", 0))})
 
 
 @dataclass(frozen=True)
-class NullClause:
+class _Clause:
+    """Values of one JSON type.
+
+    Attributes:
+        kind: the type.
+    """
+
+    kind: ClassVar[Kind]
+
+    def meet(self, other: Any) -> Any:
+        """The values that another clause of the type has too; it may have none, and None says so."""
+        return self
+
+    def is_plainly_empty(self) -> bool:
+        """Whether no value satisfies it, as far as is visible without the children."""
+        return False
+
+
+@dataclass(frozen=True)
+class NullClause(_Clause):
     """null."""
 
+    kind = "null"
+
 
 @dataclass(frozen=True)
-class BooleanClause:
+class BooleanClause(_Clause):
     """true, false, or either."""
 
+    kind = "boolean"
     values: frozenset[bool] = frozenset({True, False})
+
+    def meet(self, other: BooleanClause) -> BooleanClause | None:
+        """See ``_Clause``."""
+        values = self.values & other.values
+        return BooleanClause(values) if values else None
 
 
 @dataclass(frozen=True)
-class NumberClause:
+class NumberClause(_Clause):
     """Numbers.
 
     Args:
@@ -63,6 +92,7 @@ class NumberClause:
         origin: pointer of the schema that has the factors.
     """
 
+    kind = "number"
     integral: bool | None = None
     point_zero: bool = True
     low: Decimal | None = None
@@ -100,9 +130,49 @@ class NumberClause:
     def __hash__(self) -> int:  # asked for many times
         return self._hash
 
+    def meet(self, other: NumberClause) -> NumberClause | None:
+        """See ``_Clause``."""
+        if None not in (self.integral, other.integral) and self.integral != other.integral:
+            return None
+        low, low_open = _tighter((self.low, self.low_open), (other.low, other.low_open), upper=False)
+        high, high_open = _tighter((self.high, self.high_open), (other.high, other.high_open), upper=True)
+        values = self.values if other.values is None else other.values
+        return NumberClause(
+            self.integral if other.integral is None else other.integral,
+            self.point_zero and other.point_zero,
+            low,
+            low_open,
+            high,
+            high_open,
+            tuple(dict.fromkeys([*self.factors, *other.factors])),
+            None if values is None else tuple(value for value in values if self.has(value) and other.has(value)),
+            self.excluded | other.excluded,
+            other.floats if self.values is None else self.floats,
+            self.origin if self.factors else other.origin,
+        )
+
+    def is_plainly_empty(self) -> bool:
+        """See ``_Clause``."""
+        if self.values is not None:
+            return not self.values
+        if self.integral is not True and not self.factors:
+            if self.low is None or self.high is None or self.low < self.high:
+                return False
+            return self.low > self.high or not self.has(self.low)
+        if self.integral is False and _least_common_multiple(self).denominator == 1:
+            return True
+        if self.low is None or self.high is None:
+            return False
+        step = _least_common_multiple(self)
+        first = math.ceil(Fraction(*self.low.as_integer_ratio()) / step)
+        last = math.floor(Fraction(*self.high.as_integer_ratio()) / step)
+        # Of more numbers one is not left out: it is no bound, not listed, and of two neighbours one is not whole.
+        few = 2 * len(self.excluded) + 6
+        return last - first < few and not any(self.has(_times(step, times)) for times in range(first, last + 1))
+
 
 @dataclass(frozen=True)
-class StringClause:
+class StringClause(_Clause):
     """Strings.
 
     Args:
@@ -113,6 +183,7 @@ class StringClause:
             writes.
     """
 
+    kind = "string"
     low: int = 0
     high: int | None = None
     language: Node = ANYTHING
@@ -144,6 +215,23 @@ class StringClause:
 
     def __hash__(self) -> int:  # asked for many times
         return self._hash
+
+    def meet(self, other: StringClause) -> StringClause | None:
+        """See ``_Clause``."""
+        values = self.values if other.values is None else other.values
+        return StringClause(
+            max(self.low, other.low),
+            _lowest(self.high, other.high),
+            both(self.language, other.language),
+            None if values is None else tuple(value for value in values if self.has(value) and other.has(value)),
+            tuple(dict.fromkeys([*self.usual, *other.usual])),
+        )
+
+    def is_plainly_empty(self) -> bool:
+        """See ``_Clause``."""
+        if self.values is not None:
+            return not self.values
+        return self.language == NOTHING or (self.high is not None and self.low > self.high)
 
 
 class Items(NamedTuple):
@@ -186,7 +274,7 @@ class Contains(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ArrayClause:
+class ArrayClause(_Clause):
     """Arrays; an item satisfies what every member of ``items`` says of its index.
 
     Args:
@@ -194,6 +282,7 @@ class ArrayClause:
         constant: equal for all arrays there may be; None if there may be several.
     """
 
+    kind = "array"
     items: tuple[Items, ...] = ()
     low: int = 0
     high: int | None = None
@@ -209,6 +298,26 @@ class ArrayClause:
     def prefix_length(self) -> int:
         """From this index on all items must satisfy the same."""
         return max((len(part.prefix) for part in self.items), default=0)
+
+    def meet(self, other: ArrayClause) -> ArrayClause | None:
+        """See ``_Clause``."""
+        constant = other.constant if self.constant is None else self.constant
+        if other.constant not in (None, constant):
+            return None
+        return ArrayClause(
+            tuple(dict.fromkeys([*self.items, *other.items])),
+            max(self.low, other.low),
+            _lowest(self.high, other.high),
+            tuple(dict.fromkeys([*self.contains, *other.contains])),
+            other.unique if self.unique is None else self.unique,
+            constant,
+        )
+
+    def is_plainly_empty(self) -> bool:
+        """See ``_Clause``."""
+        return (self.high is not None and self.low > self.high) or any(
+            self.at(index) == NEVER for index in range(min(self.low, self.prefix_length + 1))
+        )
 
 
 class Names(NamedTuple):
@@ -263,7 +372,7 @@ class AtLeastOne(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ObjectClause:
+class ObjectClause(_Clause):
     """Objects; a value satisfies what every one of ``members`` says of its name.
 
     Args:
@@ -276,6 +385,7 @@ class ObjectClause:
         origin: pointer of the schema that says how many.
     """
 
+    kind = "object"
     members: tuple[Members, ...] = ()
     required: tuple[str, ...] = ()
     forbidden: frozenset[str] = frozenset()
@@ -300,6 +410,29 @@ class ObjectClause:
         """The names the schemas speak of, in the order of output: declared ones first, then those only required."""
         names = [name for part in self.members for name in part.named]
         return tuple(dict.fromkeys([*names, *self.required]))
+
+    def meet(self, other: ObjectClause) -> ObjectClause | None:
+        """See ``_Clause``."""
+        constant = other.constant if self.constant is None else self.constant
+        if other.constant not in (None, constant):
+            return None
+        return ObjectClause(
+            tuple(dict.fromkeys([*self.members, *other.members])),
+            tuple(dict.fromkeys([*self.required, *other.required])),
+            self.forbidden | other.forbidden,
+            all_of(self.names, other.names),
+            max(self.low, other.low),
+            _lowest(self.high, other.high),
+            tuple(dict.fromkeys([*self.at_least_one, *other.at_least_one])),
+            constant,
+            self.origin if self.low or self.high is not None else other.origin,
+        )
+
+    def is_plainly_empty(self) -> bool:
+        """See ``_Clause``."""
+        return (self.high is not None and max(self.low, len(self.required)) > self.high) or any(
+            self.at(name) == NEVER for name in self.required
+        )
 
 
 Clause = NullClause | BooleanClause | NumberClause | StringClause | ArrayClause | ObjectClause
@@ -361,3 +494,30 @@ def is_multiple(number: Decimal, factor: Decimal) -> bool:
     """Whether the number is a whole multiple; exact, however many digits they have."""
     (top, bottom), (factor_top, factor_bottom) = number.as_integer_ratio(), factor.as_integer_ratio()
     return (top * factor_bottom) % (bottom * factor_top) == 0
+
+
+def _tighter(
+    first: tuple[Decimal | None, bool], other: tuple[Decimal | None, bool], *, upper: bool
+) -> tuple[Decimal | None, bool]:
+    if first[0] is None or other[0] is None:
+        return other if first[0] is None else first
+    if first[0] == other[0]:
+        return first[0], first[1] or other[1]
+    return first if (first[0] < other[0]) == upper else other
+
+
+def _least_common_multiple(clause: NumberClause) -> Fraction:
+    """A common factor of all numbers of the clause."""
+    steps = [factor.as_integer_ratio() for factor in clause.factors]
+    steps += [(1, 1)] * (clause.integral is True)
+    return Fraction(math.lcm(*(top for top, _ in steps)), math.gcd(*(bottom for _, bottom in steps)))
+
+
+def _times(step: Fraction, times: int) -> Decimal:
+    """A multiple of a decimal, exactly."""
+    places = step.denominator.bit_length()  # enough: the denominator has no other factors than 2 and 5
+    return Decimal(f"{step.numerator * times * 10**places // step.denominator}e-{places}")
+
+
+def _lowest(first: int | None, other: int | None) -> int | None:
+    return min((value for value in (first, other) if value is not None), default=None)
