@@ -22,6 +22,7 @@ import re
 from ..errors import CompileLimitExceeded
 from ..regex import ALL, CharSet
 from .rules import (
+    REPEATS,
     Choice,
     Expression,
     Leaf,
@@ -151,8 +152,7 @@ class Gbnf(Reader):
         if operators > _MOST_OPERATORS:
             raise self.malformed(f"more than {_MOST_OPERATORS} operators follow each other", times.start)
         if times.text in "*+?":
-            low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}[times.text]
-            return Repeat(part, low, high)
+            return Repeat(part, *REPEATS[times.text])
         first, comma, last = "".join(times.text[1:-1].split()).partition(",")
         if not (first or last):
             raise self.malformed("expected a number of repetitions between { and }", times.start)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .rules import Expression, Leaf, Reader, Reference, Repeat, Token, check_rules, choice, sequence
+from .rules import REPEATS, Expression, Leaf, Reader, Reference, Repeat, Token, check_rules, choice, sequence
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t]+ | (?:\#|//)[^\n]*) | (?P<newline>(?:\r?\n)+[ \t]*)
@@ -23,7 +23,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ENDS = ("newline", "|", "->", ")", "]", "}", "%if", "&", "end")
-_REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 # A string or a pattern inside a terminal, or one character that is neither.
 _LARK = re.compile(r'"(?:\\.|[^"\\])*"i?|/(?P<pattern>(?:\\.|[^/\\])+)/[a-z]*|.', re.DOTALL)
@@ -32,13 +31,7 @@ _SEVERAL = re.compile(r"\.|\\[dDwWsS]|\[(?:\\[dDwWsS]|\^|(?:\\.|[^\\])(?!\])).*"
 
 
 class Attribute(NamedTuple):
-    """One of the words in brackets after the name of a rule, as in ``x[lazy, max_tokens=5]: /.*/``.
-
-    Args:
-        name: the word.
-        value: the text after the equals sign, or "".
-        position: where it stands.
-    """
+    """A word in brackets after the name of a rule, as in ``x[lazy, max_tokens=5]: /.*/``; "" where it has no value."""
 
     name: str
     value: str
@@ -291,7 +284,7 @@ class Lark(Reader):
 
     def _repeated(self, part: Expression) -> Expression:
         if operator := self.take("operator"):
-            return Repeat(part, *_REPEATS[operator.text])
+            return Repeat(part, *REPEATS[operator.text])
         if self.tokens[self._next].kind == "~" and self.tokens[self._next + 1].kind == "number":
             self._next += 1
             low = self._number()

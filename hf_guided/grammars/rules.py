@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 
 MAX_NESTING = 50  # open parentheses: engines, and the functions here, follow them by recursion
+REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class Leaf(NamedTuple):

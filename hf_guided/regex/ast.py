@@ -37,7 +37,7 @@ class Node:
     __slots__ = ("_hash", "_key", "nullable")
     nullable: bool
 
-    def _keep(self, nullable: bool, *key: object) -> None:
+    def __init__(self, nullable: bool, *key: object):
         self.nullable = nullable
         self._key = key
         self._hash = hash((type(self).__name__, key))
@@ -65,17 +65,11 @@ class Nothing(Node):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        self._keep(False)
-
 
 class Empty(Node):
     """The empty string."""
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        self._keep(True)
 
 
 class Chars(Node):
@@ -85,7 +79,7 @@ class Chars(Node):
 
     def __init__(self, charset: CharSet):
         self.charset = charset
-        self._keep(False, charset)
+        super().__init__(False, charset)
 
 
 class Parts(Node):
@@ -95,7 +89,7 @@ class Parts(Node):
 
     def __init__(self, parts: tuple[Node, ...]):
         self.parts = parts
-        self._keep((any if isinstance(self, Alt) else all)(map(_nullable, parts)), *parts)
+        super().__init__((any if isinstance(self, Alt) else all)(map(_nullable, parts)), *parts)
 
 
 class Concat(Parts):
@@ -123,7 +117,7 @@ class Repeat(Node):
 
     def __init__(self, body: Node, low: int, high: int | None):
         self.body, self.low, self.high = body, low, high
-        self._keep(low == 0 or body.nullable, body, low, high)
+        super().__init__(low == 0 or body.nullable, body, low, high)
 
 
 class Not(Node):
@@ -133,7 +127,7 @@ class Not(Node):
 
     def __init__(self, body: Node):
         self.body = body
-        self._keep(not body.nullable, body)
+        super().__init__(not body.nullable, body)
 
 
 class AllBut(Not):
@@ -149,7 +143,7 @@ class AllBut(Not):
         count_characters(sum(map(len, words)))
         self.words = words
         self._body: Node | None = None
-        self._keep("" not in words, words)
+        Node.__init__(self, "" not in words, words)
 
     @property
     def body(self) -> Node:  # type: ignore[override]
@@ -159,8 +153,8 @@ class AllBut(Not):
         return self._body
 
 
-NOTHING = Nothing()
-EMPTY = Empty()
+NOTHING = Nothing(False)
+EMPTY = Empty(True)
 ANYTHING = Repeat(Chars(ALL), 0, None)
 
 

@@ -61,37 +61,22 @@ def _lexer(ecma: bool, annex_b: bool) -> re.Pattern[str]:
     )
 
 
-class Flags(NamedTuple):
-    """The flags in force at one position."""
+# The flags in force at one position are bits of an integer: those of ``re``, and NEWLINE.
+IGNORE_CASE, DOT_ALL, ASCII, MULTI_LINE = map(int, (re.IGNORECASE, re.DOTALL, re.ASCII, re.MULTILINE))
+NEWLINE = 1 << 16  # ``$`` also holds before a last line end
+_LETTERS = {"i": IGNORE_CASE, "s": DOT_ALL, "a": ASCII, "m": MULTI_LINE}
 
-    ignore_case: bool = False
-    dot_all: bool = False
-    ascii_only: bool = False
-    multi_line: bool = False
-    newline: bool = False  # ``$`` also holds before a last line end
 
-    @classmethod
-    def of(cls, flags: int, newline: bool) -> Flags:
-        """From those of a compiled pattern."""
-        ignore_case, dot_all, ascii_only, multi_line = (
-            bool(flags & flag) for flag in (re.IGNORECASE, re.DOTALL, re.ASCII, re.MULTILINE)
-        )
-        return cls(ignore_case, dot_all, ascii_only, multi_line, newline)
-
-    def changed(self, letters: str) -> Flags:
-        """With ``is-m`` and the like applied."""
-        added, _, removed = letters.partition("-")
-
-        def now(before: bool, letter: str, unless: str = "") -> bool:
-            return (before or letter in added) and letter not in removed and not (unless and unless in added)
-
-        return Flags(
-            now(self.ignore_case, "i"),
-            now(self.dot_all, "s"),
-            now(self.ascii_only, "a", unless="u"),
-            now(self.multi_line, "m"),
-            self.newline,
-        )
+def changed(flags: int, letters: str) -> int:
+    """The flags with ``is-m`` and the like applied."""
+    added, _, removed = letters.partition("-")
+    if "u" in added:
+        flags &= ~ASCII
+    for letter in added:
+        flags |= _LETTERS.get(letter, 0)
+    for letter in removed:
+        flags &= ~_LETTERS.get(letter, 0)
+    return flags
 
 
 @dataclass(frozen=True)
@@ -138,17 +123,17 @@ class Dialect:
             raise PatternSyntaxError(pattern, len(pattern))
         return [*tokens, Token("CLOSE", "", len(pattern))]
 
-    def dot(self, flags: Flags) -> Node:
+    def dot(self, flags: int) -> Node:
         """What ``.`` means."""
-        return chars(ALL if flags.dot_all else ~LINE_ENDS["ecma" if self.ecma else "python"])
+        return chars(ALL if flags & DOT_ALL else ~LINE_ENDS["ecma" if self.ecma else "python"])
 
-    def literal(self, written: str, flags: Flags) -> Node:
+    def literal(self, written: str, flags: int) -> Node:
         """Literal characters side by side."""
-        if written.isascii() and not flags.ignore_case:
+        if written.isascii() and not flags & IGNORE_CASE:
             return text(written)
         return concat(*(self._literal(CharSet.of(character), flags) for character in written))
 
-    def escape(self, written: str, position: int, flags: Flags) -> Node:
+    def escape(self, written: str, position: int, flags: int) -> Node:
         r"""What an escape outside of classes means."""
         first = written[1]
         if (first in "123456789" and len(written) < 4) or (first == "k" and len(written) > 2):
@@ -156,12 +141,12 @@ class Dialect:
         meant = self._meant(written, position, flags)
         return chars(meant) if isinstance(meant, CharSet) else self._literal(_one(meant), flags)
 
-    def boundary(self, written: str, position: int, flags: Flags) -> Boundary:
+    def boundary(self, written: str, position: int, flags: int) -> Boundary:
         r"""What ``\b`` and ``\B`` mean."""
-        word = ecma_class("w") if self.ecma else python_class("w", flags.ascii_only)
+        word = ecma_class("w") if self.ecma else python_class("w", bool(flags & ASCII))
         return Boundary(written == r"\B", word, self.ecma or _INSIDE_HOLDS_ON_EMPTY, position)
 
-    def in_class(self, written: str, position: int, flags: Flags) -> Node:
+    def in_class(self, written: str, position: int, flags: int) -> Node:
         """What a class ``[...]`` means."""
         negative = written.startswith("[^")
         matches = _MEMBER.finditer(written, 2 if negative else 1, len(written) - 1)
@@ -187,17 +172,17 @@ class Dialect:
             else:
                 ranges.append((first, first))
         literals = CharSet(ranges)
-        meant = (caseless(literals, flags.ascii_only) if flags.ignore_case else literals) | classes
+        meant = (caseless(literals, bool(flags & ASCII)) if flags & IGNORE_CASE else literals) | classes
         return chars(~meant if negative else meant)
 
-    def _literal(self, charset: CharSet, flags: Flags) -> Node:
-        return chars(caseless(charset, flags.ascii_only) if flags.ignore_case else charset)
+    def _literal(self, charset: CharSet, flags: int) -> Node:
+        return chars(caseless(charset, bool(flags & ASCII)) if flags & IGNORE_CASE else charset)
 
-    def _meant(self, written: str, position: int, flags: Flags) -> CharSet | int:
+    def _meant(self, written: str, position: int, flags: int) -> CharSet | int:
         """The set of a class escape, or the code point of any other escape."""
         first, rest = written[1], written[2:]
         if first in "dDwWsS":
-            return ecma_class(first) if self.ecma else python_class(first, flags.ascii_only)
+            return ecma_class(first) if self.ecma else python_class(first, bool(flags & ASCII))
         if first in _SIMPLE:
             return ord(_SIMPLE[first])
         if self.annex_b:

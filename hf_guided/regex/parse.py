@@ -30,7 +30,7 @@ from .ast import (
     repeat,
 )
 from .charset import count_characters, tree_cache
-from .dialect import Dialect, Flags, PatternSyntaxError, Token, back_reference
+from .dialect import MULTI_LINE, NEWLINE, Dialect, PatternSyntaxError, Token, back_reference, changed
 from .stored import stored
 
 MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
@@ -124,7 +124,7 @@ def _parsed(pattern: str, dialect: Dialect, flags: int) -> Node:
 def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
     if flags & re.VERBOSE:
         raise UnsupportedRegex("verbose mode (?x) is not supported; write the pattern without white space", 0)
-    return _Reader(pattern, dialect).alternatives(Flags.of(flags, dialect.newline), 0)
+    return _Reader(pattern, dialect).alternatives(flags | NEWLINE * dialect.newline, 0)
 
 
 def check_length(pattern: str) -> int:
@@ -174,13 +174,13 @@ class _Reader:
         self._dialect = dialect
         self._tokens = iter(dialect.tokens(pattern))
         self._token = next(self._tokens)
-        self._read: dict[tuple[str, Flags], Node] = {}  # the same few characters and classes come again and again
+        self._read: dict[tuple[str, int], Node] = {}  # the same few characters and classes come again and again
 
     def _next(self) -> Token:
         token, self._token = self._token, next(self._tokens, self._token)
         return token
 
-    def alternatives(self, flags: Flags, depth: int) -> list[Branch]:
+    def alternatives(self, flags: int, depth: int) -> list[Branch]:
         """The branches up to the end of a group; those without assertions are joined to one."""
         plain: list[Node] = []
         branches: list[Branch] = []
@@ -194,7 +194,7 @@ class _Reader:
             if self._next().kind == "CLOSE":
                 return [*branches, (alt(*plain),)] if plain else branches
 
-    def _sequence(self, flags: Flags, depth: int) -> list[Branch]:
+    def _sequence(self, flags: int, depth: int) -> list[Branch]:
         read: list[list[Branch]] = []
         count = 1
         while self._token.kind not in ("OR", "CLOSE"):
@@ -210,17 +210,17 @@ class _Reader:
             return [tuple([piece for (branch,) in read for piece in branch])]
         return [tuple(piece for branch in chosen for piece in branch) for chosen in product(*read)]
 
-    def _item(self, token: Token, flags: Flags, depth: int) -> list[Branch]:
+    def _item(self, token: Token, flags: int, depth: int) -> list[Branch]:
         if token.kind in ("OPEN", "LOOK"):
             return self._group(token, flags, depth)
         return [(self._piece(token, flags),)]
 
-    def _piece(self, token: Token, flags: Flags) -> Piece:
+    def _piece(self, token: Token, flags: int) -> Piece:
         dialect, (kind, text, position) = self._dialect, token
         if kind in ("START", "END") or text in (r"\A", r"\Z", r"\z"):
-            if flags.multi_line and kind != "ESCAPE":
+            if flags & MULTI_LINE and kind != "ESCAPE":
                 raise UnsupportedRegex(f"{text} in multi-line mode is not supported", position)
-            return Edge(text in ("^", r"\A"), position, newline=text == "$" and flags.newline)
+            return Edge(text in ("^", r"\A"), position, newline=text == "$" and flags & NEWLINE > 0)
         if kind == "SAME":
             raise back_reference(text, position)
         if text in (r"\b", r"\B"):
@@ -238,7 +238,7 @@ class _Reader:
             self._read[text, flags] = node
         return node
 
-    def _group(self, token: Token, flags: Flags, depth: int) -> list[Branch]:
+    def _group(self, token: Token, flags: int, depth: int) -> list[Branch]:
         kind, opening, position = token
         if depth >= MAX_DEPTH:
             raise UnsupportedRegex(f"the pattern nests more than {MAX_DEPTH} groups", position)
@@ -249,10 +249,10 @@ class _Reader:
         if opening.endswith(":"):
             if "x" in opening.partition("-")[0]:
                 raise UnsupportedRegex("verbose mode (?x:...) is not supported", position)
-            flags = flags.changed(opening[2:-1])
+            flags = changed(flags, opening[2:-1])
         negative = opening.endswith("!")
         if negative and self._dialect.strict:
-            flags = flags._replace(newline=not flags.newline)
+            flags ^= NEWLINE
         branches = self.alternatives(flags, depth + 1)
         return [(Look("<" not in opening, negative, tuple(branches), position),)] if kind == "LOOK" else branches
 
