@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..regex import alt, complement, parse_search, text
 from . import readers
 from .assertions import kinds
-from .combine import absorbed, certainly, intersection, union, untold
+from .combine import absorbed, certainly, union, untold
 from .documents import Subschema, UnknownReference
 from .formats import FORMATS, USUAL
 from .shapes import (
@@ -79,7 +79,8 @@ def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
         return shape
     pattern = FORMATS[name]["pattern"]
     usual = parse_search(pattern), parse_search(USUAL.get(name, pattern))
-    return intersection(shape, UNIVERSE | {"string": (StringClause(usual=(usual,)),)})
+    strings = (clause for clause in shape.get("string", ()) if isinstance(clause, StringClause))
+    return {**shape, "string": tuple(replace(clause, usual=(usual,)) for clause in strings)}
 
 
 def _all_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:

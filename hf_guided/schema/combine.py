@@ -94,14 +94,10 @@ def absorbed(shape: Shape) -> Shape:
     return {**shape, "object": tuple(clause for clause in clauses if clause not in special)} if clauses else shape
 
 
-def _all_pairs(first: Sequence[Clause], second: Sequence[Clause]) -> Iterable[tuple[int, int]]:
-    return product(range(len(first)), range(len(second)))
-
-
 FindPairs = Callable[[Sequence[Clause], Sequence[Clause]], Iterable[tuple[int, int]]]
 
 
-def intersection(first: Shape, second: Shape, pairs: FindPairs = _all_pairs) -> Shape:
+def intersection(first: Shape, second: Shape, pairs: FindPairs) -> Shape:
     """Values of both shapes, without clauses that are plainly empty.
 
     Args:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from ..automaton.emptiness import Emptiness
 from ..regex import ALL, ANYTHING, NOTHING, Node, alt, both, chars, matches, repeat, text, tree_cache
 from .documents import Subschema
 
 Kind = Literal["null", "boolean", "number", "string", "array", "object"]
-KINDS: tuple[Kind, ...] = ("null", "boolean", "number", "string", "array", "object")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Term(NamedTuple):
@@ -438,14 +438,7 @@ class ObjectClause(_Clause):
 Clause = NullClause | BooleanClause | NumberClause | StringClause | ArrayClause | ObjectClause
 Shape = dict[Kind, tuple[Clause, ...]]
 
-UNIVERSE: Shape = {
-    "null": (NullClause(),),
-    "boolean": (BooleanClause(),),
-    "number": (NumberClause(),),
-    "string": (StringClause(),),
-    "array": (ArrayClause(),),
-    "object": (ObjectClause(),),
-}
+UNIVERSE: Shape = {clause.kind: (clause(),) for clause in get_args(Clause)}
 EMPTY: Shape = {}
 
 
