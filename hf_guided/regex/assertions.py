@@ -66,18 +66,11 @@ class Look:
 
 @dataclass(frozen=True)
 class Boundary:
-    r"""``\b`` or ``\B``.
+    r"""``\b`` or ``\B``."""
 
-    Args:
-        inside: whether both neighbours must be alike (``\B``), and not different (``\b``).
-        word: the characters of words.
-        empty: whether it holds where the whole text is empty.
-        position: its index in the pattern.
-    """
-
-    inside: bool
-    word: CharSet
-    empty: bool
+    inside: bool  # ``\B``: both neighbours must be alike, and not different
+    word: CharSet  # the characters of words
+    empty: bool  # whether it holds where the whole text is empty
     position: int
 
 
@@ -140,43 +133,29 @@ def _between(pieces: list[Piece]) -> Node:
     nodes = [piece for piece in pieces if isinstance(piece, Node)]
     if len(nodes) == len(pieces):  # as in most
         return concat(*nodes)
-    pieces = _looking_back_first(pieces)
-    look_behinds = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
-    ahead = [
-        i for i, piece in enumerate(pieces) if isinstance(piece, Edge) or (isinstance(piece, Look) and piece.ahead)
-    ]
-    if look_behinds and ahead and ahead[0] < look_behinds[-1]:
-        piece = pieces[look_behinds[-1]]
-        assert isinstance(piece, Look)
-        raise UnsupportedRegex("a look-behind to the right of a look-ahead is not supported", piece.position)
-    split = look_behinds[-1] + 1 if look_behinds else 0
+    behind = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
+    split = behind[-1] + 1 if behind else 0
     left: Node = EMPTY
+    ahead: list[Piece] = []  # assertions that look to the right from before the last look-behind
     for piece in pieces[:split]:
-        left = concat(left, piece) if isinstance(piece, Node) else both(left, _sees(piece))
-    right: Node = EMPTY
-    for piece in reversed(pieces[split:]):
-        if isinstance(piece, Edge):
-            right = alt(EMPTY if right.nullable else NOTHING, text("\n") if matches(right, "\n") else NOTHING)
+        if isinstance(piece, Node):
+            if ahead and piece != EMPTY:
+                position = pieces[behind[-1]].position  # type: ignore[union-attr]
+                raise UnsupportedRegex("a look-behind to the right of a look-ahead is not supported", position)
+            left = concat(left, piece)
+        elif isinstance(piece, Look) and not piece.ahead:
+            left = both(left, _looked(piece, at_edge=False))
         else:
-            right = concat(piece, right) if isinstance(piece, Node) else both(right, _sees(piece))
+            ahead.append(piece)  # at the same position: the order of assertions means nothing
+    right: Node = EMPTY
+    for piece in reversed([*ahead, *pieces[split:]]):
+        if isinstance(piece, Node):
+            right = concat(piece, right)
+        elif isinstance(piece, Look):
+            right = both(right, _looked(piece, at_edge=False))
+        else:
+            right = alt(EMPTY if right.nullable else NOTHING, text("\n") if matches(right, "\n") else NOTHING)
     return concat(left, right)
-
-
-def _looking_back_first(pieces: list[Piece]) -> list[Piece]:
-    """The same, where of assertions at one position the look-behinds come first: their order means nothing."""
-    ordered: list[Piece] = []
-    for piece in pieces:
-        place = len(ordered)
-        if isinstance(piece, Look) and not piece.ahead:
-            while place and (not isinstance(ordered[place - 1], Node) or ordered[place - 1] == EMPTY):
-                place -= 1
-        ordered.insert(place, piece)
-    return ordered
-
-
-def _sees(piece: Piece) -> Node:
-    assert isinstance(piece, Look)
-    return _looked(piece, at_edge=False)
 
 
 def _looked(look: Look, *, at_edge: bool) -> Node:
@@ -184,8 +163,7 @@ def _looked(look: Look, *, at_edge: bool) -> Node:
     if not at_edge:
         for position in _looks_out(look.branches, look.ahead):
             raise UnsupportedRegex("this assertion looks out of the look-around that contains it", position)
-    rest: tuple[Piece, ...] = (ANYTHING,)
-    branches = [(*branch, *rest) if look.ahead else (*rest, *branch) for branch in look.branches]
+    branches: list[Branch] = [(*branch, ANYTHING) if look.ahead else (ANYTHING, *branch) for branch in look.branches]
     seen = language(branches, unknown=None if at_edge else 0 if look.ahead else -1)
     return complement(seen) if look.negative else seen
 
@@ -227,17 +205,10 @@ def _without_boundaries(branch: Branch, unknown: int | None) -> list[Branch]:
 
 
 def _sides(pieces: Branch, boundary: Boundary, word: bool, first: bool, unknown: bool) -> Iterator[tuple[Branch, bool]]:
-    """One side of a boundary, nearest piece first, in all variants that give it the requested neighbour.
+    """One side of a boundary, nearest piece first, in all variants whose neighbour is (or is not) a character of words.
 
-    Args:
-        pieces: the side.
-        boundary: the boundary.
-        word: whether the neighbour is a character of words.
-        first: whether it is the first character of the side; else the last one.
-        unknown: whether the text beyond the side is unknown.
-
-    Yields:
-        The pieces, and whether all nodes among them are empty.
+    The neighbour is the ``first`` character of the side, else the last one. With each variant comes whether all its
+    nodes are empty: then the neighbour is beyond the side.
     """
     charset = boundary.word if word else ~boundary.word
     for i, piece in enumerate(pieces):

@@ -144,17 +144,14 @@ def check_length(pattern: str) -> int:
 
 def _flags(pattern: str) -> int:
     """The flags a pattern has in Python, where it compiles: else ``re.error``."""
-    special = check_length(pattern)
-    return _compiled(pattern).flags if special else re.UNICODE.value  # nothing can be wrong with a list of words
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
+    if not check_length(pattern):
+        return re.UNICODE.value  # nothing can be wrong with a list of words
     try:
         if any(operation in pattern for operation in _SET_OPERATIONS):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)
-                return re.compile(pattern)
-        return re.compile(pattern)
+                return re.compile(pattern).flags
+        return re.compile(pattern).flags
     except OverflowError as error:
         raise UnsupportedRegex(f"the pattern repeats more often than Python can count ({error})") from error
 

@@ -24,18 +24,12 @@ Schema = dict[str, Any] | bool
 
 # Decimal, because 19.99 is no multiple of 0.01 in binary fractions. And ``decode`` also looks for white space.
 _decode = json.JSONDecoder(parse_float=Decimal).raw_decode
-_DIALECTS = {
-    **{f"http://json-schema.org/draft-0{draft}/schema": draft for draft in range(4)},
-    "http://json-schema.org/draft-04/schema": 4,
-    "http://json-schema.org/draft-06/schema": 6,
-    "http://json-schema.org/draft-07/schema": 7,
+_DIALECTS = {f"http://json-schema.org/draft-0{draft}/schema": draft for draft in (0, 1, 2, 3, 4, 6, 7)} | {
     "https://json-schema.org/draft/2019-09/schema": 2019,
     "https://json-schema.org/draft/2020-12/schema": 2020,
 }
 LATEST = 2020
 OLDEST = 4
-
-
 Place: TypeAlias = "str | tuple[Subschema, tuple[str | int, ...]]"
 
 
