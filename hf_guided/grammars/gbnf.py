@@ -105,8 +105,7 @@ class Gbnf(Reader):
                 raise self.malformed(f"the rule {head.text!r} is defined twice", head.start)
             rules[head.text] = self._choice()
         if self.take("end") is None:
-            token = self.tokens[self._next]
-            raise self.malformed(f"expected a rule, got {token.text!r}", token.start)
+            raise self.malformed(f"expected a rule, got {self.here.text!r}", self.here.start)
         if self._root not in rules:
             raise self.malformed(f"there is no rule {self._root!r} to start at; name it, or pass root=", 0)
         return rules
@@ -260,9 +259,9 @@ class EbnfWriter:
             return f"({' | '.join(map(self._whole, expression.parts))})"
         return self._repeat(expression, 0)
 
-    def _repeat(self, repeat: Repeat, least: int) -> str:
-        """A repetition, with this many bodies at least that are not empty."""
-        low = least if self._may_be_empty(repeat.body) else max(repeat.low, least)
+    def _repeat(self, repeat: Repeat, minimum: int) -> str:
+        """A repetition with a minimum number of bodies that are not empty."""
+        low = minimum if self._may_be_empty(repeat.body) else max(repeat.low, minimum)
         if repeat.high == 0:
             return _EMPTY
         if repeat.high is None:
@@ -314,7 +313,7 @@ class EbnfWriter:
         if isinstance(expression, Leaf):
             return None
         if isinstance(expression, Reference):
-            return self._not_empty_rule(expression.name)
+            return self._not_empty_rule(expression.name) if expression.name in self._names else None
         if isinstance(expression, Choice):
             branches = [branch for branch in map(self._not_empty, expression.parts) if branch is not None]
             return f"({' | '.join(branches)})" if branches else None
@@ -328,9 +327,7 @@ class EbnfWriter:
                 rest = part if rest is None else self._rule(f"{part} ({rest} | {_EMPTY}) | {rest}")
         return rest
 
-    def _not_empty_rule(self, name: str) -> str | None:
-        if name not in self._names:
-            return None
+    def _not_empty_rule(self, name: str) -> str:
         if name not in self._not_empty_names:  # it may lead to itself
             self._not_empty_names[name] = f"n{len(self._not_empty_names)}"
             self._lines.append(f"{self._not_empty_names[name]} ::= {self._not_empty(self._rules[name])}")

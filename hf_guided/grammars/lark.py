@@ -108,14 +108,14 @@ class Lark(Reader):
     def _expect(self, what: str, *kinds: str) -> Token:
         token = self.take(*kinds)
         if token is None:
-            found = self.tokens[self._next]
-            raise self.malformed(f"expected {what}, got {found.text.strip() or 'the end of the line'!r}", found.start)
+            found = self.here.text.strip() or "the end of the line"
+            raise self.malformed(f"expected {what}, got {found!r}", self.here.start)
         return token
 
     # -- statements --------------------------------------------------------------------------------------------------
 
     def _scope(self, end: str, root: str) -> Scope:
-        scope, begins = Scope(), self.tokens[self._next].start
+        scope, begins = Scope(), self.here.start
         self.scopes.append(scope)
         while self.take(end) is None:
             if self.take("newline") is None:
@@ -134,18 +134,18 @@ class Lark(Reader):
         elif first.kind == "terminal":
             self._colon()
             self._terminal(scope)
-            definition = self.text[first.start : self.tokens[self._next].start]
+            definition = self.text[first.start : self.here.start]
             scope.definitions.append(definition)
             scope.terminals[first.text] = first.start, definition
         elif first.kind == "%ignore":
-            begins = self.tokens[self._next].start
+            begins = self.here.start
             self._terminal(scope)
-            if not self.text[begins : self.tokens[self._next].start].strip():
+            if not self.text[begins : self.here.start].strip():
                 raise self.malformed("expected a pattern after %ignore", first.start)
         elif first.kind == "%import":
-            while self.tokens[self._next].kind != "newline":
+            while self.here.kind != "newline":
                 self._next += 1
-            scope.definitions.append(self.text[first.start : self.tokens[self._next].start])
+            scope.definitions.append(self.text[first.start : self.here.start])
         elif first.kind != "%llguidance":
             raise self.unsupported(first.kind, "write the rules of both grammars into one", first.start)
 
@@ -165,7 +165,7 @@ class Lark(Reader):
         if "max_tokens" in words and kinds & {"%json", "%lark"}:
             raise self.unsupported("max_tokens", "only the tokens of a terminal are counted", head.start)
         if words - {"capture", "max_tokens", "temperature"}:
-            body = f"({self.text[begins : self.tokens[self._next].start].strip()})"
+            body = f"({self.text[begins : self.here.start].strip()})"
             scope.terminals[body] = begins, body
             if "lazy" in words:
                 scope.lazy.add(body)
@@ -179,7 +179,7 @@ class Lark(Reader):
             self._in_terminal = False
 
     def _colon(self) -> None:
-        token = self.tokens[self._next]
+        token = self.here
         if token.kind in ".{":
             if token.kind == "{":
                 raise self.unsupported("template", "write each use as a rule of its own", token.start)
@@ -195,55 +195,50 @@ class Lark(Reader):
             word = self._expect("an attribute", "rule")
             value = ""
             if self.take("="):
-                begins = self.tokens[self._next]
-                while self.tokens[self._next].kind not in (",", "]", "newline", "end"):
+                begins = self.here
+                while self.here.kind not in (",", "]", "newline", "end"):
                     self._next += 1
                 value = self.text[begins.start : self.tokens[self._next - 1].end]
             self.attributes.append(Attribute(word.text, value, word.start))
             self.take(",")
-            self._check_attribute(self.attributes[-1])
+            if word.text == "max_tokens" and not (value.isdecimal() and value.strip("0")):
+                raise self.malformed(f"max_tokens: expected a number of at least 1, got {value!r}", word.start)
+            if word.text == "suffix" and value in ("", '""'):
+                raise self.malformed("suffix: expected a text with characters, or a terminal", word.start)
         return {attribute.name for attribute in self.attributes[first:]}
-
-    def _check_attribute(self, attribute: Attribute) -> None:
-        name, value, position = attribute
-        if name == "max_tokens" and not (value.isdecimal() and value.strip("0")):
-            raise self.malformed(f"max_tokens: expected a number of at least 1, got {value!r}", position)
-        if name == "suffix" and value in ("", '""'):
-            raise self.malformed("suffix: expected a text with characters, or a terminal", position)
 
     # -- expressions -------------------------------------------------------------------------------------------------
 
     def _expressions(self, scope: Scope) -> Expression:
         branches = [self._expression(scope)]
-        while self._follows("|") or self._follows("&"):
+        while self._follows_sign():
             branches.append(self._expression(scope))
         return choice(branches)
 
-    def _follows(self, sign: str) -> bool:
-        """Take a sign, which may stand on the next line."""
+    def _follows_sign(self) -> bool:
+        """Take a sign between expressions, which may stand on the next line."""
         begins = self._next
         self.take("newline")
-        if self.take(sign):
+        if self.take("|", "&"):
             return True
         self._next = begins
         return False
 
     def _expression(self, scope: Scope) -> Expression:
         parts: list[Expression] = []
-        while self.tokens[self._next].kind not in _ENDS:
+        while self.here.kind not in _ENDS:
             negation = self.take("~")
             part = self._part(scope)
             if negation is not None:
                 if not self._in_terminal:
-                    raise self.unsupported(
-                        "~", "only terminals can be negated; give it a name in capitals", negation.start
-                    )
+                    reason = "only terminals can be negated; give it a name in capitals"
+                    raise self.unsupported("~", reason, negation.start)
                 self.negated.append((negation.start, self.tokens[self._next - 1].end))
             parts.append(self._repeated(part))
         if self.take("->"):
             self._expect("a name", "rule")
         if self.take("%if"):
-            while self.tokens[self._next].kind not in _ENDS:
+            while self.here.kind not in _ENDS:
                 self._next += 1
                 self._skip_brackets()
         return sequence(parts)
@@ -256,10 +251,9 @@ class Lark(Reader):
         if token.kind in "([":
             self.open(token.start)
             inside = self._expressions(scope)
-            if self.take(_CLOSING[token.kind]) is None:
-                raise self.malformed(
-                    f"this bracket is not closed on its line; expected {_CLOSING[token.kind]}", token.start
-                )
+            closing = _CLOSING[token.kind]
+            if self.take(closing) is None:
+                raise self.malformed(f"this bracket is not closed on its line; expected {closing}", token.start)
             self.close()
             return Repeat(inside, 0, 1) if token.kind == "[" else inside
         if token.kind == "%lark":
@@ -273,7 +267,7 @@ class Lark(Reader):
             if self.take("::"):
                 self._next += 1
                 self._skip_brackets()
-            if self.tokens[self._next].kind == "{" and self.tokens[self._next + 1].kind not in ("number", ","):
+            if self.here.kind == "{" and self.tokens[self._next + 1].kind not in ("number", ","):
                 raise self.unsupported("template", "write each use as a rule of its own", token.start)
             return Reference(token.text, token.start)
         if token.kind == "text" and self.take(".."):
@@ -285,15 +279,15 @@ class Lark(Reader):
     def _repeated(self, part: Expression) -> Expression:
         if operator := self.take("operator"):
             return Repeat(part, *REPEATS[operator.text])
-        if self.tokens[self._next].kind == "~" and self.tokens[self._next + 1].kind == "number":
+        if self.here.kind == "~" and self.tokens[self._next + 1].kind == "number":
             self._next += 1
             low = self._number()
             if self.take(".."):
                 self._number()
             return Repeat(part, low, None)
         if self.take("{"):
-            low = 0 if self.tokens[self._next].kind == "," else self._number()
-            if self.take(",") and self.tokens[self._next].kind != "}":
+            low = 0 if self.here.kind == "," else self._number()
+            if self.take(",") and self.here.kind != "}":
                 self._number()
             self._expect("}", "}")
             return Repeat(part, low, None)
@@ -309,9 +303,9 @@ class Lark(Reader):
     def _skip_brackets(self) -> None:
         """Skip an argument list, if the next token opens one."""
         closing: list[str] = []
-        while (kind := self.tokens[self._next].kind) in _CLOSING or closing:
+        while (kind := self.here.kind) in _CLOSING or closing:
             if kind in ("newline", "end"):
-                raise self.malformed(f"expected {closing[-1]}", self.tokens[self._next].start)
+                raise self.malformed(f"expected {closing[-1]}", self.here.start)
             if kind in _CLOSING:
                 closing.append(_CLOSING[kind])
             elif kind == closing[-1]:

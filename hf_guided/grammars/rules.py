@@ -105,9 +105,14 @@ class Reader:
             raise self.malformed(f"expected a part of a rule, got {self.text[position : position + 10]!r}", position)
         return match
 
+    @property
+    def here(self) -> Token:
+        """The next token."""
+        return self.tokens[self._next]
+
     def take(self, *kinds: str) -> Token | None:
         """The next token, if it is of one of these kinds."""
-        token = self.tokens[self._next]
+        token = self.here
         if token.kind not in kinds:
             return None
         self._next += 1

@@ -159,7 +159,7 @@ def _between(pieces: list[Piece]) -> Node:
 
 
 def _looked(look: Look, *, at_edge: bool) -> Node:
-    """What the text ahead (or before) must be; at the edge that is the whole text, and ``^`` in it has its meaning."""
+    """The texts that may come ahead (or before); at the edge that is the whole text, so ``^`` may be in it."""
     if not at_edge:
         for position in _looks_out(look.branches, look.ahead):
             raise UnsupportedRegex("this assertion looks out of the look-around that contains it", position)

@@ -203,7 +203,7 @@ def alt(*branches: Node) -> Node:
         return branches[0]
     flat: dict[Node, None] = {}
     single, empty = CharSet(), False
-    single_branch: Node | None = None  # of the one Chars among the branches
+    single_branch: Node | None = None  # the one Chars among the branches
     for branch in _flattened(branches):
         if isinstance(branch, Chars):
             if single_branch is None:
@@ -301,7 +301,7 @@ def is_plain(node: Node) -> bool:
 
 @tree_cache(maxsize=4096)
 def characters(node: Node) -> int:
-    """How many characters there are in an expression, about, repetitions written out."""
+    """The number of characters in an expression, about, repetitions written out."""
     if isinstance(node, Parts):
         return sum(map(characters, node.parts))
     if isinstance(node, Repeat):

@@ -24,7 +24,7 @@ _read = 0  # counted without a lock: it need not be exact
 
 
 def tree_cache(maxsize: int) -> Callable[[Callable[..., _T]], _lru_cache_wrapper[_T]]:
-    """As ``lru_cache``, for functions of trees, and of what trees are made of."""
+    """A ``lru_cache`` for functions of trees and of their parts."""
 
     def decorated(function: Callable[..., _T]) -> _lru_cache_wrapper[_T]:
         cached = lru_cache(maxsize)(function)

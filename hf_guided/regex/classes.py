@@ -1,4 +1,4 @@
-r"""Which characters ``\d``, ``\w``, ``\s``, ``\p{L}`` and ``(?i)`` mean, in Python and in ECMA-262.
+r"""The characters of ``\d``, ``\w``, ``\s``, ``\p{L}`` and ``(?i)`` in Python and in ECMA-262.
 
 Python's own meaning depends on its version of Unicode. Asking it about each character takes up to 0.2 s, so there is a
 table for each version that is known, which scripts/make_unicode_tables.py has written; other versions are asked.
@@ -25,7 +25,7 @@ _ECMA = {"d": DIGITS, "w": WORD, "s": _SPACE}
 _TABLES = Path(__file__).with_name("unicode_tables")
 _GAP = SURROGATES[1] - SURROGATES[0] + 1
 LINE_ENDS = {"python": CharSet.of("\n"), "ecma": CharSet.of("\n\r\u2028\u2029")}
-"""What ``.`` does not take."""
+"""The characters that ``.`` does not match."""
 
 
 @lru_cache(maxsize=64)
@@ -46,7 +46,7 @@ def python_class(letter: str, ascii_only: bool) -> CharSet:
 
 @lru_cache(maxsize=4096)
 def caseless(charset: CharSet, ascii_only: bool) -> CharSet:
-    """What ``(?i)`` makes of a set in Python."""
+    """The characters that a set matches under ``(?i)`` in Python."""
     cased = charset & _cased()[1]
     if not cased:
         return charset

@@ -124,7 +124,7 @@ class Dialect:
         return [*tokens, Token("CLOSE", "", len(pattern))]
 
     def dot(self, flags: int) -> Node:
-        """What ``.`` means."""
+        """The characters that ``.`` matches."""
         return chars(ALL if flags & DOT_ALL else ~LINE_ENDS["ecma" if self.ecma else "python"])
 
     def literal(self, written: str, flags: int) -> Node:
@@ -134,7 +134,7 @@ class Dialect:
         return concat(*(self._literal(CharSet.of(character), flags) for character in written))
 
     def escape(self, written: str, position: int, flags: int) -> Node:
-        r"""What an escape outside of classes means."""
+        r"""The characters that an escape outside of classes matches."""
         first = written[1]
         if (first in "123456789" and len(written) < 4) or (first == "k" and len(written) > 2):
             raise back_reference(written, position)
@@ -142,12 +142,12 @@ class Dialect:
         return chars(meant) if isinstance(meant, CharSet) else self._literal(_one(meant), flags)
 
     def boundary(self, written: str, position: int, flags: int) -> Boundary:
-        r"""What ``\b`` and ``\B`` mean."""
+        r"""The meaning of ``\b`` and ``\B``."""
         word = ecma_class("w") if self.ecma else python_class("w", bool(flags & ASCII))
         return Boundary(written == r"\B", word, self.ecma or _INSIDE_HOLDS_ON_EMPTY, position)
 
     def in_class(self, written: str, position: int, flags: int) -> Node:
-        """What a class ``[...]`` means."""
+        """The characters that a class ``[...]`` matches."""
         negative = written.startswith("[^")
         matches = _MEMBER.finditer(written, 2 if negative else 1, len(written) - 1)
         members = [(member[0], position + member.start()) for member in matches]
@@ -221,7 +221,7 @@ class Dialect:
 
 
 def back_reference(written: str, position: int) -> UnsupportedRegex:
-    """What is raised for a back-reference."""
+    """The error for a back-reference."""
     return UnsupportedRegex(
         f"a back-reference ({written}) is not regular, so no engine can enforce it; write out the texts it may repeat, "
         "as in (?:a.a|b.b)",

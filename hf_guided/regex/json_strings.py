@@ -44,7 +44,7 @@ def _string() -> Node:
 
 @tree_cache(maxsize=4096)
 def json_spelling_without(node: Node, marks: tuple[str, ...]) -> Node:
-    r"""As ``json_spelling``, without marks: a mark in the string has its first character as ``\u003c``."""
+    r"""The texts of ``json_spelling`` without marks: a mark in the string has its first character as ``\u003c``."""
     if not marks:
         return json_spelling(node)
     escaped = {mark: f"\\u{ord(mark[0]):04x}{mark[1:]}" for mark in marks}

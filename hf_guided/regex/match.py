@@ -100,7 +100,7 @@ class _Text:
         return ends
 
     def _each(self, node: And | Not, starts: int) -> int:
-        """What is true of a string depends on where that one string began, so one start at a time."""
+        """A string satisfies And and Not from the position where it began, so each start is a case of its own."""
         ends = 0
         while starts:
             start = starts & -starts

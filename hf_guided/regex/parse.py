@@ -33,10 +33,11 @@ from .charset import count_characters, tree_cache
 from .dialect import MULTI_LINE, NEWLINE, Dialect, PatternSyntaxError, Token, back_reference, changed
 from .stored import stored
 
-MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
-MAX_BRANCHES = 64  # that arise where alternatives with assertions follow one another
-MAX_LENGTH = 500_000  # of a pattern, and
-MAX_SIGNS = 30_000  # of characters in it that mean more than themselves: each about a second's work at most
+MAX_DEPTH = 50  # maximum nesting of groups: each costs several frames here, and Python allows a thousand
+MAX_BRANCHES = 64  # maximum number of branches where alternatives with assertions follow one another
+# Maximum numbers of characters in a pattern, and of those that mean more than themselves: about a second's work.
+MAX_LENGTH = 500_000
+MAX_SIGNS = 30_000
 _SPECIAL = re.compile(r"[\\\[(){*+?^$.]")
 _PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False, strict=True)
 _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
@@ -78,7 +79,7 @@ def parse_search(pattern: str) -> Node:
 
 
 def parsed_search(pattern: str) -> Node:
-    """As ``parse_search``, without a look at the stored patterns."""
+    """The tree of ``parse_search``, without a look at the stored patterns."""
     with _shallow():
         return reduce(_meet, _readings(pattern, _PYTHON_IN_SCHEMA, _ECMA_AND_MORE))
 
@@ -203,7 +204,7 @@ class _Reader:
                 raise UnsupportedRegex("too many alternatives hold anchors or look-around", token.position)
             count *= len(branches)
             read.append(branches)
-        if count == 1:  # as most
+        if count == 1:  # the usual case
             return [tuple([piece for (branch,) in read for piece in branch])]
         return [tuple(piece for branch in chosen for piece in branch) for chosen in product(*read)]
 

@@ -23,7 +23,7 @@ Entries: TypeAlias = list[list[Any]]
 
 
 def stored(pattern: str) -> Node | None:
-    """What ``parse_search`` gives for a pattern; None if it is not stored."""
+    """The tree that ``parse_search`` returns for a pattern; None if it is not stored."""
     written = _file().get(pattern)
     return None if written is None else loaded(json.loads(written))
 

@@ -124,7 +124,7 @@ def _character(code: int) -> str:
 
 
 def times(low: int, high: int | None) -> str:
-    """How often, as patterns and grammars write it; None is no bound."""
+    """Bounds of a repetition, as patterns and grammars write them; None is no bound."""
     if high is None:
         return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
     if (low, high) == (0, 1):

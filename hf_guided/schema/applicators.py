@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..regex import alt, complement, parse_search, text
 from . import readers
 from .assertions import kinds
-from .combine import absorbed, certainly, union, untold
+from .combine import absorbed, certainly, unevaluating, union
 from .documents import Subschema, UnknownReference
 from .formats import FORMATS, USUAL
 from .shapes import (
@@ -38,8 +38,8 @@ from .shapes import (
 if TYPE_CHECKING:
     from .normalize import Normalizer
 
-MAX_EXACT_BRANCHES = 5  # of an anyOf whose matching branches all count, as beside unevaluatedProperties
-_FEW_CONDITIONS = 5  # of names; taken apart they make at most 32 alternatives
+MAX_EXACT_BRANCHES = 5  # maximum for an anyOf whose matching branches all count, as beside unevaluatedProperties
+_FEW_CONDITIONS = 5  # maximum number of names that are taken apart, into at most 32 alternatives
 
 
 def _children(n: Normalizer, sub: Subschema, keyword: str) -> list[Subschema]:
@@ -56,7 +56,7 @@ def _all(n: Normalizer, children: list[Subschema], holds: bool, sub: Subschema, 
 
 
 def referred(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "$ref") -> Shape:
-    """What the schema that a reference names says; anything where no document has it, which is a loss."""
+    """The shape of the schema that a reference names; anything where no document has it, which is a loss."""
     if (keyword == "$dynamicRef" and sub.dialect < 2020) or (keyword == "$recursiveRef" and sub.dialect != 2019):
         return certainly(holds)
     ref = readers.string(sub, keyword)
@@ -144,7 +144,7 @@ def _of_kinds(kinds: tuple[Kind, ...], shape: Shape) -> Shape:
 
 def _not(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     shape = n.term(Term(n.documents.child(sub, sub.keywords["not"], "not"), not holds))
-    return untold(shape) if n.documents.counts_branches else shape
+    return unevaluating(shape) if n.documents.counts_branches else shape
 
 
 def _if(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
@@ -278,7 +278,7 @@ def _identity(value: Any) -> Hashable:
 
 
 def _key(value: Any) -> Hashable:
-    """The same for equal JSON values: 1 is 1.0, and not true."""
+    """A key that equal JSON values share: 1 is 1.0, and not true."""
     if isinstance(value, dict):
         return "object", frozenset((name, _key(inner)) for name, inner in value.items())
     if isinstance(value, list):

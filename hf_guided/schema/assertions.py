@@ -63,7 +63,7 @@ def _is_integral(types: tuple[str, ...] | None) -> bool:
 
 @lru_cache(maxsize=256)
 def _of_exact_types(types: tuple[str, ...] | None, point_zero: bool) -> Shape:
-    """As ``_of_types``, but of "integer" the whole numbers alone."""
+    """All values of these types, of "integer" the whole numbers alone."""
     if not _is_integral(types):
         return _of_types(types)
     return {**_of_types(types), "number": (NumberClause(True, point_zero=point_zero),)}
@@ -79,7 +79,7 @@ def holding(n: Normalizer, sub: Subschema) -> Shape:
     shape = dict(whole)
     for kind, (keywords, read) in _OF_TYPE.items():
         if not keywords.isdisjoint(schema):
-            clause = read(n, sub)  # of types that are not allowed too: it may be malformed
+            clause = read(n, sub)  # also for types that are not allowed: the keyword may be malformed
             if kind in shape and (clause is None or n.is_plainly_empty(clause)):
                 del shape[kind]
             elif kind in shape:
@@ -95,10 +95,10 @@ def failing(n: Normalizer, sub: Subschema) -> Iterator[Shape]:
         if "integer" in types and "number" not in types:
             shape["number"] = (NumberClause(integral=False),)
         yield shape
-    for kind, least, most, clause in _SIZES:
-        if low := readers.count(sub, least):
+    for kind, minimum, maximum, clause in _SIZES:
+        if low := readers.count(sub, minimum):
             yield {kind: (clause(high=low - 1),)}
-        if (high := readers.count(sub, most)) is not None:
+        if (high := readers.count(sub, maximum)) is not None:
             yield {kind: (clause(low=high + 1),)}
     for bound in _bounds(sub):
         if bound.low is not None:
@@ -154,7 +154,7 @@ def _strings(n: Normalizer, sub: Subschema) -> Clause:
 
 
 def _read(n: Normalizer, sub: Subschema, *, holds: bool) -> Callable[[str], Node]:
-    """How the pattern of a schema is read that has to match, or must not."""
+    """The reader of a schema's pattern that has to match, or must not."""
     is_own = id(sub.schema) in _OF_FORMATS  # no reader sees it
     return parse_search if is_own or holds != n.is_widest else parse_search_either
 
@@ -209,8 +209,8 @@ def _contains(n: Normalizer, sub: Subschema) -> tuple[Contains, ...]:
         return ()
     low, high = 1, None
     if sub.dialect >= 2019:
-        least, high = readers.count(sub, "minContains"), readers.count(sub, "maxContains")
-        low = 1 if least is None else least
+        minimum, high = readers.count(sub, "minContains"), readers.count(sub, "maxContains")
+        low = 1 if minimum is None else minimum
     item = n.position(sub, schema["contains"], "contains")
     return (Contains(item, low, high, 0, (sub.pointer, "contains")),)
 

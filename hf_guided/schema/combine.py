@@ -61,20 +61,20 @@ def _joined(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
     for clause in clauses:
         is_list = isinstance(clause, (NumberClause, StringClause)) and clause.values is not None
         lists.setdefault(_without_values(clause) if is_list else clause, []).append(clause)
-    return tuple(_as_one(alike, listing) for alike, listing in lists.items())
+    return tuple(_as_one(base, listing) for base, listing in lists.items())
 
 
 def _without_values(clause: Any) -> Clause:
     return replace(clause, values=(), **({"floats": frozenset()} if isinstance(clause, NumberClause) else {}))  # type: ignore[no-any-return]
 
 
-def _as_one(alike: Any, listing: list[Any]) -> Clause:
-    if len(listing) == 1 or alike == listing[0]:
+def _as_one(base: Any, listing: list[Any]) -> Clause:
+    if len(listing) == 1 or base == listing[0]:
         return listing[0]  # type: ignore[no-any-return]
     values = tuple(dict.fromkeys(value for clause in listing for value in clause.values))
-    if isinstance(alike, StringClause):
-        return replace(alike, values=values)
-    return replace(alike, values=values, floats=frozenset().union(*(clause.floats for clause in listing)))  # type: ignore[no-any-return]
+    if isinstance(base, StringClause):
+        return replace(base, values=values)
+    return replace(base, values=values, floats=frozenset().union(*(clause.floats for clause in listing)))  # type: ignore[no-any-return]
 
 
 def absorbed(shape: Shape) -> Shape:
@@ -122,7 +122,7 @@ def intersection(first: Shape, second: Shape, pairs: FindPairs) -> Shape:
     return met
 
 
-def untold(shape: Shape) -> Shape:
+def unevaluating(shape: Shape) -> Shape:
     """The same values; under a negation, they do not mark items or members as evaluated."""
     met = dict(shape)
     if "array" in shape:
@@ -145,7 +145,7 @@ def untold(shape: Shape) -> Shape:
 
 
 def size(shape: Shape) -> int:
-    """How many alternatives the largest type has."""
+    """The number of alternatives of the largest type."""
     return max(map(len, shape.values()), default=0)
 
 
@@ -196,7 +196,7 @@ def may_meet(n: Normalizer, first: Sequence[Clause], second: Sequence[Clause]) -
 
 
 def near_shapes(n: Normalizer, shapes: Sequence[Shape]) -> tuple[Pairs, int]:
-    """As ``may_meet``, of some shapes among themselves; the first of a pair is before the second."""
+    """Pairs as in ``may_meet``, of some shapes among themselves; the first of a pair is before the second."""
     if len(shapes) <= _FEW:
         return [*combinations(range(len(shapes)), 2)], 0
     near: set[tuple[int, int]] = set()

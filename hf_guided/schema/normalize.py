@@ -164,7 +164,7 @@ class Normalizer:
         return alt(*map(string_language, self._strings(position)))
 
     def written_names(self, position: Position) -> Node:
-        """Those of the strings at a position that are written as names."""
+        """The strings at a position that are written as names."""
         written = canonical_strings if self._spelling == "canonical" else string_language
         return alt(*map(written, self._strings(position)))
 
@@ -260,7 +260,7 @@ class Normalizer:
         return {pair: shape for pair, shape in met.items() if shape}
 
     def _pairs(self, first: Sequence[Clause], second: Sequence[Clause]) -> Iterable[tuple[int, int]]:
-        """Those that may meet; raises _TooMuch where they are more than may still be combined."""
+        """Pairs that may meet; raises _TooMuch where they are more than may still be combined."""
         pairs, work = may_meet(self, first, second) if self._work <= MAX_WORK else ((), 0)
         self._work += work
         are_products = min(len(first), len(second)) > 1 and isinstance(first[0], StringClause)
@@ -281,9 +281,9 @@ class Normalizer:
             ("string", 1, self.is_plainly_empty),
             ("object", objects, self._lacks_a_member),
         )
-        for kind, least, is_wrong in checks:
+        for kind, minimum, is_wrong in checks:
             clauses = shape.get(kind, ())
-            if len(clauses) >= least and any(map(is_wrong, clauses)):
+            if len(clauses) >= minimum and any(map(is_wrong, clauses)):
                 remaining = tuple(clause for clause in clauses if not is_wrong(clause))
                 shape = {other: of_other for other, of_other in {**shape, kind: remaining}.items() if of_other}
         return shape

@@ -235,7 +235,7 @@ class StringClause(_Clause):
 
 
 class Items(NamedTuple):
-    """What one schema says of an array's items: the first ones each, and all the others.
+    """The rules of one schema for an array's items: for the first ones each, and for all the others.
 
     Args:
         rest: None if the schema does not speak of the others.
@@ -247,7 +247,7 @@ class Items(NamedTuple):
     evaluates: bool = True
 
     def at(self, index: int) -> Position:
-        """What the item at this index must satisfy."""
+        """The position of the item at this index."""
         if index < len(self.prefix):
             return self.prefix[index]
         return ANY if self.rest is None else self.rest
@@ -291,7 +291,7 @@ class ArrayClause(_Clause):
     constant: Hashable = None
 
     def at(self, index: int) -> Position:
-        """What the item at this index must satisfy."""
+        """The position of the item at this index."""
         return all_of(*(part.at(index) for part in self.items))
 
     @property
@@ -338,7 +338,7 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """What one schema says of an object's members: by name, by pattern of the name, and of all the others.
+    """The rules of one schema for an object's members: by name, by pattern of the name, and for all the others.
 
     Args:
         named: in the order of the schema.
@@ -352,7 +352,7 @@ class Members:
     evaluates: bool = True
 
     def at(self, name: str) -> Position:
-        """What the value under this name must satisfy."""
+        """The position of the value under this name."""
         if not self.patterns:
             return self.named.get(name, ANY if self.additional is None else self.additional)
         positions = [position for names, position in self.patterns if matches(names.either, name)]
@@ -398,7 +398,7 @@ class ObjectClause(_Clause):
     _at: dict[str, Position] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, name: str) -> Position:
-        """What the value under this name must satisfy, ``names`` aside."""
+        """The position of the value under this name; ``names`` is not in it."""
         position = self._at.get(name)
         if position is None:
             members = [part.at(name) for part in self.members]
@@ -467,7 +467,7 @@ def string_language(clause: StringClause) -> Node:
 
 @tree_cache(maxsize=4096)
 def canonical_strings(clause: StringClause) -> Node:
-    """Those of a clause's strings that the canonical spelling writes: all of them where it would leave none."""
+    """The strings of a clause that the canonical spelling writes: all of them where it would leave none."""
     return string_language(canonical_clause(clause))
 
 

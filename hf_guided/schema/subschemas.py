@@ -97,7 +97,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def local_target(root: Any, ref: Any) -> Any:
-    """What a reference inside the document (``#``, ``#/$defs/a``) names; None if it names nothing there."""
+    """The target of a reference inside the document (``#``, ``#/$defs/a``); None if there is none."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
     return lookup(root, unquote(ref[1:]))
