@@ -56,11 +56,7 @@ _MAX_IN_PLACE = 500  # maximum characters of ``x x+`` written in place: masks of
 
 
 class Gbnf(Reader):
-    """Reads one grammar.
-
-    Args:
-        text: the grammar.
-        root: the rule that it starts at.
+    """Reads one grammar, which starts at the rule ``root``.
 
     Raises:
         InvalidConstraint: it is malformed, or a rule has no text; with line and column.
@@ -225,11 +221,7 @@ def _code(code: int) -> str:
 
 
 class EbnfWriter:
-    """Writes one grammar.
-
-    Args:
-        rules: all rules that are referred to; each has a text. The leaf ``""`` is the empty text.
-    """
+    """Writes one grammar: all rules that are referred to; each has a text. The leaf ``""`` is the empty text."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules

@@ -59,11 +59,7 @@ class Scope:
 
 
 class Lark(Reader):
-    """Reads one grammar.
-
-    Args:
-        text: the grammar.
-        root: the rule that it starts at.
+    """Reads one grammar, which starts at the rule ``root``.
 
     Raises:
         InvalidConstraint: it is malformed, or a rule has no text; with line and column.
@@ -319,10 +315,7 @@ def may_repeat_one_text(terminal: str) -> bool:
     """Whether a terminal may repeat one text for ever, like ``/a+/``; True also where that is hard to tell.
 
     Where nothing else may follow, as in ``/a+/ /a+/``, a lexer that takes the longest text forces ``a`` without an end,
-    and llguidance never returns from the question which text is forced.
-
-    Args:
-        terminal: its definition, as it is written in the grammar.
+    and llguidance never returns from the question which text is forced. The argument is the definition, as written.
     """
     pieces = list(_LARK.finditer(terminal))
     outside = {piece[0] for piece in pieces if len(piece[0]) == 1}

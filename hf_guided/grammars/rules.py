@@ -52,12 +52,7 @@ Rules = Mapping[str, Expression]
 class Token(NamedTuple):
     """A part of the text of a grammar.
 
-    Args:
-        kind: "text", "special" ...; of a sign or a keyword, itself.
-        text: itself.
-        start: where it begins.
-        end: where it ends.
-        value: the JSON after a keyword of Lark that takes some.
+    ``kind`` of a sign or a keyword is itself; ``value`` is the JSON after a keyword of Lark that takes some.
     """
 
     kind: str
@@ -68,11 +63,7 @@ class Token(NamedTuple):
 
 
 class Reader:
-    """The position in the text of a grammar, and in its tokens.
-
-    Args:
-        text: the grammar.
-    """
+    """The position in the text of a grammar, and in its tokens."""
 
     tokens: list[Token]
 

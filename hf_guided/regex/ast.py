@@ -21,9 +21,7 @@ _nullable = attrgetter("nullable")
 class UnsupportedRegex(ValueError):
     """The pattern is well formed, but not regular, or we do not know how to write it.
 
-    Args:
-        reason: the construct, and what to do instead.
-        position: its index in the pattern; None if it is no single position.
+    ``reason`` names the construct and what to do instead, ``position`` its index in the pattern; None if it has none.
     """
 
     def __init__(self, reason: str, position: int | None = None):
@@ -131,11 +129,7 @@ class Not(Node):
 
 
 class AllBut(Not):
-    """Every string of Unicode characters but some words: of those there may be hundreds, and no tree is needed.
-
-    Args:
-        words: one at least.
-    """
+    """Every string of Unicode characters but one or more words: there may be hundreds, and no tree is needed."""
 
     __slots__ = ("_body", "words")
 
@@ -343,10 +337,7 @@ def only_text(node: Node) -> str | None:
 def mapped(node: Node, spell: Callable[[CharSet], Node], again: Callable[[Node], Node]) -> Node:
     """A tree in which texts stand for characters; a complement is one among all texts that stand for strings.
 
-    Args:
-        node: the tree.
-        spell: the texts of the characters of a set.
-        again: this function for the parts of the node, with a cache.
+    ``spell`` gives the texts of the characters of a set; ``again`` is this function for parts, with a cache.
     """
     if isinstance(node, Chars):
         return spell(node.charset)

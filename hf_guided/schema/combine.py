@@ -80,9 +80,8 @@ def _as_one(base: Any, listing: list[Any]) -> Clause:
 def absorbed(shape: Shape) -> Shape:
     """Without objects that are a special case of others, as far as required and forbidden names alone tell."""
     clauses = [clause for clause in dict.fromkeys(shape.get("object", ())) if isinstance(clause, ObjectClause)]
-    general: dict[
-        ObjectClause, list[tuple[frozenset[str], frozenset[str]]]
-    ] = {}  # names, by all else that the clauses say
+    # Required and forbidden names, by all else that the clauses say.
+    general: dict[ObjectClause, list[tuple[frozenset[str], frozenset[str]]]] = {}
     special = set[ObjectClause]()
     for clause in sorted(clauses, key=lambda clause: len(clause.required) + len(clause.forbidden)):
         others = general.setdefault(replace(clause, required=(), forbidden=frozenset()), [])
@@ -98,13 +97,7 @@ FindPairs = Callable[[Sequence[Clause], Sequence[Clause]], Iterable[tuple[int, i
 
 
 def intersection(first: Shape, second: Shape, pairs: FindPairs) -> Shape:
-    """Values of both shapes, without clauses that are plainly empty.
-
-    Args:
-        first: a shape.
-        second: another one.
-        pairs: says which of the clauses of one type may have a value in common.
-    """
+    """Values of both shapes, without clauses that are plainly empty; ``pairs`` finds the clauses that may meet."""
     if first is UNIVERSE or second is UNIVERSE:
         return second if first is UNIVERSE else first
     met: Shape = {}
@@ -162,15 +155,9 @@ def meet(first: Any, second: Any) -> Clause | None:
 
 
 def may_meet(n: Normalizer, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
-    """The numbers of the alternatives of one type that may have a value in common, and how much work that was.
+    """Pairs of alternatives of one type that may have a value in common, by their numbers, in order.
 
-    Args:
-        n: who knows the positions.
-        first: the alternatives on one side.
-        second: those on the other side.
-
-    Returns:
-        The pairs in order; the work as a number of intersections.
+    With them comes the work that this took, as a number of intersections.
     """
     everything = range(len(first)), range(len(second))
     if min(len(first), len(second)) <= _FEW:

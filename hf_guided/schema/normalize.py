@@ -273,9 +273,7 @@ class Normalizer:
     def _possible(self, shape: Shape, objects: int) -> Shape:
         """The shape without alternatives that no string satisfies, or whose required members can have no value.
 
-        Args:
-            shape: the shape.
-            objects: minimum number of alternatives for objects whose members are looked at: they tell branches apart.
+        Members are looked at where there are this many ``objects``: there they tell branches apart.
         """
         checks: tuple[tuple[Kind, int, Callable[[Clause], bool]], ...] = (
             ("string", 1, self.is_plainly_empty),

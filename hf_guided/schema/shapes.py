@@ -39,11 +39,7 @@ NEVER: Position = frozenset({Term(Subschema(False, "", "", 0))})
 
 @dataclass(frozen=True)
 class _Clause:
-    """Values of one JSON type.
-
-    Attributes:
-        kind: the type.
-    """
+    """Values of one JSON type."""
 
     kind: ClassVar[Kind]
 
