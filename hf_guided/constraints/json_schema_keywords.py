@@ -18,6 +18,16 @@ HOLDS_SCHEMA = frozenset(
 HOLDS_SCHEMA_LIST = frozenset("allOf anyOf items oneOf prefixItems".split())  # `items` was a list before 2020-12
 HOLDS_SCHEMA_MAP = frozenset("$defs definitions dependencies dependentSchemas patternProperties properties".split())
 
+OF_ONE_TYPE = {
+    "object": frozenset(
+        "properties patternProperties additionalProperties propertyNames required minProperties maxProperties".split()
+    ),
+    "array": frozenset("items prefixItems additionalItems minItems maxItems contains uniqueItems".split()),
+    "string": frozenset("minLength maxLength pattern".split()),
+    "number": frozenset("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split()),
+}
+"""Keywords that speak of the values of one type alone, and not of a value as a whole."""
+
 COUNTS = frozenset("maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties".split())
 """Their values are counts: 2.0 means 2."""
 

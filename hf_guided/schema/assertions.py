@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..constraints.json_schema_keywords import OF_ONE_TYPE
 from ..regex import ANYTHING, Node, UnsupportedRegex, alt, complement, parse_search, parse_search_either, text
 from . import readers
 from .combine import meet
@@ -34,6 +35,7 @@ from .shapes import (
 if TYPE_CHECKING:
     from .normalize import Normalizer
 
+_OF_ANY_TYPE = frozenset().union(*OF_ONE_TYPE.values())  # most schemas have none of these
 _SIZES: tuple[tuple[Kind, str, str, type[StringClause | ArrayClause | ObjectClause]], ...] = (
     ("string", "minLength", "maxLength", StringClause),
     ("array", "minItems", "maxItems", ArrayClause),
@@ -74,11 +76,11 @@ def holding(n: Normalizer, sub: Subschema) -> Shape:
     schema = sub.keywords
     types = readers.types(sub)
     whole = _of_exact_types(types, n.point_zero and sub.dialect > 4)
-    if _OF_ONE_TYPE.isdisjoint(schema):
+    if _OF_ANY_TYPE.isdisjoint(schema):
         return whole
     shape = dict(whole)
-    for kind, (keywords, read) in _OF_TYPE.items():
-        if not keywords.isdisjoint(schema):
+    for kind, read in _READERS.items():
+        if not OF_ONE_TYPE[kind].isdisjoint(schema):
             clause = read(n, sub)  # also for types that are not allowed: the keyword may be malformed
             if kind in shape and (clause is None or n.is_plainly_empty(clause)):
                 del shape[kind]
@@ -316,14 +318,9 @@ def _outside(n: Normalizer, sub: Subschema, members: Members, absent: Container[
         yield ObjectClause(at_least_one=(wrong,))
 
 
-_OF_TYPE: dict[Kind, tuple[frozenset[str], Callable[[Normalizer, Subschema], Clause | None]]] = {
-    "number": (frozenset("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split()), _numbers),
-    "string": (frozenset("minLength maxLength pattern".split()), _strings),
-    "array": (frozenset("items prefixItems additionalItems minItems maxItems contains uniqueItems".split()), _arrays),
-    "object": (
-        frozenset("properties patternProperties additionalProperties propertyNames required".split())
-        | {"minProperties", "maxProperties"},
-        _objects,
-    ),
+_READERS: dict[Kind, Callable[[Normalizer, Subschema], Clause | None]] = {
+    "number": _numbers,
+    "string": _strings,
+    "array": _arrays,
+    "object": _objects,
 }
-_OF_ONE_TYPE = frozenset().union(*(keywords for keywords, _ in _OF_TYPE.values()))  # most schemas have none of these

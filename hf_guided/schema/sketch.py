@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from ..constraints.json_schema_keywords import OF_ONE_TYPE
 from . import readers
 from .documents import Documents, Subschema, UnknownReference
 
@@ -28,13 +29,10 @@ _SHORT = 24  # characters; a shorter definition is cheaper to repeat than to nam
 _FEW = 4  # more values than these are cheaper as a list
 _WIDE = 100  # characters; a longer object is written in lines
 _WHOLE = {"object": "{[key]: any}", "array": "any[]"}  # a type without more
-_TYPES_OF = {
-    "object": "properties required additionalProperties patternProperties propertyNames minProperties maxProperties "
-    "dependentRequired dependentSchemas dependencies unevaluatedProperties",
-    "array": "items prefixItems additionalItems contains minItems maxItems uniqueItems unevaluatedItems",
-    "string": "minLength maxLength pattern format contentEncoding",
-    "number": "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf",
-}
+_TYPES_OF = {kind: set(keywords) for kind, keywords in OF_ONE_TYPE.items()}
+_TYPES_OF["object"] |= {"dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"}
+_TYPES_OF["array"] |= {"unevaluatedItems"}
+_TYPES_OF["string"] |= {"format", "contentEncoding"}
 
 
 def sketch_of(schema_json: str, registry: Mapping[str, Any], *, open_objects: bool = False) -> str:
@@ -197,7 +195,7 @@ class _Sketch:
 
         A type alone says something new only where the type is ``bare``: nothing else says so far what the value is.
         """
-        keyed = [kind for kind, words in _TYPES_OF.items() if schema.keys() & set(words.split())]
+        keyed = [kind for kind, words in _TYPES_OF.items() if schema.keys() & words]
         named = schema.get("type")
         if named is None:
             return keyed
