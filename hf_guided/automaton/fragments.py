@@ -99,19 +99,22 @@ def _others(ranges: tuple[Range, ...]) -> tuple[int, list[tuple[int, int, int, i
         How many states, _START and EXIT among them; and the steps: source, first byte, last byte, target.
     """
     # The state of each row of digits (ranges of what they write, how many digits): where it is the same, it is shared.
-    numbers: dict[tuple[tuple[Range, ...], int], int] = {(((0, 0),), 0): EXIT}
+    numbers: dict[tuple[tuple[Range, ...], int], int] = {}
     todo = [
         (_START, tuple((max(a, low), min(b, high)) for a, b in ranges if a <= high and b >= low), count, lead)
         for low, high, lead, count in _LENGTHS
     ]
-    steps = []
+    steps: list[tuple[int, int, int, int]] = []
     for source, parts, count, lead in todo:  # grows meanwhile
+        if not count:
+            steps += [(source, lead + first, lead + last, EXIT) for first, last in parts]
+            continue
         for first, last, rest in _by_first_digit(parts, 64**count):
             if (rest, count) not in numbers:
-                numbers[rest, count] = len(numbers) + 1  # _START has no number of its own in there
+                numbers[rest, count] = len(numbers) + FIRST
                 todo.append((numbers[rest, count], rest, count - 1, 0x80))
             steps.append((source, lead + first, lead + last, numbers[rest, count]))
-    return len(numbers) + 1, steps
+    return len(numbers) + FIRST, steps
 
 
 def _by_first_digit(ranges: tuple[Range, ...], unit: int) -> list[tuple[int, int, tuple[Range, ...]]]:
