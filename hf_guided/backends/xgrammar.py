@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..automaton.limits import allowance
-from ..automaton.utf8 import END, START, utf8_steps
+from ..automaton.nfa import utf8
 from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.gbnf import Gbnf
 from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
-from ..regex import ALL, Node, to_pattern
+from ..regex import Node, to_pattern
 from ..schema.prepare import prepare
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, Made
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
 MAX_WHITESPACE = 42
 
-_COMPLETE, _INVALID = START, -1  # states of the UTF-8 guard, outside of a character, and where bytes do not fit
+_INVALID = 0  # the state of the UTF-8 guard where bytes do not fit
 
 
 class XGrammarBackend(Adapter):
@@ -164,12 +164,9 @@ class _Utf8Guard:
     """The tokens that keep a text valid UTF-8, for each state between bytes; takes 0.1 s for 131k tokens."""
 
     def __init__(self, vocabulary: Vocabulary):
-        self.vocabulary = vocabulary
-        states, steps = utf8_steps(ALL)
-        self._table = [[_INVALID] * 256 for _ in range(states)]
-        for source, first, last, target in steps:
-            after = _COMPLETE if target == END else target
-            self._table[source][first : last + 1] = [after] * (last + 1 - first)
+        self.vocabulary, dfa = vocabulary, utf8()
+        self.complete = dfa.start  # the state outside of a character
+        self._table = dfa.table[:, dfa.byte_class].tolist()
         self.masks = [vocabulary.bitmask_of(tokens) for tokens in self._fitting()]
 
     def _fitting(self) -> list[list[int]]:
@@ -179,7 +176,7 @@ class _Utf8Guard:
                 continue
             try:
                 data.decode()
-                fitting[_COMPLETE].append(token_id)  # whole characters fit into no other state
+                fitting[self.complete].append(token_id)  # whole characters fit into no other state
             except UnicodeDecodeError:
                 for state, tokens in enumerate(fitting):
                     if self.after(state, token_id) != _INVALID:
@@ -196,11 +193,13 @@ class _Utf8Guard:
 
 class _Engine:
     def __init__(
-        self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int] = (_COMPLETE,)
+        self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int] | None = None
     ):
         self._guard, self.compiled, self._matcher = guard, compiled, matcher
         self.jumps = jumps  # the library looks for forced bytes past formats of tokens
-        self._states = list(states)  # of the guard, one more than tokens accepted
+        self._states = (
+            [guard.complete] if states is None else list(states)
+        )  # states of the guard, before and after each token
 
     def grammar_text(self) -> str:
         return str(self.compiled.grammar)
@@ -236,7 +235,7 @@ class _Engine:
         numpy &= self._guard.masks[self._states[-1]]
 
     def is_completed(self) -> bool:
-        return self._states[-1] == _COMPLETE and bool(self._matcher.is_completed())
+        return self._states[-1] == self._guard.complete and bool(self._matcher.is_completed())
 
     def jump_forward_bytes(self) -> bytes:
         if not self.jumps or self.is_completed():
