@@ -66,7 +66,7 @@ def test_slow_call_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, method: s
     original = getattr(llguidance._Engine, method)
 
     def dawdling(self: Any, *args: Any) -> Any:
-        if len(self._history) > 3 and "[a-c]" in self._template.grammar:
+        if len(self._history) > 3 and "[a-c]" in self.template.grammar:
             end = time.thread_time() + 0.1
             while time.thread_time() < end:
                 pass

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.backends.matcher import Matcher
-from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
+from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
@@ -181,6 +181,8 @@ def is_valid(text: str, constraint: Constraint) -> bool:
         return re.fullmatch(constraint.pattern, text) is not None
     if isinstance(constraint, Choice):
         return text in constraint.options
+    if isinstance(constraint, JsonObject):
+        return isinstance(json.loads(text), dict)
     assert isinstance(constraint, JsonSchema)
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
     return jsonschema.Draft202012Validator(constraint.schema, format_checker=checker).is_valid(json.loads(text))

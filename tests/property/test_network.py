@@ -695,3 +695,40 @@ def test_a_place_with_too_many_different_values_is_a_limit() -> None:
     schema = {"type": "object", "anyOf": [*({**branch, "required": ["n"]} for branch in branches), recursive]}
     with pytest.raises(CompileLimitExceeded, match="more than 512 different values may come in one place"):
         BYTES.compile(JsonSchema(schema, "minified"))
+
+
+def _different_lists(random: Random, depth: int) -> dict[str, Any]:
+    """A schema of lists of different items and of objects, inside each other."""
+    if not depth or random.random() < 0.2:
+        return {"enum": random.sample([1, 2, 3, 12, "a", "ab", None, True, [1], {"a": 1}], random.randint(1, 5))}
+    if random.random() < 0.7:
+        low = random.choice([0, 0, 1, 2, 3])
+        lists = {"type": "array", "items": _different_lists(random, depth - 1), "uniqueItems": random.random() < 0.8}
+        return {**lists, "minItems": low, **random.choice([{}, {"maxItems": low + random.randrange(3)}])}
+    names = random.sample("abc", random.randint(1, 3))
+    required = [name for name in names if random.random() < 0.6]
+    members = {name: _different_lists(random, depth - 1) for name in names}
+    return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
+
+
+def _instance(schema: dict[str, Any], random: Random) -> Any:
+    if "enum" in schema:
+        return random.choice(schema["enum"])
+    if schema["type"] == "array":
+        return [_instance(schema["items"], random) for _ in range(random.choice([0, 1, 2, 2, 3, 3, 4, 5]))]
+    is_there = {name: name in schema["required"] or random.random() < 0.5 for name in schema["properties"]}
+    return {name: _instance(schema["properties"][name], random) for name, is_in in is_there.items() if is_in}
+
+
+@settings(max_examples=repeats(60, 1500))
+@given(random=st.randoms(use_true_random=False), key_order=st.sampled_from(["declared", "any"]))
+def test_lists_in_lists_of_different_items_take_every_valid_value(random: Random, key_order: Any) -> None:
+    schema = {"type": "array", "items": _different_lists(random, 2), "uniqueItems": True}
+    try:
+        compiled = NetworkBackend(all_bytes()).compile(JsonSchema(schema, key_order=key_order))
+    except ConstraintError:
+        return
+    for _ in range(25):
+        value = _instance(schema, random)
+        if validator(schema, 2020).is_valid(value):
+            assert accepts(compiled, json.dumps(value)), (schema, value)
