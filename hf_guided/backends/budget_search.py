@@ -94,10 +94,8 @@ def _literals(grammar: str) -> list[str]:
 class CompletionSearch:
     """Searches in one grammar, for all its engines; thread safe. Nothing is prepared before the first search.
 
-    Args:
-        vocabulary: the tokens.
-        marks: texts that end something in this grammar, where the cost of the letters does not show it.
-        literals: texts that the grammar may demand, and characters.
+    ``marks`` are texts that end something in this grammar, where the cost of the letters does not show it; ``literals``
+    are texts and characters that the grammar may demand.
     """
 
     def __init__(self, vocabulary: Vocabulary, marks: Sequence[str] = (), literals: Sequence[str] = _ASCII):
@@ -121,7 +119,6 @@ class CompletionSearch:
         return list(islice(self._written(texts), _MOVES))
 
     def _written(self, texts: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
-        """The texts that the vocabulary can write, and their tokens."""
         for text in texts:
             with suppress(UnwritableConstraint):
                 yield text, self.vocabulary.encode_bytes(text.encode())
@@ -136,12 +133,7 @@ class CompletionSearch:
             return self._from_start[0]
 
     def find(self, engine: Engine, work: int) -> list[int] | None:
-        """The tokens of a path to the end; None if none was found.
-
-        Args:
-            engine: where to begin; not moved.
-            work: work of each search; one more mask or token, at most, is done.
-        """
+        """The tokens from a state, which is not moved, to the end; None if two searches of this ``work`` find none."""
         if engine.is_completed():
             return []
         path = self._search(engine, work, self._cheapest, ())
@@ -223,7 +215,6 @@ class CompletionSearch:
         return token_ids[indices], groups[indices]
 
     def _forced(self, engine: Engine) -> tuple[Engine, list[int]]:
-        """The engine after its forced tokens, and those tokens."""
         ahead, taken = engine.fork(), []
         with suppress(UnwritableConstraint):
             for token_id in self.vocabulary.encode_bytes(ahead.jump_forward_bytes()[:_FORCED]):
@@ -257,7 +248,6 @@ def _order(tokens: TokenTrie) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _leads_to_end(engine: Engine, path: Sequence[int]) -> bool:
-    """Whether the text is complete after these tokens."""
     ahead = engine.fork()
     try:
         return all(map(ahead.accept, path)) and ahead.is_completed()
@@ -266,8 +256,6 @@ def _leads_to_end(engine: Engine, path: Sequence[int]) -> bool:
 
 
 class _Result(NamedTuple):
-    """The result of a search at one position."""
-
     position: int  # the number of tokens taken
     path: list[int] | None  # from there to the end; None if none was found
     detours: dict[int, list[int]]  # paths after other tokens that are allowed there

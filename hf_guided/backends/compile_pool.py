@@ -19,12 +19,7 @@ _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has n
 
 
 class Pool:
-    """Daemon threads, started when there is more work than idle ones.
-
-    Args:
-        workers: how many threads at most.
-        name: of the threads.
-    """
+    """Daemon threads, up to ``workers``, started when there is more work than idle ones."""
 
     def __init__(self, workers: int, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

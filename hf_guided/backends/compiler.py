@@ -307,7 +307,6 @@ class Compiler:
         pool.submit(lambda: self._run(job, in_worker))
 
     def _run(self, job: Job, in_worker: bool, *, on_caller_thread: bool = False) -> None:
-        """One compile, up to its callers."""
         with self._lock:
             if self._in_flight.get(job.key) is not job:
                 return
@@ -355,7 +354,6 @@ class Compiler:
                 self._compile_s += time.perf_counter() - began
 
     def _finish(self, job: Job, outcome: CompiledConstraint | BaseException) -> None:
-        """Keep the result of a compile, and give it to all who wait."""
         key = job.key
         if isinstance(outcome, CompiledConstraint):
             self._cache.put(key, outcome)  # before it leaves ``_in_flight``: no gap in which it would start again
@@ -393,7 +391,6 @@ class Compiler:
         return compile_with_first(constraint, backend, backends, compile)
 
     def _is_costly(self, constraint: Constraint, backend: str) -> bool:
-        """Whether the constraint is compiled in the worker process."""
         return self._given is None and backend in _IN_WORKER and is_costly(constraint)
 
     def _is_too_large(self, compiled: CompiledConstraint) -> bool:

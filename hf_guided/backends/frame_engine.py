@@ -74,14 +74,9 @@ class FrameMasks:
 
 
 class FrameEngine(MaskedEngine):
-    """One position; at the start, where no other engine's is given.
+    """One position: numbers of sets, one per prefix; the tokens so far; the generation of the machine they hold for.
 
-    Args:
-        masks: shared by all engines of the constraint.
-        network: what the machine reads.
-        token_bytes: of each token.
-        position: the numbers of the sets, one per prefix, the start first; the tokens so far; and the generation of
-            the machine for which the numbers are valid.
+    Without ``position`` it stands at the start. The masks are shared by all engines of the constraint.
     """
 
     def __init__(
@@ -98,7 +93,6 @@ class FrameEngine(MaskedEngine):
         self._numbers, self._taken, self._generation = position
 
     def _here(self) -> int:
-        """The number of the set; the machine's lock is held."""
         machine = self._machine
         if machine.generation != self._generation:
             numbers = machine.read_again(self._token_bytes[token_id] or b"" for token_id in self._taken)

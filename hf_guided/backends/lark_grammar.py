@@ -55,12 +55,7 @@ class LarkGrammar:
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
-    """Read a user's grammar, which may name the special tokens of a vocabulary.
-
-    Raises:
-        InvalidConstraint: it is malformed, or names a token that does not exist.
-        UnsupportedConstraint: parts cannot be enforced.
-    """
+    """Read a user's grammar, which may name special tokens; raises InvalidConstraint or UnsupportedConstraint."""
     lark = _parsed(constraint.text, constraint.root)
     losses = [
         lark.loss(attribute.name, _LOST_ATTRIBUTES[attribute.name], attribute.position)
@@ -107,9 +102,7 @@ def names_tokens(constraint: Constraint) -> bool:
 def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool]]) -> None:
     """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other.
 
-    Args:
-        constraint: a Lark grammar.
-        probe: whether a grammar of one terminal takes the empty text, and whether it takes no text at all.
+    ``probe`` answers whether a grammar of one terminal takes the empty text, and whether it takes no text at all.
     """
     lark = _parsed(constraint.text, constraint.root)
     doubtful = (
@@ -182,7 +175,6 @@ def _option_losses(lark: Lark, token: Token) -> Iterator[Loss]:
 
 
 def _renamed(lark: Lark, root: str, replaced: list[tuple[int, int, str]]) -> str:
-    """The text with some parts replaced, and with the root named ``start``."""
     main = lark.main
     added = ""
     if root != _START:

@@ -149,7 +149,6 @@ class LLGuidanceBackend(Adapter):
 
 
 def _terminal(node: Node) -> LarkGrammar:
-    """A grammar of one terminal."""
     if (empty := Emptiness().verdict(node)) is not False:
         raise UnsupportedRegex(
             "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
@@ -251,15 +250,9 @@ class _Engine:
         return self._try(lambda: bytes(self._matcher.compute_ff_bytes()), b"")
 
     def _try(self, call: Callable[[], _T], dead: _T, enough: int = 0) -> _T:
-        """The answer of a call that may break the matcher; ``dead`` in a dead end.
+        """The answer of a call that may break the matcher; ``dead`` in a dead end; one below ``enough`` is a refusal.
 
-        Args:
-            call: the function to run.
-            dead: the answer of a dead end.
-            enough: an answer below this is a refusal, and a broken lexer refuses everything.
-
-        Raises:
-            CompileLimitExceeded: too complex for the library, even with a lexer of its own.
+        A broken lexer refuses everything. Raises CompileLimitExceeded where even a lexer of its own breaks.
         """
         for attempt in range(2):
             if not self._matcher.is_error():
@@ -328,7 +321,6 @@ def _byte_tokenizer() -> Any:
 
 
 def _refused(message: str) -> Exception:
-    """The exception for a message of the library."""
     text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
     said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # what it says itself: names in a grammar may be any words
     if _LIMIT.search(said):

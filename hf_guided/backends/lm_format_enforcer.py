@@ -89,9 +89,9 @@ def _plain(node: Node) -> Node:
 
 
 def _spelled(node: Node, characters: Sequence[int]) -> str:
-    """A plain language for interegular, the library's reader, which keeps every character of a class.
+    """A plain language for interegular, which keeps every character of a class: so classes are cut to ``characters``.
 
-    So classes are cut to ``characters``, and one that holds most of them is written as the complement.
+    A class that holds most of them is written as the complement.
     """
     if isinstance(node, Concat):
         parts = ((part, _spelled(part, characters)) for part in node.parts)

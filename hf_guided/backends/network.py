@@ -92,7 +92,6 @@ class NetworkBackend(Adapter):
         return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
 
     def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
-        """Compile a regular language."""
         meter = WorkMeter(NETWORK)
         made = make(meter)
         if not made.components[0].dfa.accepting.any():
@@ -134,7 +133,6 @@ class NetworkBackend(Adapter):
         )
 
     def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:
-        """What makes engines that refuse tokens after which nothing can come."""
         tokens, texts = self._tables.tokens, self._texts
         if texts is None or not len(texts.hazards):
             return new_engine
@@ -156,20 +154,14 @@ class NetworkBackend(Adapter):
 
     @cached_property
     def _texts(self) -> WritableTexts | None:
-        """Those that the vocabulary can write; None is all."""
+        """The texts that the vocabulary can write; None is all."""
         return WritableTexts.of(self._tables.tokens)
 
 
 class NetworkEngine(MaskedEngine):
-    """One position in a network that compiled loops do not read.
+    """One position in a network that compiled loops do not read; ``masks`` are shared by all engines of the constraint.
 
-    Args:
-        masks: shared by all engines of the constraint.
-        network: reads the text.
-        token_bytes: of each token.
-        states: one per prefix, the start first.
-        ends: the length of each prefix in bytes.
-        text: all bytes so far.
+    ``states`` has one per prefix of the text, the start first; ``ends`` the length of each prefix in bytes.
     """
 
     def __init__(
@@ -261,11 +253,6 @@ class _HazardEngine(MaskedEngine):
     Few vocabularies have such tokens, the *hazards* (``WritableTexts.hazards``). After any other token the text can be
     completed: the network below has only texts that are sequences of tokens. ``can_finish_in`` counts in tokens, as
     bytes tell nothing after a hazard, where not each is a token.
-
-    Args:
-        engine: of the network.
-        tokens: the vocabulary.
-        hazards: (n,) tokens.
     """
 
     def __init__(self, engine: FrameEngine | NetworkEngine, tokens: TokenTrie, hazards: NDArray[np.int64]):
@@ -314,7 +301,6 @@ class _HazardEngine(MaskedEngine):
         return self._engine.jump_forward_bytes()
 
     def _among(self, words: NDArray[np.int32]) -> list[int]:
-        """The hazards in a mask."""
         ids = self._hazards
         found: list[int] = ids[(words[ids >> 5] >> (ids & 31) & 1).astype(np.bool_)].tolist()
         return found

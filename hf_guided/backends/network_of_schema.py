@@ -102,12 +102,9 @@ class NetworkPlan(NamedTuple):
         return None if part is None else part.positions.least_size(name)
 
     def check(self, name: Any, component: Component) -> None:
-        """Refuse a component that no text could be read by.
+        """Refuse a component that no text could be read by: it has none, or there would be too many ways to read one.
 
-        Raises:
-            InvalidConstraint: it has no text.
-            AmbiguousString: it is a string that cannot be counted; the plan counts it in another way from now on.
-            CompileLimitExceeded: a text that reaches one of its states would be read in too many ways.
+        After an AmbiguousString, the plan counts that string in another way.
         """
         part, after_calls = self.part(name), component.shape.after_calls
         most = MAX_FRAMES if part is None else part.positions.most_calls
@@ -128,13 +125,7 @@ class NetworkPlan(NamedTuple):
 
 
 def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
-    """A network of which most components are built later; None where some without values have to be left out first.
-
-    Raises:
-        InvalidConstraint: a part of it has no text.
-        UnsupportedConstraint: a part of it cannot be written.
-        CompileLimitExceeded: a component that is built at once is too large.
-    """
+    """A network of which most components are built later; None where some without values have to be left out first."""
     rtn: Rtn[Any] = Rtn(plan.root, plan.build, meter.limits)
     later: dict[Hashable, int] = {}  # sizes
     is_compiled = True
@@ -189,17 +180,9 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
 def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | None = None) -> Built:
     """A network with all its components; alternatives without any value are left out of the plan.
 
-    Args:
-        plan: of the network.
-        meter: counts the work.
-        texts: those that the vocabulary can write; None is all. The network has no others.
-
-    Raises:
-        InvalidConstraint: no value satisfies a schema: there are fewer different items, or names, than there have to
-            be; or a part of it has no text.
-        UnsupportedConstraint: it is not known whether there are enough; or a part of it cannot be written.
-        NothingWritable: none of the texts can be written with the vocabulary.
-        CompileLimitExceeded: it is too large.
+    The network has only texts among ``texts``, those that the vocabulary can write (None is all); NothingWritable where
+    it has none. InvalidConstraint: no value satisfies a schema, as there are fewer different items, or names, than
+    there have to be. UnsupportedConstraint: it is not known whether there are enough.
     """
     while True:
         named = build_rtn(plan.root, plan.build, meter)

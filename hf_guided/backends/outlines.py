@@ -97,11 +97,7 @@ class OutlinesBackend(Adapter):
 class _Language:
     """The part that the engines of one constraint share; thread safe.
 
-    Args:
-        built: the index.
-        new_guide: makes an ``outlines_core.Guide``.
-        first_byte: id of byte 0 as a token; a multiple of 32.
-        end: id of the mark that ends a text.
+    ``first_byte`` is the id of byte 0 as a token, a multiple of 32; ``end`` the id of the mark that ends a text.
     """
 
     def __init__(self, built: BuiltIndex, new_guide: Callable[[Any], Any], first_byte: int, end: int):

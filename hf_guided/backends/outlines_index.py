@@ -23,12 +23,8 @@ class BuiltIndex(NamedTuple):
 def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: bytes, first_byte: int) -> BuiltIndex:
     """Build the Index of a plain pattern between two marks; raises ValueError where outlines-core gives up.
 
-    Args:
-        pattern: in plain syntax.
-        mark: an ASCII character that no text of the pattern has.
-        tokens: the tokens that may be of use, by id; ids are below ``first_byte``.
-        letters: the bytes that texts of the pattern are made of.
-        first_byte: id of byte 0 as a token.
+    The mark is an ASCII character in no text of the pattern; ``tokens`` may be of use, with ids below ``first_byte``,
+    the id of byte 0 as a token; ``letters`` are the bytes of the pattern's texts.
     """
     import outlines_core
 

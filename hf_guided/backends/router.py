@@ -50,18 +50,11 @@ def choose_backend(
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
 ) -> BackendChoice:
-    """Choose a backend.
+    """Choose a backend; "auto" passes over those that are not installed. Only the examined ones are created.
 
-    Args:
-        constraint: the request.
-        backend: "auto", which passes over backends that are not there, or the name of a backend.
-        backends: by name; only the examined ones are created, where they are created on demand.
-        refused: backends that said no only when compiling, with the reason; they are not chosen again.
-
-    Raises:
-        UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
-        BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
-        InvalidConstraint: an unknown name.
+    ``refused`` are backends that gave up only when compiling; they are not chosen again. UnsupportedConstraint: every
+    candidate loses something; its losses name the backend and the JSON pointer. BackendUnavailable: the backend named,
+    or all of "auto", cannot be imported. InvalidConstraint: an unknown name.
     """
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
@@ -105,9 +98,7 @@ def compile_with_first(
 ) -> CompiledConstraint:
     """Compile with the first engine that enforces all of a constraint and does not give up; see ``choose_backend``.
 
-    Raises:
-        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
-        CompileLimitExceeded: an engine gave up that would enforce all of it if it were smaller.
+    Raises as ``Compiler.submit``; CompileLimitExceeded where an engine gave up that would enforce all of it.
     """
     refused = dict(refused or {})
     limit: CompileLimitExceeded | None = None

@@ -72,11 +72,7 @@ def write_frame(pipe: FileIO, data: bytes) -> None:
 
 
 def read_frame(pipe: FileIO) -> bytearray:
-    """Wait for one frame.
-
-    Raises:
-        EOFError: the other side is gone.
-    """
+    """Wait for one frame; raises EOFError when the other side is gone."""
     return _read(pipe, _LENGTH.unpack(_read(pipe, _LENGTH.size))[0])
 
 
@@ -155,7 +151,7 @@ def part(title: str, limits: Limits, advice: str = "") -> Iterator[None]:
 
 @contextmanager
 def not_counted(memory: bool = True) -> Iterator[None]:
-    """For what is made once and kept: its time counts for no job, and its memory neither.
+    """A context for what is made once and kept: its time counts for no job, nor (with ``memory``) does its memory.
 
     The memory of a library counts, for it can be large, and the size of the process has a bound.
     """

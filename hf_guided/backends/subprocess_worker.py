@@ -85,22 +85,12 @@ class CompileWorker:
         self._child = self._finalizer = None
 
     def run(self, title: str, limits: Limits, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in the process.
+        """Call a function in the process, and return what it returns; arguments, result and exceptions are pickled.
 
-        Args:
-            title: who compiles, for error texts.
-            limits: of this job.
-            function: found by name in the process, so at the top of a module that does not import torch.
-            args: pickled.
-
-        Returns:
-            What the function returns, pickled there and unpickled here.
-
-        Raises:
-            CompileLimitExceeded: a ``JobKilled``: the time or the memory did not suffice, or the process died of a
-                signal.
-            InternalError: the process ended by itself.
-            Exception: the exception of the function; a RuntimeError with its text if it cannot be pickled.
+        The function is found by name there, so at the top of a module that does not import torch; ``title`` says who
+        compiles, for error texts. CompileLimitExceeded (a ``JobKilled``): the time or the memory did not suffice, or
+        the process died of a signal. InternalError: it ended by itself. An exception that cannot be pickled becomes a
+        RuntimeError with its text.
         """
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
         job = pickle.dumps((limits, call), pickle.HIGHEST_PROTOCOL)
@@ -166,8 +156,7 @@ class _Child:
     def ask(self, title: str, job: bytes, limits: Limits) -> tuple[str, Any, float]:
         """Send a job and wait for its answer: how it ended, its value, and the CPU time that it took.
 
-        Raises:
-            EOFError, BrokenPipeError: the process died; ``failure`` knows of what.
+        Raises EOFError or BrokenPipeError where the process died; ``failure`` knows of what.
         """
         self._said.clear()
         self.report = Report(title, 0.0, limits, _ADVICE)

@@ -109,9 +109,8 @@ def special_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> dict[int, byt
 def resolve_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> None:
     """Replace every token in a tag by its id, in place, in a vocabulary where ``special_tokens`` are text.
 
-    Raises:
-        InvalidConstraint: there is no such token, it is a stop token or continues a character, or triggers and tags do
-            not fit together.
+    InvalidConstraint: no such token, a stop token, one that continues a character, or triggers that do not fit the
+    tags.
     """
     for holder, key, pointer, written in _named(tag):
         token_id = _id_of(holder[key], pointer, vocabulary)
@@ -146,7 +145,6 @@ def _named(tag: dict[str, Any]) -> Iterator[tuple[Any, Any, str, bool]]:
 
 
 def _parts(value: Any, pointer: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every object of a tag, with its JSON pointer."""
     if isinstance(value, dict):
         yield value, pointer
         for key, item in value.items():

@@ -67,13 +67,7 @@ _ONLY_XGRAMMAR = "only xgrammar has this"
 
 
 class TagNetwork:
-    """Reads one structural tag, in either form that ``StructuralTag`` takes, exactly but for its ``losses``.
-
-    Raises:
-        InvalidConstraint: a part of it matches nothing.
-        UnsupportedConstraint: the network does not take it.
-        CompileLimitExceeded: it is too large.
-    """
+    """Reads one structural tag, in either form that ``StructuralTag`` takes, exactly but for its ``losses``."""
 
     root = "tag"  # the name of the component of the whole tag
 
@@ -312,7 +306,6 @@ def _triggered(tag: Format) -> Format:
 
 
 def _is_inside_strings(mark: str) -> bool:
-    """Whether JSON can hold this only inside one of its strings."""
     return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
 
 

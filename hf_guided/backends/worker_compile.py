@@ -46,15 +46,9 @@ _TRAVEL = frozenset({"native", "xgrammar"})  # engines whose results do
 
 
 def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) -> tuple[CompiledConstraint, float]:
-    """Compile in the worker, see ``compile_with_first``; raises CompileLimitExceeded also for its CPU time and memory.
+    """``compile_with_first`` in the worker, and the seconds of CPU time that it took there.
 
-    Args:
-        constraint: what to compile.
-        backend: "auto", or the name of a built-in backend.
-        engines: of this process.
-
-    Returns:
-        The compiled constraint, and the seconds of CPU time that the worker took.
+    Raises CompileLimitExceeded also for the CPU time and the memory. ``engines`` are those of this process.
     """
     choice, packed, worker_s = _compiled_there(constraint, backend, engines.vocabulary)
     engine = cast(Adapter, engines[choice.backend])
@@ -154,18 +148,10 @@ def compile_packed(
     refused: Mapping[str, tuple[Loss, ...]],
     cpu_s: float | None,
 ) -> tuple[BackendChoice, Any, float] | None:
-    """Compile, as ``compile_with_first`` does.
+    """``compile_with_first`` in the worker: the choice, ``Adapter.packed`` of the result, and the seconds of CPU time.
 
-    Args:
-        fingerprint: of a vocabulary that is held.
-        constraint: what to compile.
-        backend: "auto", or the name of a backend.
-        refused: engines that have given up already.
-        cpu_s: of the job. Every engine but the last may take half of the rest.
-
-    Returns:
-        The choice of the backend, ``Adapter.packed`` of the result, and the seconds of CPU time that it took; None
-        where the vocabulary has to be sent first.
+    None where the vocabulary with this fingerprint has to be sent first. ``refused`` are engines that have given up
+    already; every engine but the last may take half of the rest of the job's ``cpu_s``.
     """
     if fingerprint not in _held:
         return None

@@ -58,11 +58,10 @@ _PLACEHOLDER = re.compile(r'Regex\("\^(\d+)\$", json_string=true\)')
 
 
 class XGrammarSubset:
-    """What xgrammar enforces of a schema.
+    """The part of a schema that xgrammar enforces.
 
-    Args:
-        root: the prepared schema, not changed; its patterns hold no character that JSON escapes.
-        patterns: receives the patterns, which the reduced schema replaces by numbers.
+    The prepared ``root`` is not changed; its patterns hold no character that JSON escapes. ``patterns`` receives them,
+    and the reduced schema has their numbers instead.
     """
 
     def __init__(self, root: Schema | bool, patterns: list[Node]):
@@ -71,11 +70,7 @@ class XGrammarSubset:
         self.most_optional = 0  # properties of one object that may be left out
 
     def reduce(self) -> Schema:
-        """The enforced part of the schema; fills ``losses``.
-
-        Raises:
-            InvalidConstraint: nothing satisfies the schema.
-        """
+        """The enforced part of the schema; fills ``losses``. Raises InvalidConstraint where nothing satisfies it."""
         reduced = self._schema(self._root, "")
         root = self._root if isinstance(self._root, dict) else {}
         kind = validator_for(root, default=Draft7Validator)
@@ -164,7 +159,6 @@ class XGrammarSubset:
         return {}
 
     def _type(self, kind: str, here: Schema, pointer: str) -> Schema:
-        """The reduced schema of one type."""
         schema = {}
         for keyword, value in ((keyword, here[keyword]) for keyword in here if keyword in _KEYWORDS[kind]):
             if isinstance(value, _OLD_FORMS.get(keyword, ())):
@@ -251,14 +245,10 @@ def _disjoint(branches: list[Any]) -> bool:
 
 
 def with_rules(grammar: str, patterns: Sequence[Node]) -> str:
-    """A printed grammar with a rule instead of the number of each pattern.
+    """A grammar as xgrammar prints it, with a rule instead of the number of each pattern.
 
-    Args:
-        grammar: as xgrammar prints it.
-        patterns: hold no And, Not or Nothing, and no character that JSON escapes.
-
-    Raises:
-        UnsupportedConstraint: this release of xgrammar prints patterns in another format.
+    The patterns hold no And, Not or Nothing, and no character that JSON escapes. Raises UnsupportedConstraint where
+    this release of xgrammar prints patterns in another format.
     """
     text = _PLACEHOLDER.sub(lambda match: _rule(patterns[int(match[1])]), grammar)
     if 'Regex("^' in text:

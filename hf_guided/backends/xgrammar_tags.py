@@ -22,18 +22,11 @@ _NOT_FILTERED = frozenset(("pattern", "format", "minLength", "maxLength", "patte
 
 
 def reduce_tag(value: Any, patterns: list[Node], pointer: str = "") -> Iterator[Loss]:
-    """Replace every schema in a structural tag by its enforced part, and bound its white space, in place.
+    """Replace each schema in a part of a tag by its enforced part, in place, bound white space, and yield the losses.
 
     Patterns and grammars are read and written plainly: patterns mean what they mean to Python's `re`, and grammars that
-    end the process in xgrammar do not reach it.
-
-    Args:
-        value: the structural tag, or a part of it.
-        patterns: receives the patterns of the schemas; see ``XGrammarSubset``.
-        pointer: where the part is.
-
-    Yields:
-        What is lost, with pointers into the tag; arguments written as elements (XML) are a loss.
+    end the process in xgrammar do not reach it. ``patterns`` receives those of the schemas, see ``XGrammarSubset``;
+    pointers lead into the tag; arguments written as elements (XML) are a loss.
     """
     if isinstance(value, list):
         for index, item in enumerate(value):

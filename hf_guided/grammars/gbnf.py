@@ -56,12 +56,10 @@ _MAX_IN_PLACE = 500  # maximum characters of ``x x+`` written in place: masks of
 
 
 class Gbnf(Reader):
-    """Reads one grammar, which starts at the rule ``root``.
+    """Reads one grammar, which starts at the rule ``root``; UnsupportedConstraint where it names tokens.
 
-    Raises:
-        InvalidConstraint: it is malformed, or a rule has no text; with line and column.
-        UnsupportedConstraint: it names tokens.
-        CompileLimitExceeded: its parentheses are nested too deeply, or a count is too high.
+    InvalidConstraint (malformed, or a rule without a text) has line and column; CompileLimitExceeded: nested too
+    deeply, or a count too high.
     """
 
     def __init__(self, text: str, root: str) -> None:
@@ -240,7 +238,6 @@ class EbnfWriter:
         return "\n".join(self._lines)
 
     def _whole(self, expression: Expression) -> str:
-        """An expression with all its texts."""
         if isinstance(expression, Leaf):
             return expression.written
         if isinstance(expression, Reference):
@@ -326,7 +323,6 @@ class EbnfWriter:
         return self._not_empty_names[name]
 
     def _rule(self, body: str) -> str:
-        """The name of a rule of its own, for what is written twice."""
         name = f"s{len(self._lines)}"
         self._lines.append(f"{name} ::= {body}")
         return name

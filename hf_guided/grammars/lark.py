@@ -42,28 +42,21 @@ class Attribute(NamedTuple):
 class Scope:
     """The rules of one grammar: of the whole text, or of a nested ``%lark {...}``.
 
-    Args:
-        rules: by name, without the marks ``!`` and ``?``.
-        heads: where the names of the rules begin.
-        definitions: the terminals, and the statements that import some: texts that any grammar may begin with.
-        terminals: what the lexer looks for: names of terminals, patterns, and bodies of rules with attributes; where
-            it stands, and its text.
-        lazy: those of the terminals that end as soon as they can.
+    ``terminals`` are the names of terminals, patterns, and bodies of rules with attributes that the lexer looks for.
     """
 
-    rules: dict[str, Expression] = field(default_factory=dict)
-    heads: dict[str, int] = field(default_factory=dict)
-    definitions: list[str] = field(default_factory=list)
-    terminals: dict[str, tuple[int, str]] = field(default_factory=dict)
-    lazy: set[str] = field(default_factory=set)
+    rules: dict[str, Expression] = field(default_factory=dict)  # by name, without the marks ``!`` and ``?``
+    heads: dict[str, int] = field(default_factory=dict)  # where the names of the rules begin
+    definitions: list[str] = field(default_factory=list)  # terminals and imports: texts that any grammar may begin with
+    terminals: dict[str, tuple[int, str]] = field(default_factory=dict)  # where each stands, and its text
+    lazy: set[str] = field(default_factory=set)  # terminals that end as soon as they can
 
 
 class Lark(Reader):
     """Reads one grammar, which starts at the rule ``root``.
 
-    Raises:
-        InvalidConstraint: it is malformed, or a rule has no text; with line and column.
-        CompileLimitExceeded: its parentheses are nested too deeply.
+    InvalidConstraint (malformed, or a rule without a text) has line and column; CompileLimitExceeded: nested too
+    deeply.
     """
 
     def __init__(self, text: str, root: str) -> None:
@@ -167,7 +160,6 @@ class Lark(Reader):
                 scope.lazy.add(body)
 
     def _terminal(self, scope: Scope) -> Expression:
-        """The expressions of a terminal."""
         self._in_terminal = True
         try:
             return self._expressions(scope)
@@ -183,7 +175,6 @@ class Lark(Reader):
         self._expect("a colon", ":")
 
     def _attributes(self) -> set[str]:
-        """The words in brackets."""
         first = len(self.attributes)
         if self.take("[") is None:
             return set()
@@ -297,7 +288,6 @@ class Lark(Reader):
             raise self.malformed(f"expected a whole number, got {token.text[:20]}", token.start) from None
 
     def _skip_brackets(self) -> None:
-        """Skip an argument list, if the next token opens one."""
         closing: list[str] = []
         while (kind := self.here.kind) in _CLOSING or closing:
             if kind in ("newline", "end"):

@@ -79,14 +79,10 @@ Branch = tuple[Piece, ...]
 
 
 def language(branches: Sequence[Branch], *, unknown: int | None = None) -> Node:
-    """The strings that one of the branches matches in full.
+    """The strings that one of the branches, rows of nodes and assertions, matches in full.
 
-    Args:
-        branches: rows of nodes and assertions.
-        unknown: the end of the branches beyond which there is more text: 0, -1, or None for neither.
-
-    Raises:
-        UnsupportedRegex: a look-around or word boundary that cannot be said exactly.
+    ``unknown`` is the end of the branches beyond which there is more text: 0, -1, or None for neither. Raises
+    UnsupportedRegex for a look-around or word boundary that cannot be said exactly.
     """
     expanded = [pieces for branch in branches for pieces in _without_boundaries(branch, unknown)]
     return alt(*(_branch(list(pieces)) for pieces in expanded))

@@ -47,8 +47,7 @@ def count_characters(number: int) -> None:
 class CharSet:
     """An immutable set of Unicode scalar values: everything that UTF-8 can write, so no surrogates.
 
-    Args:
-        ranges: first and last code point of each range, in any order; they may overlap.
+    The ranges, first and last code point of each, may come in any order and overlap.
     """
 
     __slots__ = ("_firsts", "_hash", "ranges")

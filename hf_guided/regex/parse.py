@@ -86,11 +86,7 @@ def parsed_search(pattern: str) -> Node:
 
 @tree_cache(maxsize=512)
 def parse_search_either(pattern: str) -> Node:
-    r"""All texts in which ECMA-262 or Python's ``re`` finds a JSON Schema ``pattern``: neither finds it in any other.
-
-    Raises:
-        re.error, UnsupportedRegex: as ``parse_search``.
-    """
+    """All texts in which ECMA-262 or Python's ``re`` finds a ``pattern``; raises as ``parse_search``."""
     with _shallow():
         return reduce(_join, _readings(pattern, _PYTHON, _ECMA))
 
@@ -129,11 +125,7 @@ def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
 
 
 def check_length(pattern: str) -> int:
-    """The number of characters in a pattern that mean more than themselves; reading it takes time for each of them.
-
-    Raises:
-        UnsupportedRegex: it is too long.
-    """
+    """The number of characters that mean more than themselves: each takes time to read; or UnsupportedRegex."""
     special = len(_SPECIAL.findall(pattern)) if len(pattern) <= MAX_LENGTH else MAX_SIGNS
     if special + pattern.count("|") > MAX_SIGNS or len(pattern) > MAX_LENGTH:
         raise UnsupportedRegex(

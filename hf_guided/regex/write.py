@@ -18,8 +18,7 @@ def literal(text: str) -> str:
 def to_pattern(node: Node) -> str:
     """The plain pattern that matches the strings of ``node`` in full.
 
-    Raises:
-        UnsupportedRegex: it has an And or a Not, which patterns cannot say, or no string at all.
+    Raises UnsupportedRegex where it has an And or a Not, which patterns cannot say, or no string at all.
     """
     if isinstance(node, Nothing):
         raise UnsupportedRegex("the pattern matches nothing")
@@ -29,11 +28,7 @@ def to_pattern(node: Node) -> str:
 
 
 def to_lark(node: Node) -> str:
-    """The right-hand side of a terminal in llguidance's Lark, as few regular expressions as can be.
-
-    Raises:
-        UnsupportedRegex: it has no string at all.
-    """
+    """The right-hand side of a terminal in llguidance's Lark, in few regular expressions; UnsupportedRegex if empty."""
     if isinstance(node, Nothing):
         raise UnsupportedRegex("the pattern matches nothing")
     return _lark(node)

@@ -155,10 +155,7 @@ def meet(first: Any, second: Any) -> Clause | None:
 
 
 def may_meet(n: Normalizer, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
-    """Pairs of alternatives of one type that may have a value in common, by their numbers, in order.
-
-    With them comes the work that this took, as a number of intersections.
-    """
+    """Numbered pairs of alternatives of one type that may share a value, in order, and the work, as intersections."""
     everything = range(len(first)), range(len(second))
     if min(len(first), len(second)) <= _FEW:
         return [*product(*everything)], 0

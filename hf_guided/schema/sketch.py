@@ -36,15 +36,10 @@ _TYPES_OF["string"] |= {"format", "contentEncoding"}
 
 
 def sketch_of(schema_json: str, registry: Mapping[str, Any], *, open_objects: bool = False) -> str:
-    """The type that a schema describes, as text.
+    """The type that a schema describes, as text; raises InvalidConstraint where the schema is malformed.
 
-    Args:
-        schema_json: the schema, as JSON text.
-        registry: other documents that it may refer to, by URI.
-        open_objects: whether objects may have more keys where their schema says nothing about it.
-
-    Raises:
-        InvalidConstraint: the schema refers to something that does not exist, or it is malformed.
+    ``registry`` has other documents by URI; with ``open_objects``, objects may have more keys where their schema is
+    silent.
     """
     try:
         return _Sketch(Documents(schema_json, registry), open_objects).text()
@@ -146,7 +141,6 @@ class _Sketch:
         return f"{text} /* {comment} */" if described and comment else text
 
     def _inner(self, sub: Subschema, *steps: str | int, grouped: bool = False) -> str:
-        """The type of a schema inside another one."""
         value: Any = sub.schema
         for step in steps:
             value = value[step]
@@ -275,7 +269,6 @@ def _key(key: Any) -> str:
 
 
 def _comment(schema: Any) -> str:
-    """A schema's description in one line."""
     text = schema.get("description") if isinstance(schema, dict) else None
     return " ".join(text.split()).replace("*/", "* /") if isinstance(text, str) else ""
 
@@ -299,7 +292,6 @@ def _braces(entries: list[tuple[str, str]]) -> str:
 
 
 def _json(value: Any) -> str:
-    """A JSON value whose numbers may be ``Decimal``, as text."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_json(key)}: {_json(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
