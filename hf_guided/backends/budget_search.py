@@ -38,7 +38,7 @@ from ..constraints.values import Grammar, StructuralTag
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
 from ..vocabulary.bitmask import allocate_bitmask
-from .base import CompiledConstraint, Engine
+from .base import BudgetedEngine, CompiledConstraint, Engine
 from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class _Result(NamedTuple):
     wait: int = 0  # tokens until the next search, where none was found
 
 
-class _BudgetEngine:
+class _BudgetEngine(BudgetedEngine):
     """One state of an engine, the tokens on the way to it, and the last search for an end from there or before."""
 
     def __init__(
@@ -289,26 +289,19 @@ class _BudgetEngine:
     def fork(self) -> _BudgetEngine:
         return _BudgetEngine(self._search, self.engine.fork(), self._taken, self._last)
 
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        self.engine.fill(bitmask, row)
-
     def is_completed(self) -> bool:
         return self.engine.is_completed()
 
     def jump_forward_bytes(self) -> bytes:
         return self.engine.jump_forward_bytes()
 
-    def can_finish_in(self, tokens_left: int) -> bool | None:
-        needed = self.min_tokens_to_finish()
-        return None if needed is None else needed <= tokens_left
-
     def min_tokens_to_finish(self) -> int | None:
         path = self._path()
         return None if path is None else len(path) + 1
 
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+    def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         self.engine.fill(bitmask, row)
-        if self._is_far(tokens_left):
+        if tokens_left is None or self._is_far(tokens_left):
             return
         path = self._path()
         if path is None or not len(path) < tokens_left <= len(path) + 1 + _MARGIN:

@@ -36,7 +36,7 @@ from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build, Made
-from .base import CompiledConstraint
+from .base import CompiledConstraint, Engine
 from .lark_grammar import MOST_STATES, LarkGrammar, check_terminals, lexer_cost, longest_chain, read
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class _Template:
         return bool(probe.is_error()) and not _is_dead_end(probe)
 
 
-class _Engine:
+class _Engine(Engine):
     """One text.
 
     The library's own rollback (of 1.9.1, at least) can leave a matcher whose masks allow tokens that it refuses then.
@@ -210,8 +210,7 @@ class _Engine:
     def validate(self, token_ids: Sequence[int]) -> int:
         tokens = list(token_ids)
         if not self.template.by_text:
-            ahead = self.fork()  # the library's own answer looks at the bytes
-            return next((i for i, token_id in enumerate(tokens) if not ahead.accept(token_id)), len(tokens))
+            return super().validate(tokens)  # the library's own answer looks at the bytes
         return self._try(lambda: int(self._matcher.validate_tokens(tokens)), 0, enough=len(tokens)) if tokens else 0
 
     def rollback(self, num_tokens: int) -> None:

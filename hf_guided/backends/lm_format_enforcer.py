@@ -27,6 +27,7 @@ from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
 from ..regex import Alt, Chars, Concat, Node, Repeat, to_pattern
 from ..regex.write import times
 from .adapter import Adapter, Build, Made
+from .base import Engine
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,7 +148,7 @@ class _Masks:
         return self._vocabulary.bitmask_of(tokens)
 
 
-class _Engine:
+class _Engine(Engine):
     def __init__(self, masks: _Masks, parsers: list[Any]):
         self._masks = masks
         self._parsers = parsers  # one per prefix
@@ -161,10 +162,6 @@ class _Engine:
             parser = parser.add_character(character)
         self._parsers.append(parser)
         return True
-
-    def validate(self, token_ids: Sequence[int]) -> int:
-        ahead = self.fork()
-        return next((count for count, token_id in enumerate(token_ids) if not ahead.accept(token_id)), len(token_ids))
 
     def rollback(self, num_tokens: int) -> None:
         del self._parsers[len(self._parsers) - num_tokens :]

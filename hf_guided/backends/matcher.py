@@ -245,8 +245,8 @@ class Matcher:
                 if covered < len(words):
                     words[covered:] = 0
             else:
-                if tokens_left is not None and self.compiled.keeps_budget:
-                    self._budgeted.fill_within(bitmask, row, tokens_left)
+                if self.compiled.keeps_budget:
+                    self._budgeted.fill(bitmask, row, tokens_left)
                 else:
                     self._engine.fill(bitmask, row)
                 words[:covered] &= tokens.text_words

@@ -256,13 +256,8 @@ class _HazardEngine(MaskedEngine):
     """
 
     def __init__(self, engine: FrameEngine | NetworkEngine, tokens: TokenTrie, hazards: NDArray[np.int64]):
-        self._engine, self._tokens, self._hazards = engine, tokens, hazards
+        self._engine, self._tokens, self._hazards, self.network = engine, tokens, hazards, engine.network
         self._words, self._ids = tokens.mask(hazards), frozenset(hazards.tolist())
-
-    @property
-    def network(self) -> Network:
-        """What the engine reads."""
-        return self._engine.network
 
     def accept(self, token_id: int) -> bool:
         if token_id in self._ids and not self._leads_on(token_id):
@@ -272,8 +267,7 @@ class _HazardEngine(MaskedEngine):
     def validate(self, token_ids: Sequence[int]) -> int:
         if self._ids.isdisjoint(token_ids):
             return self._engine.validate(token_ids)
-        twin = self.fork()
-        return next((count for count, token_id in enumerate(token_ids) if not twin.accept(token_id)), len(token_ids))
+        return super().validate(token_ids)
 
     def rollback(self, num_tokens: int) -> None:
         self._engine.rollback(num_tokens)

@@ -16,7 +16,7 @@ gets only constraints that the native engine accepts, whose work is counted. So 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from ..options import OUTLINES
 from ..regex import Node, UnsupportedRegex, alphabet, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
 from .adapter import Adapter, Build, Made
+from .base import Engine
 from .outlines_index import BuiltIndex, build_index
 from .subprocess_worker import SHARED, job_limits
 
@@ -143,7 +144,7 @@ def _mask(
     return mask
 
 
-class _Engine:
+class _Engine(Engine):
     def __init__(self, language: _Language, states: list[int]):
         self._language = language
         self._states = states  # one per prefix, the start first
@@ -154,10 +155,6 @@ class _Engine:
             return False
         self._states.append(after)
         return True
-
-    def validate(self, token_ids: Sequence[int]) -> int:
-        ahead = self.fork()
-        return next((count for count, token_id in enumerate(token_ids) if not ahead.accept(token_id)), len(token_ids))
 
     def rollback(self, num_tokens: int) -> None:
         del self._states[len(self._states) - num_tokens :]
