@@ -158,10 +158,8 @@ class Job(NamedTuple):
 class Compiler:
     """Compiles constraints for one vocabulary. Thread safe.
 
-    Args:
-        vocabulary: what to compile for.
-        options: workers, cache size, limits; None reads the defaults from the environment.
-        backends: backends by name, made on demand from the registry when None.
+    Without ``options`` the defaults are read from the environment; without ``backends`` the registry makes them on
+    demand.
     """
 
     def __init__(
@@ -178,16 +176,11 @@ class Compiler:
         renew_in_child(self)
 
     def submit(self, constraint: Constraint, backend: str = AUTO) -> Future[CompiledConstraint]:
-        """Compile in the background.
+        """Compile in the background, with a named backend or the choice of "auto"; the future is the caller's own.
 
-        Args:
-            constraint: what to compile; with the same key it may be another's grammar that comes back, so
-                parse texts with your own.
-            backend: "auto", or the name of a backend.
-
-        Returns:
-            The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
-            CompileLimitExceeded; the last also when ``result()`` has waited for 60 times ``cpu_s``.
+        The result may hold another constraint with the same key, so parse texts with your own. The future raises
+        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or CompileLimitExceeded; the last also when
+        ``result()`` has waited for 60 times ``cpu_s``.
         """
         waiter = Waiter(self.options)
         self._submit(Job((constraint.key, backend), constraint, [waiter]), False)
@@ -224,12 +217,7 @@ class Compiler:
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
         """The treatment of every keyword. Compiles too, so that the report and the compiler agree.
 
-        Args:
-            constraint: the request.
-            backend: "auto", or the name of a backend.
-
-        Raises:
-            InvalidConstraint: it is malformed. What cannot be enforced is reported, not raised.
+        Raises InvalidConstraint where the constraint is malformed. What cannot be enforced is reported, not raised.
         """
         try:
             if isinstance(constraint, JsonSchema) and self._is_costly(constraint, backend):

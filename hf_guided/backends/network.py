@@ -279,7 +279,9 @@ class _HazardEngine(MaskedEngine):
         words = self._engine.mask(tokens_left)
         hazards = self._among(words)
         if hazards and tokens_left is not None and self.can_finish_in(tokens_left):
-            refused = [token_id for token_id in hazards if not self._leads_out(token_id, tokens_left - 1)]
+            # A way to the end must be known after a hazard, and the rest of the budget be enough for it.
+            twins = [(token_id, self.fork()) for token_id in hazards]
+            refused = [each for each, twin in twins if not (twin.accept(each) and twin.can_finish_in(tokens_left - 1))]
         else:
             refused = [token_id for token_id in hazards if not self._leads_on(token_id)]
         return words & ~self._tokens.mask(np.array(refused)) if refused else words
@@ -298,11 +300,6 @@ class _HazardEngine(MaskedEngine):
         ids = self._hazards
         found: list[int] = ids[(words[ids >> 5] >> (ids & 31) & 1).astype(np.bool_)].tolist()
         return found
-
-    def _leads_out(self, token_id: int, tokens_left: int) -> bool:
-        """Whether a way to the end is known after a hazard, and so many tokens are enough for it."""
-        twin = self.fork()
-        return twin.accept(token_id) and bool(twin.can_finish_in(tokens_left))
 
     def _leads_on(self, token_id: int) -> bool:
         """Whether the text can be completed after a hazard, if need be by more hazards."""

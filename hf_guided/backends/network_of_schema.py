@@ -134,7 +134,8 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     whole: list[int] = []  # with all callees
     for positions, starts, _ in plan.parts.values():
         for inside, content in positions.reached(starts):
-            alike = _alike(positions, inside, content)
+            # Equal values without children have the same component.
+            alike: Hashable = inside if content.automata else (positions.marks, *content.scalars)
             if alike in later:
                 continue
             size = size_of_content(content, positions.marks)
@@ -213,7 +214,6 @@ def _with_rules(
 ) -> tuple[Built, dict[str, list[Track]]]:
     """The network of all components, some without a text; and of each schema the arrays and objects without a value."""
     numbers = {name: number for number, name in enumerate(names)}
-
     rules = {
         number: _rule(plan, name, component, numbers.get, is_cut=is_cut) if component.dfa.start else None
         for number, (name, component) in enumerate(zip(names, components, strict=True))
@@ -241,13 +241,6 @@ def _with_rules(
             raise UnsupportedConstraint("the native engine does not take this JSON Schema", [loss])
         impossible.setdefault(track.schema, []).append(track)
     return built, impossible
-
-
-def _alike(positions: Positions, inside: Inside, content: Content) -> Hashable:
-    """Equal for positions that have the same component: those of equal values without children."""
-    if content.automata:
-        return inside
-    return positions.marks, *content.scalars
 
 
 def _takes_long(positions: Positions, content: Content) -> bool:

@@ -45,15 +45,9 @@ def available() -> tuple[str, ...]:
 
 
 def create(name: str, vocabulary: Vocabulary) -> Backend:
-    """Build a backend for a vocabulary.
+    """Build a backend for a vocabulary, which is kept; InvalidConstraint where no backend has this name.
 
-    Args:
-        name: one of ``available()``.
-        vocabulary: the tokens and the logits width it will work for; kept.
-
-    Raises:
-        InvalidConstraint: no backend has this name.
-        BackendUnavailable: its package is not installed, or does not import; the message says what to install.
+    BackendUnavailable: its package is not installed, or does not import; the message says what to install.
     """
     points = {name: EntryPoint(name, BUILT_IN[name], GROUP)} if name in BUILT_IN else _points()
     if name not in points:

@@ -146,7 +146,8 @@ def _unsupported(
         subject += f"; {closest} is closest"
     others = ", ".join(f"{name}: {len(lost)}" for name, lost in considered if name != closest)
     steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}" if has_parts else "change it"]
-    if _lacks_depth(constraint, backend, losses):
+    bounded = not isinstance(constraint, JsonSchema) or constraint.max_depth is not None
+    if not bounded and backend == AUTO and [loss.keyword for loss in losses] == ["indent"]:
         steps.insert(0, "pass hg.JsonSchema(..., max_depth=...)")  # no layout is known without a depth
     elif isinstance(constraint, JsonSchema) and constraint.on_unsupported == "error":
         steps.append(
@@ -164,12 +165,6 @@ def _unsupported(
         f"{f' (of other backends, {others})' if others else ''}; {', or '.join(steps)}",
         losses,
     )
-
-
-def _lacks_depth(constraint: Constraint, backend: str, losses: tuple[Loss, ...]) -> bool:
-    """Whether an indentation is the only obstacle, which a bound on the depth would remove."""
-    bounded = not isinstance(constraint, JsonSchema) or constraint.max_depth is not None
-    return not bounded and backend == AUTO and [loss.keyword for loss in losses] == ["indent"]
 
 
 def _counted(losses: tuple[Loss, ...]) -> str:

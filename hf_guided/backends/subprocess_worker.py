@@ -95,7 +95,7 @@ class CompileWorker:
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
         job = pickle.dumps((limits, call), pickle.HIGHEST_PROTOCOL)
         with self._lock:
-            if self._child is not None and self._child.is_gone:
+            if self._child is not None and not self._child.keeper.is_alive():
                 self._stop()
             if self._child is None:
                 self._child = _Child()
@@ -137,21 +137,16 @@ class _Child:
     def __init__(self) -> None:
         started: Future[subprocess.Popen[bytes]] = Future()
         self._said = bytearray()
-        self._keeper = threading.Thread(
+        self.keeper = threading.Thread(
             target=_keep, args=(started, self._said), name="hf_guided-compile-worker", daemon=True
         )
-        self._keeper.start()
+        self.keeper.start()
         self._process = started.result()
         self._jobs, self._answers = cast(FileIO, self._process.stdin), cast(FileIO, self._process.stdout)
         self._turn = threading.Lock()  # held to change the two below
         self._busy = False
         self.timed_out = False
         self.report = Report("", 0.0, Limits())  # what it does, as far as it has said
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the process has ended."""
-        return not self._keeper.is_alive()
 
     def ask(self, title: str, job: bytes, limits: Limits) -> tuple[str, Any, float]:
         """Send a job and wait for its answer: how it ended, its value, and the CPU time that it took.
@@ -189,7 +184,7 @@ class _Child:
         """Kill the process, if it still lives, and wait until it is gone."""
         self._jobs.close()
         self._process.kill()
-        self._keeper.join(_PATIENCE)
+        self.keeper.join(_PATIENCE)
         self._answers.close()
 
     def disown(self) -> None:

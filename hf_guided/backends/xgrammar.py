@@ -33,8 +33,7 @@ from .adapter import Adapter, Build, Made
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .tag_marks import depends_on_tokens, resolve_tokens
-from .xgrammar_json import UNESCAPED, XGrammarSubset, with_rules
-from .xgrammar_tags import reduce_tag
+from .xgrammar_json import UNESCAPED, XGrammarSubset, reduce_tag, with_rules
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,7 +130,8 @@ class XGrammarBackend(Adapter):
                         _move_if_costly(grammar)
                     compiled = self._compiler.compile_grammar(grammar)
             except RuntimeError as error:
-                message = _without_source(error)
+                # Without the time and the C++ file it begins with.
+                message = str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
                     raise self._unsupported("structural_tag", message) from error
                 raise InvalidConstraint(f"xgrammar cannot compile this: {message}") from error
@@ -268,8 +268,3 @@ def _depth(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + max(map(_depth, value.values()), default=0)
     return max(map(_depth, value), default=0) if isinstance(value, list) else 0
-
-
-def _without_source(error: Exception) -> str:
-    """The message without the time and the C++ file it begins with."""
-    return str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)

@@ -50,12 +50,10 @@ _SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they 
 
 @tree_cache(maxsize=512)
 def parse_fullmatch(pattern: str) -> Node:
-    r"""All texts that ``re.fullmatch(pattern, text)`` accepts.
+    """All texts that ``re.fullmatch(pattern, text)`` accepts; raises re.error, or UnsupportedRegex.
 
-    Raises:
-        re.error: it does not compile in Python.
-        UnsupportedRegex: it uses back-references, possessive or atomic groups, verbose mode, or look-around, anchors or
-            word boundaries where they cannot be said exactly (inside a repetition, for one).
+    Not supported are back-references, possessive or atomic groups, verbose mode, and look-around, anchors or word
+    boundaries where they cannot be said exactly (inside a repetition, for one).
     """
     with _shallow():
         return language(_branches(pattern, _PYTHON, _flags(pattern)))
@@ -68,11 +66,7 @@ def parse_search(pattern: str) -> Node:
     JSON Schema means ECMA-262 (in unicode mode), validators in Python use ``re``. Where the two disagree (``\d`` and
     Arabic digits, ``$`` before a last line end) the stricter meaning holds, so that both accept every match. What
     only one of them knows (``\p{L}``, ``\A``) has its meaning there. A pattern that neither takes (``[\w-\.]``) is
-    read as ECMA-262 without unicode mode.
-
-    Raises:
-        re.error: it compiles in none of them.
-        UnsupportedRegex: as ``parse_fullmatch``.
+    read as ECMA-262 without unicode mode; re.error where no reading is left, UnsupportedRegex as ``parse_fullmatch``.
     """
     found = stored(pattern)
     return parsed_search(pattern) if found is None else found

@@ -207,19 +207,14 @@ def _is_of_names(shape: Shape) -> bool:
 # -- listed values --------------------------------------------------------------------------------------------------
 
 
-def _constant(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    return _listed(n, sub, [sub.keywords["const"]], holds) if sub.dialect >= 6 else certainly(holds)
-
-
-def _enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    values = sub.keywords["enum"]
-    if not isinstance(values, list):
+def _listed(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "enum") -> Shape:
+    values = sub.keywords[keyword]
+    if keyword == "const":
+        if sub.dialect < 6:
+            return certainly(holds)
+        values = [values]
+    elif not isinstance(values, list):
         readers.malformed(sub, "enum", "a list of values")
-    return _listed(n, sub, values, holds)
-
-
-def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Shape:
-    """The values, or all others."""
     numbers = tuple(
         dict.fromkeys(
             Decimal(value)
@@ -342,8 +337,8 @@ def _closed(n: Normalizer, clause: ObjectClause, position: Position) -> ObjectCl
 
 # For each keyword a function of the values for which it holds, or of those for which it does not.
 APPLY: dict[str, Callable[[Normalizer, Subschema, bool], Shape]] = {
-    "const": _constant,
-    "enum": _enumeration,
+    "const": partial(_listed, keyword="const"),
+    "enum": _listed,
     "format": _format,
     "$ref": referred,
     "$dynamicRef": partial(referred, keyword="$dynamicRef"),
