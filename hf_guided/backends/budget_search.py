@@ -114,7 +114,6 @@ class CompletionSearch:
 
     @cached_property
     def _moves(self) -> list[tuple[str, list[int]]]:
-        """The texts that the second search tries, and their tokens."""
         texts = [text for text in dict.fromkeys(self._texts[0] + self._texts[1]) if 0 < len(text.encode()) <= _LONG]
         return list(islice(self._written(texts), _MOVES))
 
@@ -224,7 +223,6 @@ class CompletionSearch:
         return ahead, taken
 
     def _shortened(self, engine: Engine, path: list[int]) -> list[int]:
-        """The same text in longer tokens, if the engine takes them."""
         text = self.vocabulary.decode_bytes(path)
         shorter = self.vocabulary.encode_bytes(text) if len(text) <= _FORCED else path
         return shorter if len(shorter) < len(path) and _leads_to_end(engine, shorter) else path

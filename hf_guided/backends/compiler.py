@@ -156,11 +156,7 @@ class Job(NamedTuple):
 
 
 class Compiler:
-    """Compiles constraints for one vocabulary. Thread safe.
-
-    Without ``options`` the defaults are read from the environment; without ``backends`` the registry makes them on
-    demand.
-    """
+    """Compiles constraints for one vocabulary; thread safe. None takes options from the environment, all backends."""
 
     def __init__(
         self,
@@ -262,10 +258,7 @@ class Compiler:
             )
 
     def _submit(self, job: Job, may_be_here: bool) -> bool:
-        """Answer the first caller of a job with what is known, or have it wait.
-
-        True where the caller has to compile it: if it may, and nothing else is compiled.
-        """
+        """Answer the first caller of a job with what is known, or have it wait; True where the caller has to compile it."""
         key, waiter = job.key, job.waiters[0]
         in_worker = key not in self._cache and self._is_costly(job.constraint, key[1])
         with self._lock:
@@ -385,7 +378,6 @@ class Compiler:
         return self.options.cache_bytes > 0 and self._cache.is_too_large(compiled)  # with 0 the user wants no cache
 
     def _warn_of_losses(self, constraint: Constraint, choice: BackendChoice) -> None:
-        """Warn of keywords that the engine does not enforce, if that is what the constraint wants."""
         if choice.losses and constraint.on_unsupported == "warn":
             lost = "\n  ".join(map(str, choice.losses))
             self._warn_once(constraint.key, f"{choice.backend} does not enforce all of the schema:\n  {lost}")
@@ -433,7 +425,6 @@ def _finished(compiled: CompiledConstraint, choice: BackendChoice) -> CompiledCo
 
 
 def _warn_of_misspelt_names(constraint: Constraint) -> None:
-    """Warn of keywords and formats that look like others, each time."""
     schemas: list[Any] = []
     if isinstance(constraint, JsonSchema) and may_be_misspelt(constraint.normal_form):
         schemas = [constraint.schema]

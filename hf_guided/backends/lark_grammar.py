@@ -149,7 +149,6 @@ def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
 
 
 def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
-    """The rules of a ``%json``, which start at ``start``."""
     if not isinstance(token.value, (dict, bool)):
         raise lark.malformed("%json: expected a JSON Schema, an object or a bool", token.start)
     constraint = JsonSchema(token.value)

@@ -80,7 +80,6 @@ class LMFormatEnforcerBackend(Adapter):
 
     @cached_property
     def _characters(self) -> list[int]:
-        """The codes of the characters that whole tokens have, sorted."""
         return sorted(map(ord, set("".join(self._tree.tokens_to_strs.values()))))
 
 
@@ -128,7 +127,6 @@ class _Masks:
         self._kept: dict[Any, NDArray[np.int32]] = {}
 
     def of(self, parser: Any) -> NDArray[np.int32]:
-        """(words,) int32: the mask of the state that a parser is in."""
         key = parser.cache_key()
         if key not in self._kept:
             try:

@@ -280,7 +280,6 @@ def _ends_early(rule: Rule, component: Component) -> bool:
 
 
 def _has_name(component: Component, text: bytes) -> bool:
-    """Whether a member's name may come in an object."""
     calls, dfa = dict(component.calls), component.dfa
     begins = {state for mark in (Mark.BEGIN, Mark.BEGIN_REQUIRED) if mark in calls for state in calls[mark].tolist()}
     return any([bool(calls[Mark.END][dfa.advance(state, text)]) for state in begins])
@@ -294,10 +293,7 @@ def _rule(
     *,
     is_cut: bool = False,
 ) -> Rule | None:
-    """The rule of a component's register, by the name of the component; None if it has none.
-
-    ``number`` gives the numbers of other components; a component that is cut lacks texts that cannot be written.
-    """
+    """The rule of a component's register, or None. A component that is cut lacks texts that cannot be written."""
     if not isinstance(callee, (Track, LongString)):
         return None
     positions = plan.parts[callee.schema].positions

@@ -96,10 +96,7 @@ def compile_with_first(
     compile: Callable[[BackendChoice, Backend], CompiledConstraint],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
 ) -> CompiledConstraint:
-    """Compile with the first engine that enforces all of a constraint and does not give up; see ``choose_backend``.
-
-    Raises as ``Compiler.submit``; CompileLimitExceeded where an engine gave up that would enforce all of it.
-    """
+    """Compile with the first engine that enforces all and does not give up; raises as ``Compiler.submit``."""
     refused = dict(refused or {})
     limit: CompileLimitExceeded | None = None
     while True:

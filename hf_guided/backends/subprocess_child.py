@@ -211,7 +211,7 @@ def _at_most(nbytes: int, limit: int) -> int:
 
 
 def _allocated() -> int:
-    """What RLIMIT_DATA counts, so far; 0 where the system does not say."""
+    """The memory that RLIMIT_DATA counts, so far; 0 where the system does not say."""
     try:
         with open("/proc/self/status", "rb") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmData"))

@@ -181,7 +181,6 @@ class _Child:
                 self._process.kill()
 
     def end(self) -> None:
-        """Kill the process, if it still lives, and wait until it is gone."""
         self._jobs.close()
         self._process.kill()
         self.keeper.join(_PATIENCE)
@@ -194,7 +193,7 @@ class _Child:
                 pipe.close()
 
     def failure(self) -> Exception:
-        """Why there was no answer; called after ``end``."""
+        """The reason why there was no answer; called after ``end``."""
         code, said, report = self._process.returncode, bytes(self._said), self.report
         used_s = report.used_s + (time.monotonic() - self._reported)  # about: more, where the machine is busy
         if report.limits.cpu_s is not None:

@@ -33,7 +33,6 @@ def closing_marks(tag: Any) -> list[str]:
 
 
 def _literals(tag: Any) -> list[str]:
-    """The literal texts of a structural tag: its marks, and the texts between them."""
     written: dict[str, None] = {}
     for part in objects_in(tag):
         texts = [part.get(key) for key in ("value", "begin", "separator")]

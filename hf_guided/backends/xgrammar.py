@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..automaton.limits import allowance
-from ..automaton.utf8 import END, START, utf8_steps
+from ..automaton.nfa import utf8
 from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.gbnf import Gbnf
 from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
-from ..regex import ALL, Node, to_pattern
+from ..regex import Node, to_pattern
 from ..schema.prepare import prepare
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, Made
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
 MAX_WHITESPACE = 42
-
-_COMPLETE, _INVALID = START, -1  # states of the UTF-8 guard, outside of a character, and where bytes do not fit
 
 
 class XGrammarBackend(Adapter):
@@ -141,7 +139,10 @@ class XGrammarBackend(Adapter):
 
     def _engines(self, compiled: Any, jumps: bool) -> Made:
         matcher, guard = self._lib.GrammarMatcher, self._guard
-        return Made(lambda: _Engine(guard, compiled, jumps, matcher(compiled)), int(compiled.memory_size_bytes))
+        return Made(
+            lambda: _Engine(guard, compiled, jumps, matcher(compiled), [guard.complete]),
+            int(compiled.memory_size_bytes),
+        )
 
     @cached_property
     def _guard(self) -> _Utf8Guard:
@@ -164,12 +165,9 @@ class _Utf8Guard:
     """The tokens that keep a text valid UTF-8, for each state between bytes; takes 0.1 s for 131k tokens."""
 
     def __init__(self, vocabulary: Vocabulary):
-        self.vocabulary = vocabulary
-        states, steps = utf8_steps(ALL)
-        self._table = [[_INVALID] * 256 for _ in range(states)]
-        for source, first, last, target in steps:
-            after = _COMPLETE if target == END else target
-            self._table[source][first : last + 1] = [after] * (last + 1 - first)
+        self.vocabulary, dfa = vocabulary, utf8()
+        self.complete = dfa.start  # the state outside of a character; 0 is where bytes do not fit
+        self._table: list[list[int]] = dfa.table[:, dfa.byte_class].tolist()
         self.masks = [vocabulary.bitmask_of(tokens) for tokens in self._fitting()]
 
     def _fitting(self) -> list[list[int]]:
@@ -179,25 +177,21 @@ class _Utf8Guard:
                 continue
             try:
                 data.decode()
-                fitting[_COMPLETE].append(token_id)  # whole characters fit into no other state
+                fitting[self.complete].append(token_id)  # whole characters fit into no other state
             except UnicodeDecodeError:
                 for state, tokens in enumerate(fitting):
-                    if self.after(state, token_id) != _INVALID:
+                    if self.after(state, token_id):
                         tokens.append(token_id)
         return fitting
 
     def after(self, state: int, token_id: int) -> int:
         for byte in self.vocabulary.token_bytes[token_id] or b"":
             state = self._table[state][byte]
-            if state == _INVALID:
-                break
         return state
 
 
 class _Engine:
-    def __init__(
-        self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int] = (_COMPLETE,)
-    ):
+    def __init__(self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int]):
         self._guard, self.compiled, self._matcher = guard, compiled, matcher
         self.jumps = jumps  # the library looks for forced bytes past formats of tokens
         self._states = list(states)  # of the guard, one more than tokens accepted
@@ -207,7 +201,7 @@ class _Engine:
 
     def accept(self, token_id: int) -> bool:
         state = self._guard.after(self._states[-1], token_id)
-        if state == _INVALID or not self._matcher.accept_token(token_id):
+        if not state or not self._matcher.accept_token(token_id):
             return False
         self._states.append(state)
         return True
@@ -236,7 +230,7 @@ class _Engine:
         numpy &= self._guard.masks[self._states[-1]]
 
     def is_completed(self) -> bool:
-        return self._states[-1] == _COMPLETE and bool(self._matcher.is_completed())
+        return self._states[-1] == self._guard.complete and bool(self._matcher.is_completed())
 
     def jump_forward_bytes(self) -> bytes:
         if not self.jumps or self.is_completed():

@@ -159,7 +159,6 @@ class XGrammarSubset:
 
     @cached_property
     def _checker(self) -> Any:
-        """A validator of the whole schema, for the references in its parts."""
         return validator_for(self._root, default=Draft202012Validator)(with_python_patterns(self._root))
 
     def _values(self, here: Schema, pointer: str) -> Schema:
@@ -267,11 +266,7 @@ def _disjoint(branches: list[Any]) -> bool:
 
 
 def with_rules(grammar: str, patterns: Sequence[Node]) -> str:
-    """A grammar as xgrammar prints it, with a rule instead of the number of each pattern.
-
-    The patterns hold no And, Not or Nothing, and no character that JSON escapes. Raises UnsupportedConstraint where
-    this release of xgrammar prints patterns in another format.
-    """
+    """A grammar as xgrammar prints it, with rules instead of numbers of patterns: no And, Not, Nothing, no escapes."""
     text = _PLACEHOLDER.sub(lambda match: _rule(patterns[int(match[1])]), grammar)
     if 'Regex("^' in text:
         raise UnsupportedConstraint(
@@ -357,7 +352,6 @@ def reduce_tag(value: Any, patterns: list[Node], pointer: str = "") -> Iterator[
 
 
 def _not_exact(part: dict[str, Any], schema: Any) -> Iterator[tuple[str, str]]:
-    """The options of a JSON format that xgrammar does not enforce exactly, and why."""
     if part.get("any_order"):
         yield "any_order", "with it, xgrammar lets required members be missing, and members come twice; leave it out"
     if part.get("max_whitespace_cnt") == 0:

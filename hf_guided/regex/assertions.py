@@ -165,7 +165,7 @@ def _looked(look: Look, *, at_edge: bool) -> Node:
 
 
 def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
-    """Where a look-ahead contains a look-behind, or the reverse."""
+    """The positions of assertions in a look-ahead that look behind, or the reverse."""
     for piece in (piece for branch in branches for piece in branch):
         if isinstance(piece, Edge) and piece.start == ahead:
             yield piece.position

@@ -263,16 +263,12 @@ def _bounds(times: str) -> tuple[int, int | None]:
 
 
 def _plain(branch: Branch) -> Node | None:
-    """The branch as one node, if no assertions are in it."""
     nodes = [piece for piece in branch if isinstance(piece, Node)]
     return concat(*nodes) if len(nodes) == len(branch) else None
 
 
 def _meet(first: Node, other: Node) -> Node:
-    """Strings of both readings of a pattern: the intersection, part by part.
-
-    Taking the trees side by side keeps the result a plain pattern; only where their shapes differ it is an And.
-    """
+    """Strings of both readings: part by part, which stays a plain pattern; an And only where the shapes differ."""
     if first == other:
         return first
     if isinstance(first, Chars) and isinstance(other, Chars):
@@ -288,10 +284,7 @@ def _meet(first: Node, other: Node) -> Node:
 
 
 def _join(first: Node, other: Node) -> Node:
-    """Strings of either reading of a pattern: the one that has all of the other's where that is plain, else the union.
-
-    Or, where no more than one part differs, the union of that part.
-    """
+    """Strings of either reading: the larger one, a union of the one part that differs, or the union of both."""
     for small, large in ((first, other), (other, first)):
         if _is_within(small, large):
             return large

@@ -16,10 +16,7 @@ def literal(text: str) -> str:
 
 
 def to_pattern(node: Node) -> str:
-    """The plain pattern that matches the strings of ``node`` in full.
-
-    Raises UnsupportedRegex where it has an And or a Not, which patterns cannot say, or no string at all.
-    """
+    """The plain pattern of ``node``; UnsupportedRegex where it has an And, a Not, or no string at all."""
     if isinstance(node, Nothing):
         raise UnsupportedRegex("the pattern matches nothing")
     if not is_plain(node):
@@ -58,7 +55,6 @@ def _operand(node: Node) -> str:
 
 
 def _is_quoted(parts: list[Node]) -> bool:
-    """Whether they are an intersection between two characters."""
     if len(parts) != 3 or not isinstance(parts[1], (And, Not)):
         return False
     return isinstance(parts[0], Chars) and isinstance(parts[2], Chars)
@@ -78,7 +74,6 @@ def _around(first: Node, inside: Node, last: Node) -> str:
 
 
 def _gathered(node: Concat | Alt) -> list[Node]:
-    """The parts of a node, neighbours that are plain as one."""
     kind, parts = (Concat, node.parts) if isinstance(node, Concat) else (Alt, node.parts)
     gathered: list[list[Node]] = []
     for part in parts:

@@ -107,7 +107,6 @@ def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
 
 
 def _exactly(n: Normalizer, children: list[Subschema], chosen: Container[int], sub: Subschema) -> Shape:
-    """Values that satisfy the chosen branches and no other."""
     shape = UNIVERSE
     for index, child in sorted(enumerate(children), key=lambda indexed: indexed[0] not in chosen):
         shape = n.meet(shape, n.term(Term(child, index in chosen)), sub, "anyOf")
@@ -196,7 +195,6 @@ def _dependent(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
 
 
 def _is_of_names(shape: Shape) -> bool:
-    """Whether a shape says nothing but which names objects have."""
     clauses = shape.get("object", ())
     return {**shape, "object": UNIVERSE["object"]} == UNIVERSE and all(
         isinstance(clause, ObjectClause) and replace(clause, required=(), forbidden=frozenset()) == ObjectClause()

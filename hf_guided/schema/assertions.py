@@ -156,7 +156,6 @@ def _strings(n: Normalizer, sub: Subschema) -> Clause:
 
 
 def _read(n: Normalizer, sub: Subschema, *, holds: bool) -> Callable[[str], Node]:
-    """The reader of a schema's pattern that has to match, or must not."""
     is_own = id(sub.schema) in _OF_FORMATS  # no reader sees it
     return parse_search if is_own or holds != n.is_widest else parse_search_either
 
@@ -265,7 +264,6 @@ def _names(n: Normalizer, sub: Subschema) -> Position:
 
 
 def _members(n: Normalizer, sub: Subschema) -> tuple[Members | None, bool]:
-    """The schema's rules for members, and whether they are complete."""
     schema = sub.keywords
     if not {"properties", "patternProperties", "additionalProperties"} & schema.keys():
         return None, True

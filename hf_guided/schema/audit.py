@@ -231,7 +231,6 @@ def misspelt_names(schema: dict[str, Any] | bool) -> Iterator[str]:
 
 
 def _unknown(schema: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The keyword, what is unknown, and its name."""
     for keyword, value in schema.items():
         if keyword == "format" and isinstance(value, str) and value not in FORMATS:
             yield keyword, "format", value

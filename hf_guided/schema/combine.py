@@ -220,7 +220,6 @@ def _tags(n: Normalizer, clause: Clause) -> Tags:
 
 
 def _beginning(clause: StringClause) -> Tags:
-    """The characters that strings may begin with, by where they stand."""
     tags: dict[Hashable, frozenset[Hashable]] = {}
     parts = clause.language.parts if isinstance(clause.language, Concat) else (clause.language,)
     for place, part in enumerate(parts[:_MOST_TAGGED]):

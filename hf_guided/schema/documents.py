@@ -222,7 +222,6 @@ class Documents:
 
 
 def _scope(document: Any, pointer: str, base: str, dialect: int) -> tuple[str, int]:
-    """Base URI and dialect at a position of a document that is found under this URI."""
     here: Any = {"": document}
     for token in pointer.split("/"):  # the first one is empty
         here = lookup(here, f"/{token}")

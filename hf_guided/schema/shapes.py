@@ -444,7 +444,6 @@ def _tighter(
 
 
 def _least_common_multiple(clause: NumberClause) -> Fraction:
-    """A common factor of all numbers of the clause."""
     steps = [factor.as_integer_ratio() for factor in clause.factors]
     steps += [(1, 1)] * (clause.integral is True)
     return Fraction(math.lcm(*(top for top, _ in steps)), math.gcd(*(bottom for _, bottom in steps)))

@@ -148,7 +148,6 @@ class _Sketch:
         return _grouped(text) if grouped else text
 
     def _own(self, sub: Subschema, schema: dict[str, Any]) -> list[str]:
-        """The types that the keywords of a schema describe, references aside; all of them hold."""
         parts: list[str] = []
         if "const" in schema:
             parts.append(_enumeration([_json(schema["const"])]))
@@ -300,7 +299,6 @@ def _json(value: Any) -> str:
 
 
 def _bounds(schema: dict[str, Any], kind: str) -> list[str]:
-    """The bounds of values of one JSON type, each in a few words; those that are schemas themselves are left out."""
     if kind in ("number", "integer"):
         return _number_bounds(schema)
     if kind == "string":
