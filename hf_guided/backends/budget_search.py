@@ -299,8 +299,12 @@ class _BudgetEngine(BudgetedEngine):
 
     def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         self.engine.fill(bitmask, row)
-        if tokens_left is None or self._is_far(tokens_left):
+        if tokens_left is None:
             return
+        if (last := self._last) is not None and last.path is not None:
+            since = len(self._taken) - last.position
+            if tokens_left > len(last.path) + 1 + _MARGIN * (since + 1):
+                return  # this budget certainly forbids no token here
         path = self._path()
         if path is None or not len(path) < tokens_left <= len(path) + 1 + _MARGIN:
             return
@@ -310,13 +314,6 @@ class _BudgetEngine(BudgetedEngine):
         self._last = _Result(len(self._taken), path, detours)
         words = token_trie(self._search.vocabulary).mask(np.fromiter(detours, np.int64, len(detours)))
         bitmask[row].numpy()[: len(words)] &= words
-
-    def _is_far(self, tokens_left: int) -> bool:
-        """Whether this budget certainly forbids no token here."""
-        if self._last is None or self._last.path is None:
-            return False
-        since = len(self._taken) - self._last.position
-        return tokens_left > len(self._last.path) + 1 + _MARGIN * (since + 1)
 
     def _path(self) -> list[int] | None:
         """A path from here: the rest of the last one, if the text followed it, or a new one."""

@@ -211,10 +211,7 @@ class Compiler:
             return key in self._cache or key in self._failures or key in self._in_flight or key in self._held
 
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
-        """The treatment of every keyword. Compiles too, so that the report and the compiler agree.
-
-        Raises InvalidConstraint where the constraint is malformed. What cannot be enforced is reported, not raised.
-        """
+        """The treatment of every keyword; compiles too, so that both agree. Raises only InvalidConstraint, if malformed."""
         try:
             if isinstance(constraint, JsonSchema) and self._is_costly(constraint, backend):
                 with limited(self.options):
@@ -258,7 +255,7 @@ class Compiler:
             )
 
     def _submit(self, job: Job, may_be_here: bool) -> bool:
-        """Answer the first caller of a job with what is known, or have it wait; True where the caller has to compile it."""
+        """Answer the first caller of a job with what is known, or have it wait; True where it has to compile itself."""
         key, waiter = job.key, job.waiters[0]
         in_worker = key not in self._cache and self._is_costly(job.constraint, key[1])
         with self._lock:

@@ -106,11 +106,7 @@ def special_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> dict[int, byt
 
 
 def resolve_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> None:
-    """Replace every token in a tag by its id, in place, in a vocabulary where ``special_tokens`` are text.
-
-    InvalidConstraint: no such token, a stop token, one that continues a character, or triggers that do not fit the
-    tags.
-    """
+    """Replace every token in a tag by its id, in place; InvalidConstraint where it cannot stand there."""
     for holder, key, pointer, written in _named(tag):
         token_id = _id_of(holder[key], pointer, vocabulary)
         if written and not vocabulary.is_text(token_id):

@@ -46,10 +46,7 @@ _TRAVEL = frozenset({"native", "xgrammar"})  # engines whose results do
 
 
 def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) -> tuple[CompiledConstraint, float]:
-    """``compile_with_first`` in the worker, and the seconds of CPU time that it took there.
-
-    Raises CompileLimitExceeded also for the CPU time and the memory. ``engines`` are those of this process.
-    """
+    """``compile_with_first`` in the worker, within limits, and the seconds of CPU time that it took there."""
     choice, packed, worker_s = _compiled_there(constraint, backend, engines.vocabulary)
     engine = cast(Adapter, engines[choice.backend])
     compiled = engine.compile(constraint) if packed is None else engine.unpacked(constraint, packed, choice.losses)

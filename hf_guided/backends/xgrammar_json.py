@@ -289,9 +289,6 @@ def _rule(node: Node) -> str:
     return '""'
 
 
-# -- structural tags: their schemas, patterns and grammars are held to the same rules as each of them alone ---------
-
-
 def reduce_tag(value: Any, patterns: list[Node], pointer: str = "") -> Iterator[Loss]:
     """Replace each schema in a part of a tag by its enforced part, in place, bound white space, and yield the losses.
 

@@ -56,11 +56,7 @@ _MAX_IN_PLACE = 500  # maximum characters of ``x x+`` written in place: masks of
 
 
 class Gbnf(Reader):
-    """Reads one grammar, which starts at the rule ``root``; UnsupportedConstraint where it names tokens.
-
-    InvalidConstraint (malformed, or a rule without a text) has line and column; CompileLimitExceeded: nested too
-    deeply, or a count too high.
-    """
+    """Reads one grammar, which starts at the rule ``root``; its errors have line and column."""
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
@@ -213,9 +209,6 @@ def _class(charset: CharSet) -> str:
 
 def _code(code: int) -> str:
     return f"\\U{code:08x}"
-
-
-# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 class EbnfWriter:

@@ -53,11 +53,7 @@ class Scope:
 
 
 class Lark(Reader):
-    """Reads one grammar, which starts at the rule ``root``.
-
-    InvalidConstraint (malformed, or a rule without a text) has line and column; CompileLimitExceeded: nested too
-    deeply.
-    """
+    """Reads one grammar, which starts at the rule ``root``; its errors have line and column."""
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
@@ -100,8 +96,6 @@ class Lark(Reader):
             found = self.here.text.strip() or "the end of the line"
             raise self.malformed(f"expected {what}, got {found!r}", self.here.start)
         return token
-
-    # -- statements --------------------------------------------------------------------------------------------------
 
     def _scope(self, end: str, root: str) -> Scope:
         scope, begins = Scope(), self.here.start
@@ -193,8 +187,6 @@ class Lark(Reader):
             if word.text == "suffix" and value in ("", '""'):
                 raise self.malformed("suffix: expected a text with characters, or a terminal", word.start)
         return {attribute.name for attribute in self.attributes[first:]}
-
-    # -- expressions -------------------------------------------------------------------------------------------------
 
     def _expressions(self, scope: Scope) -> Expression:
         branches = [self._expression(scope)]

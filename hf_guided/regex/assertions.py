@@ -176,9 +176,6 @@ def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
             yield from (inner.position for branch in piece.branches for inner in branch if isinstance(inner, Boundary))
 
 
-# -- word boundaries -------------------------------------------------------------------------------------------------
-
-
 def _without_boundaries(branch: Branch, unknown: int | None) -> list[Branch]:
     """Branches without boundaries that together match the same; of ``unknown`` see ``language``."""
     done: list[Branch] = []

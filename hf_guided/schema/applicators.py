@@ -202,9 +202,6 @@ def _is_of_names(shape: Shape) -> bool:
     )
 
 
-# -- listed values --------------------------------------------------------------------------------------------------
-
-
 def _listed(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "enum") -> Shape:
     values = sub.keywords[keyword]
     if keyword == "const":
@@ -287,9 +284,6 @@ def _spelled_out(value: Any) -> dict[str, Any]:
         return {**({"prefixItems": constants} if value else {}), **length}
     named = {name: {"const": inner} for name, inner in value.items()}
     return {"properties": named, "required": list(value), "additionalProperties": False}
-
-
-# -- what no other schema has looked at -------------------------------------------------------------------------------
 
 
 def without_unevaluated(n: Normalizer, sub: Subschema, keyword: str, shape: Shape) -> Shape:

@@ -115,9 +115,6 @@ def failing(n: Normalizer, sub: Subschema) -> Iterator[Shape]:
     yield from _failing_objects(n, sub)
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------
-
-
 def _numbers(n: Normalizer, sub: Subschema) -> Clause | None:
     integral = _is_integral(readers.types(sub)) or None
     clause: Clause | None = NumberClause(integral, point_zero=n.point_zero and sub.dialect > 4)
@@ -147,9 +144,6 @@ def _bounds(sub: Subschema) -> Iterator[NumberClause]:
         yield NumberClause(high=value, high_open=True)
 
 
-# -- strings ---------------------------------------------------------------------------------------------------------
-
-
 def _strings(n: Normalizer, sub: Subschema) -> Clause:
     language = pattern(n, sub, "pattern", readers.string(sub, "pattern"), _read(n, sub, holds=True))
     return StringClause(readers.count(sub, "minLength") or 0, readers.count(sub, "maxLength"), language or ANYTHING)
@@ -173,9 +167,6 @@ def pattern(
     except re.error as error:
         readers.malformed(sub, keyword, f"a regular expression ({error})")
     return None
-
-
-# -- arrays ----------------------------------------------------------------------------------------------------------
 
 
 def _arrays(n: Normalizer, sub: Subschema) -> Clause:
@@ -234,9 +225,6 @@ def _failing_arrays(n: Normalizer, sub: Subschema) -> Iterator[Shape]:
         if contains.high is not None:
             few += (ArrayClause(contains=(contains._replace(low=contains.high + 1, high=None, evaluates=False),)),)
         yield {"array": few}
-
-
-# -- objects ---------------------------------------------------------------------------------------------------------
 
 
 def _objects(n: Normalizer, sub: Subschema) -> Clause:

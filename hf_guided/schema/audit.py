@@ -210,9 +210,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-# -- typing mistakes -------------------------------------------------------------------------------------------------
-
-
 def may_be_misspelt(form: NormalForm) -> bool:
     """Whether a schema has names that are like others, or a ``$ref`` to another place than a definition: few do."""
     names = [("keyword", keyword) for keyword in form.keywords - KNOWN if _is_compared(keyword)]

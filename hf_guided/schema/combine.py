@@ -151,9 +151,6 @@ def meet(first: Any, second: Any) -> Clause | None:
     return None if met is None or met.is_plainly_empty() else met
 
 
-# -- pairs of alternatives ---------------------------------------------------------------------------------------------
-
-
 def may_meet(n: Normalizer, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
     """Numbered pairs of alternatives of one type that may share a value, in order, and the work, as intersections."""
     everything = range(len(first)), range(len(second))

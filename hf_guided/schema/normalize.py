@@ -186,8 +186,6 @@ class Normalizer:
             return False
         return self.emptiness(string_language(clause))
 
-    # -- terms -------------------------------------------------------------------------------------------------------
-
     def position_of(self, sub: Subschema) -> Position:
         """The position that one schema governs."""
         if sub.schema is False:

@@ -156,18 +156,14 @@ class NumberClause(_Clause):
 
 @dataclass(frozen=True)
 class StringClause(_Clause):
-    """Strings.
-
-    ``usual`` holds languages of formats that the strings are in, each with those of its strings that the canonical
-    spelling writes.
-    """
+    """Strings."""
 
     kind = "string"
     low: int = 0  # code points
     high: int | None = None
     language: Node = ANYTHING  # of the decoded string
     values: tuple[str, ...] | None = None  # the only strings there are, in order; None is no such list
-    usual: tuple[tuple[Node, Node], ...] = ()
+    usual: tuple[tuple[Node, Node], ...] = ()  # languages of formats, each with its strings of canonical spelling
 
     def has(self, string: str) -> bool:
         """Whether the string satisfies all of it."""

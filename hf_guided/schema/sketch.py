@@ -75,8 +75,6 @@ class _Sketch:
             return "\n".join(["Answer", f"Answer = {whole}", *named])
         return "\n".join([whole, *named])
 
-    # -- references ----------------------------------------------------------------------------------------------------
-
     def _reference(self, source: Subschema, keyword: str) -> str:
         ref = readers.string(source, keyword) or ""
         try:
@@ -122,8 +120,6 @@ class _Sketch:
                 name, number = f"{last}{number}", number + 1
             self._names[key] = name
         return self._names[key]
-
-    # -- one schema ----------------------------------------------------------------------------------------------------
 
     def _type(self, sub: Subschema, *, described: bool = True) -> str:
         """A schema's type, and as a comment its description if it is to be ``described``."""
@@ -206,8 +202,6 @@ class _Sketch:
             text, more = kind, []
         bounds = [*_bounds(schema, kind), *more]
         return f"{text} ({', '.join(bounds)})" if bounds else text
-
-    # -- objects and arrays --------------------------------------------------------------------------------------------
 
     def _object(self, sub: Subschema, schema: dict[str, Any]) -> tuple[str, list[str]]:
         properties = schema.get("properties")
