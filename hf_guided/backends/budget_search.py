@@ -61,7 +61,7 @@ _ACCEPT_WORK = 30  # work of one token that is given to an engine
 
 _ASCII = ("\n", *map(chr, range(0x20, 0x7F)))
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_LITERALS = 64  # of a grammar, that a search tries at most
+_LITERALS = 64  # maximum number of literals of a grammar that a search tries
 _MOVES, _LONG = 160, 64  # literals and characters that are tried at one state, and bytes of one, at most
 _PATIENCE = 8  # tokens until the next search, where one found nothing; twice as many after each further one
 _MARGIN = 16  # tokens that one token is assumed to add to a path, at most
@@ -255,7 +255,7 @@ def _leads_to_end(engine: Engine, path: Sequence[int]) -> bool:
 
 class _Result(NamedTuple):
     position: int  # the number of tokens taken
-    path: list[int] | None  # from there to the end; None if none was found
+    path: list[int] | None  # the tokens from there to the end; None if none was found
     detours: dict[int, list[int]]  # paths after other tokens that are allowed there
     wait: int = 0  # tokens until the next search, where none was found
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ..automaton.limits import interpreter_ends
 
-_PATIENCE_S = 1.0  # at the end of the interpreter
+_PATIENCE_S = 1.0  # the longest wait at the end of the interpreter
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
 
 

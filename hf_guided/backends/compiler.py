@@ -62,10 +62,10 @@ from .worker_compile import check_in_worker, compile_in_worker
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-_FEW_FRAMES = 50  # of the thousand that Python allows
+_FEW_FRAMES = 50  # few among the thousand that Python allows
 _IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "native", "lm_format_enforcer"})  # outlines is there anyway
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
-_MAX_SENTENCES = 10  # of a warning
+_MAX_SENTENCES = 10  # maximum number of sentences in a warning
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Waiter(Future[CompiledConstraint]):
 class Job(NamedTuple):
     """A compile and the callers that wait for it."""
 
-    key: tuple[str, str]  # of the constraint, and the backend requested
+    key: tuple[str, str]  # the key of the constraint, and the backend requested
     constraint: Constraint
     waiters: list[Waiter]
 
@@ -211,7 +211,7 @@ class Compiler:
             return key in self._cache or key in self._failures or key in self._in_flight or key in self._held
 
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
-        """The treatment of every keyword; compiles too, so that both agree. Raises only InvalidConstraint, if malformed."""
+        """The treatment of every keyword; compiles too, so that both agree. Only InvalidConstraint is raised."""
         try:
             if isinstance(constraint, JsonSchema) and self._is_costly(constraint, backend):
                 with limited(self.options):

@@ -253,10 +253,10 @@ def lexer_cost(grammar: str) -> int:
 
 
 def _line_cost(expression: str) -> int:
-    widths = [[0]]  # of each open group, the characters of the shortest text of each alternative
+    widths = [[0]]  # characters of the shortest text of each alternative, per open group
     last = 0  # characters of the shortest text of the last item
-    cycles = [0]  # of each part, the longest item that is repeated without end
-    counted = [[0]]  # of each part, the counted characters of each alternative
+    cycles = [0]  # the longest item that is repeated without end, per part
+    counted = [[0]]  # the counted characters of each alternative, per part
     for piece in _PIECE.finditer(expression):
         if piece["open"]:
             widths.append([0])

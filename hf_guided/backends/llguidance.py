@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
-_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # in a message: parts of the grammar
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
 _REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # what follows a message: lines of the grammar, or of the library
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
@@ -160,7 +160,7 @@ class _Template:
 
     def __init__(self, grammar: str, by_text: bool, forces_text: bool, build: Callable[[str], Any], words: int):
         self.grammar, self.by_text, self.forces_text = grammar, by_text, forces_text
-        self.words = words  # of a mask row; the library refuses any other size
+        self.words = words  # the words of a mask row; the library refuses any other size
         self._build = build
         self.start = build(grammar)
 

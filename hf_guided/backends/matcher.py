@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
     from .base import BudgetedEngine, CompiledConstraint, Engine, MaskedEngine
 
-_BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # of one word of a bitmask
+_BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # the bits of one word of a bitmask
 
 
 class Tokens:

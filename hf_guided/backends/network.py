@@ -42,7 +42,7 @@ from .tag_network import TagNetwork
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-_OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
+_OWN_BYTES, _READ_BYTES = 50_000, 64  # memory of Python's objects: for a network, and for each character read
 _MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
 _UNKNOWN = sys.maxsize  # tokens: more than any limit
 _MOST_KNOWN = 10_000  # sets of which it is known when a limit is far away

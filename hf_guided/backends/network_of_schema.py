@@ -33,7 +33,7 @@ from ..schema.sizes import size_of_content
 from ..schema.to_network import Positions, Track, names_of
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
-_BYTES = 50  # of memory for each
+_BYTES = 50  # memory for each
 _SPELLED_OUT = 9_000  # characters of a format in all its spellings: 20 ms in the middle of a text would be too long
 
 
@@ -41,7 +41,7 @@ class Built(NamedTuple):
     """A network."""
 
     network: Network
-    nbytes: int  # at most, for the whole network
+    nbytes: int  # memory at most, for the whole network
     at_once: Collection[int]  # the numbers of the components that are built already
     is_compiled: bool  # whether the compiled loops read all components
     # Bytes that are enough for the text of a component; None where only its automaton tells.
@@ -131,7 +131,7 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
     is_compiled = True
     at_once: list[int] = [] if plan.part(plan.root) else [0]
     in_doubt: list[int] = []
-    whole: list[int] = []  # with all callees
+    whole: list[int] = []  # components that are built with all callees
     for positions, starts, _ in plan.parts.values():
         for inside, content in positions.reached(starts):
             # Equal values without children have the same component.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ..vocabulary.tokens import Vocabulary
 
-MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
+MASK_BYTES = 16 * 2**20  # masks of one constraint; a thousand of 131k tokens
 
 
 class OutlinesBackend(Adapter):

@@ -28,8 +28,8 @@ class BackendChoice:
     backend: str
     reason: str
     considered: tuple[tuple[str, tuple[Loss, ...]], ...]  # the backends examined, in order, and their losses
-    losses: tuple[Loss, ...] = ()  # of the chosen one; only with ``on_unsupported`` "warn" or "validate"
-    spelling: Spelling | None = None  # of JSON values; None where there are none
+    losses: tuple[Loss, ...] = ()  # losses of the chosen one; only with ``on_unsupported`` "warn" or "validate"
+    spelling: Spelling | None = None  # spelling of JSON values; None where there are none
 
 
 def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:

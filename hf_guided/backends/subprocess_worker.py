@@ -42,7 +42,7 @@ _ADVICE = "make the constraint smaller, or raise CompilerOptions.cpu_s and memor
 _LAST_WORDS = 2000  # bytes kept of the process's stderr
 # What Rust, C++ and Python say there before they abort for want of memory.
 _NO_MEMORY = re.compile(rb"memory allocation of|bad_alloc|MemoryError|[Oo]ut of memory")
-_KILL = 9  # of SIGKILL: the system's, where memory ends
+_KILL = 9  # the number of SIGKILL, which the system sends where memory ends
 _PATIENCE = 5.0  # seconds that a process may take to be gone
 
 

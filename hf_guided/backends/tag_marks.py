@@ -56,7 +56,7 @@ def overlap(ends: Iterable[str]) -> bool:
                 following.append({})
             node = following[node][character]
         complete.add(node)
-    shorter, order = {0: 0}, [0]  # of each node, the longest proper suffix that is a node too
+    shorter, order = {0: 0}, [0]  # the longest proper suffix of each node that is a node too
     for node in order:
         for character, child in following[node].items():
             suffix = node

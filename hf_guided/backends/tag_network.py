@@ -62,7 +62,7 @@ class Times(NamedTuple):
 Piece = tuple["Node | str | Choice | Times", ...]
 _IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
 _NOT_EMPTY = repeat(chars(ALL), 1)
-_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # in JSON
+_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # characters of JSON outside of its strings
 _ONLY_XGRAMMAR = "only xgrammar has this"
 
 

@@ -194,7 +194,7 @@ class _Engine:
     def __init__(self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int]):
         self._guard, self.compiled, self._matcher = guard, compiled, matcher
         self.jumps = jumps  # the library looks for forced bytes past formats of tokens
-        self._states = list(states)  # of the guard, one more than tokens accepted
+        self._states = list(states)  # states of the guard, one more than tokens accepted
 
     def grammar_text(self) -> str:
         return str(self.compiled.grammar)

@@ -45,7 +45,7 @@ class Scope:
     ``terminals`` are the names of terminals, patterns, and bodies of rules with attributes that the lexer looks for.
     """
 
-    rules: dict[str, Expression] = field(default_factory=dict)  # by name, without the marks ``!`` and ``?``
+    rules: dict[str, Expression] = field(default_factory=dict)  # rules by name, without the marks ``!`` and ``?``
     heads: dict[str, int] = field(default_factory=dict)  # where the names of the rules begin
     definitions: list[str] = field(default_factory=list)  # terminals and imports: texts that any grammar may begin with
     terminals: dict[str, tuple[int, str]] = field(default_factory=dict)  # where each stands, and its text

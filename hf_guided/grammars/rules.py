@@ -52,7 +52,7 @@ Rules = Mapping[str, Expression]
 class Token(NamedTuple):
     """A part of the text of a grammar."""
 
-    kind: str  # of a sign or a keyword: itself
+    kind: str  # a sign or a keyword is its own kind
     text: str
     start: int
     end: int

@@ -89,7 +89,7 @@ class Dialect:
 
     ecma: bool
     newline: bool = False  # ``$`` also holds before a last line end, outside of negative look-around at least
-    strict: bool = False  # of ``newline``, the one that matches less holds: not so where something may not match
+    strict: bool = False  # the reading of ``$`` that matches less, or more where something must not match
     lenient: bool = True  # knows what only Python writes as well; for patterns that Python takes
     annex_b: bool = False
 

@@ -36,7 +36,9 @@ def _lark(node: Node) -> str:
         return f"/{_pattern(node) or '(?:)'}/"
     if isinstance(node, Concat):
         parts = _gathered(node)
-        return _around(*parts) if _is_quoted(parts) else f"({' '.join(map(_lark, parts))})"
+        kinds = (Chars, (And, Not), Chars)  # an intersection between two characters
+        is_quoted = len(parts) == 3 and all(map(isinstance, parts, kinds))
+        return _around(*parts) if is_quoted else f"({' '.join(map(_lark, parts))})"
     if isinstance(node, Alt):
         return f"({' | '.join(map(_lark, _gathered(node)))})"
     if isinstance(node, Repeat):
@@ -52,12 +54,6 @@ def _operands(node: Node) -> tuple[Node, ...]:
 
 def _operand(node: Node) -> str:
     return f"~({_lark(node.body)})" if isinstance(node, Not) else _lark(node)
-
-
-def _is_quoted(parts: list[Node]) -> bool:
-    if len(parts) != 3 or not isinstance(parts[1], (And, Not)):
-        return False
-    return isinstance(parts[0], Chars) and isinstance(parts[2], Chars)
 
 
 def _around(first: Node, inside: Node, last: Node) -> str:

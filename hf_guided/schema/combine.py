@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .normalize import Normalizer
 
 _FEW = 4  # alternatives on one side, or shapes: with so few, all pairs may meet
-_LOOKS = 32  # at two alternatives, which take as long as one intersection of them
+_LOOKS = 32  # looks at two alternatives that take as long as one intersection of them
 _MOST_TAGGED = 8  # characters at the beginning, or items
 _MOST_CHARACTERS = 64  # the most characters that may stand in one place
 

@@ -161,7 +161,7 @@ class StringClause(_Clause):
     kind = "string"
     low: int = 0  # code points
     high: int | None = None
-    language: Node = ANYTHING  # of the decoded string
+    language: Node = ANYTHING  # language of the decoded string
     values: tuple[str, ...] | None = None  # the only strings there are, in order; None is no such list
     usual: tuple[tuple[Node, Node], ...] = ()  # languages of formats, each with its strings of canonical spelling
 
@@ -296,7 +296,7 @@ class Names(NamedTuple):
 class Members:
     """The rules of one schema for an object's members: by name, by pattern of the name, and for all the others."""
 
-    named: Mapping[str, Position] = field(default_factory=dict)  # in the order of the schema
+    named: Mapping[str, Position] = field(default_factory=dict)  # members in the order of the schema
     patterns: tuple[tuple[Names, Position], ...] = ()
     additional: Position | None = None  # the position of the others; None if the schema says nothing of them
     evaluates: bool = True  # whether it names what the object has; False under a negation
@@ -330,7 +330,7 @@ class ObjectClause(_Clause):
     required: tuple[str, ...] = ()  # names that are there, in order
     forbidden: frozenset[str] = frozenset()  # names that are not
     names: Position = ANY  # what every name must satisfy, as a string
-    low: int = 0  # of the number of members
+    low: int = 0  # lower bound of the number of members
     high: int | None = None
     at_least_one: tuple[AtLeastOne, ...] = ()  # members that must be present
     constant: Hashable = None  # see ``ArrayClause``
