@@ -100,10 +100,7 @@ def names_tokens(constraint: Constraint) -> bool:
 
 
 def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool]]) -> None:
-    """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other.
-
-    ``probe`` answers whether a grammar of one terminal takes the empty text, and whether it takes no text at all.
-    """
+    """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other."""
     lark = _parsed(constraint.text, constraint.root)
     doubtful = (
         (scope, name, position)

@@ -118,6 +118,7 @@ class LLGuidanceBackend(Adapter):
         return self._unpack((written, lark.by_text, lark.forces_text))
 
     def _probe(self, grammar: str) -> tuple[bool, bool]:
+        """Whether a grammar of one terminal takes the empty text, and whether it takes no text at all."""
         matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
             return False, False  # malformed, as the whole grammar will be

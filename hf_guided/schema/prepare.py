@@ -138,10 +138,9 @@ def _must_stay_open(root: dict[str, Any] | bool) -> set[int]:
 
 
 def spell_out(schema: dict[str, Any] | bool) -> None:
-    """Replace every ``format`` of the table by its pattern, in place; other formats stay.
+    """Replace every ``format`` of the table by its pattern, in place, for strings; other formats stay.
 
-    Keywords already there stay: conflicting ones go into an ``allOf``. Formats bind strings only, and so
-    do the keywords that spell them out.
+    Keywords already there stay: conflicting ones go into an ``allOf``.
     """
     for _, here in list(iter_keywords(schema)):
         name = here.get("format")

@@ -23,8 +23,7 @@ class Subschema(NamedTuple):
 def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
     """All schemas of a document, the outer before the inner, each once.
 
-    What a reference names is a schema even where no keyword holds it (``#/components/schemas/x``): they follow
-    at the end.
+    Targets of references follow at the end, also where no keyword holds them (``#/components/schemas/x``).
     """
     todo = [Subschema("", "", schema)]
     refs: deque[str] = deque()
