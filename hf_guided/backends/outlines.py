@@ -96,7 +96,7 @@ class OutlinesBackend(Adapter):
 
 
 class _Language:
-    """The part that all engines of a constraint share; thread safe. Byte 0 has the id ``first_byte``, the mark ``end``."""
+    """The shared part of a constraint's engines; thread safe. Byte 0 has the id ``first_byte``, the mark ``end``."""
 
     def __init__(self, built: BuiltIndex, new_guide: Callable[[Any], Any], first_byte: int, end: int):
         self.first_byte, self.end, self.forced = first_byte, end, built.forced

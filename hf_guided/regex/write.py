@@ -36,8 +36,8 @@ def _lark(node: Node) -> str:
         return f"/{_pattern(node) or '(?:)'}/"
     if isinstance(node, Concat):
         parts = _gathered(node)
-        kinds = (Chars, (And, Not), Chars)  # an intersection between two characters
-        is_quoted = len(parts) == 3 and all(map(isinstance, parts, kinds))
+        # An intersection between two characters is written around the characters.
+        is_quoted = len(parts) == 3 and isinstance(parts[1], (And, Not)) and {type(parts[0]), type(parts[2])} == {Chars}
         return _around(*parts) if is_quoted else f"({' '.join(map(_lark, parts))})"
     if isinstance(node, Alt):
         return f"({' | '.join(map(_lark, _gathered(node)))})"
