@@ -129,7 +129,8 @@ class ExitTexts(ExitPaths):
             return False
         try:
             return self._with_texts(lambda: self._rest(frame, owner, text)[1]
-                                    or self._with_another_byte(frame, owner, text, 2) is not None)  # fmt: skip
+                                    or self._with_another_byte(frame, owner, text, 2) is not None
+                                    or bool(self._item(frame, owner, text, None).onwards))  # fmt: skip
         except CompileLimitExceeded:
             return False
 

@@ -155,7 +155,8 @@ class _Ways:
             frame: where to begin.
             text: so far; what belongs to a string that has begun is at hand.
             owner: where to stop: what has begun there has ended.
-            width: bytes tried of each class: those that lead to the same state differ only in what is entered.
+            width: bytes tried of each class: those that lead to the same state differ only in what is entered. One more
+                for each item of an inner list, which none of the next items may repeat.
             most: frames looked at.
         """
         order = count(1)
@@ -172,7 +173,7 @@ class _Ways:
                     continue
                 is_above = owner is None or not is_level(place, owner)
                 below = min((self._distance(under, owner, text) for under in place.below), default=0) if is_above else 0
-                for byte, state in self._graph.moves(place.component, place.state, width):
+                for byte, state in self._graph.moves(place.component, place.state, width + _inner_items(place, owner)):
                     after = self._network.frame(place.component, state, place.entered, place.below)
                     if byte in SPACE and inside == OUTSIDE and self._means_nothing(place, after):
                         continue
@@ -209,6 +210,14 @@ class _Ways:
             return distance
         written = text.since(frame.entered.begin) if frame.entered.has_begun else None
         return distance + self._network.rules[frame.component].debt(frame.entered, written)
+
+
+def _inner_items(place: Frame, owner: Frame | None) -> int:
+    """The number of items entered in the lists inside of the one that is searched for."""
+    if owner is None:
+        return 0
+    inner = takewhile(lambda under: not is_level(under, owner), place.stack())
+    return sum([len(under.entered.keys) for under in inner if under.entered is not None])
 
 
 class _Kept(Generic[Found]):

@@ -187,6 +187,8 @@ class _Utf8Guard:
     def after(self, state: int, token_id: int) -> int:
         for byte in self.vocabulary.token_bytes[token_id] or b"":
             state = self._table[state][byte]
+            if not state:
+                break
         return state
 
 
