@@ -31,7 +31,7 @@ import hf_guided as hg
 from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, runs_here, write_csv
 from benchmarks.libraries import LIBRARIES, Constraint, Constraints, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
-from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import FrameEngine
 from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.errors import HFGuidedError
 from hf_guided.vocabulary.tokens import Vocabulary

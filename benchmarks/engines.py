@@ -27,8 +27,7 @@ from benchmarks.schema_libraries import (
     llguidance_tokenizer,
     xgrammar_compilers,
 )
-from hf_guided.backends.frame_engine import FrameEngine
-from hf_guided.backends.network import NetworkBackend, NetworkEngine
+from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.regex import parse_fullmatch, to_lark

@@ -25,7 +25,7 @@ from benchmarks.common import RESULTS, write_csv
 from benchmarks.soak_process import ProcessState, measure
 from benchmarks.soak_report import WRONG, Round, bars, details, rows, table, verdict
 from benchmarks.soak_ways import WAYS, Ways, ways
-from hf_guided.backends import frame_engine
+from hf_guided.backends import network
 
 MASK_BYTES = 2048  # of one constraint: eight masks of this vocabulary, so that masks are forgotten too
 
@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     logging.set_verbosity_error()  # transformers' server prints a line for each request
-    frame_engine._MASK_BYTES = MASK_BYTES  # the same code at a bound that this small vocabulary reaches
+    network._MASK_BYTES = MASK_BYTES  # the same code at a bound that this small vocabulary reaches
     rounds: list[Round] = []
     states: list[ProcessState] = []
     seconds: list[float] = []

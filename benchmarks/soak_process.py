@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_guided.automaton.lru_bytes import ByteCache
-from hf_guided.backends.frame_engine import FrameMasks
+from hf_guided.backends.network import FrameMasks
 
 COMPILED = 48 * 2**20  # bytes of each compile cache of the test: a few dozen cases
 COMPILED_NAME = "bytes of compiled constraints"

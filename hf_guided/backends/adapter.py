@@ -35,11 +35,7 @@ _T = TypeVar("_T")
 
 
 class Adapter(ABC):
-    """A ``Backend`` on top of two questions about one library.
-
-    Args:
-        vocabulary: the vocabulary to compile for.
-    """
+    """A ``Backend`` on top of two questions about one library."""
 
     name: ClassVar[str]
     title: ClassVar[str]  # the library's own name
@@ -85,10 +81,7 @@ class Adapter(ABC):
         return self._compiled(constraint, Made(*build()), losses, began)
 
     def packed(self, compiled: CompiledConstraint) -> Any:
-        """What makes the engines of a constraint in another process, without most of the work; it is pickled.
-
-        None where it has to be compiled there once more.
-        """
+        """Data from which another process makes the engines with little work, pickled; None: it compiles once more."""
         return None
 
     def unpacked(self, constraint: Constraint, packed: Any, losses: tuple[Loss, ...]) -> CompiledConstraint:
@@ -134,11 +127,7 @@ class Adapter(ABC):
         return last[1:]
 
     def _written(self, constraint: Constraint, write: Callable[[Node], _T]) -> _T:
-        """The texts of a choice or of a regular expression, as ``write`` writes them.
-
-        Raises:
-            UnsupportedConstraint: it is neither of both, or cannot be written so.
-        """
+        """A choice or a regular expression, as ``write`` writes it; raises UnsupportedConstraint for all others."""
         from ..regex import UnsupportedRegex, alt, parse_fullmatch, text  # loaded with the first engine, not with us
 
         try:

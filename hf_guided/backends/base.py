@@ -44,7 +44,8 @@ class Engine(Protocol):
 
     def validate(self, token_ids: Sequence[int]) -> int:
         """The length of the longest acceptable prefix of these text tokens; never advances."""
-        ...
+        ahead = self.fork()
+        return next((count for count, token_id in enumerate(token_ids) if not ahead.accept(token_id)), len(token_ids))
 
     def rollback(self, num_tokens: int) -> None:
         """Undo the last accepts; the caller guarantees there are that many."""
@@ -79,10 +80,10 @@ class BudgetedEngine(Engine, Protocol):
         needed = self.min_tokens_to_finish()
         return None if needed is None else needed <= tokens_left
 
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """As ``fill``, without the tokens after which the text could not be finished within the rest of the budget.
+    def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
+        """As ``Engine.fill``; with a budget, without the tokens after which the text could not be finished within it.
 
-        Where ``tokens_left`` is too small in any case, or no path was found, the same as ``fill``.
+        Where ``tokens_left`` is too small in any case, or no path was found, the budget forbids nothing.
         """
         ...
 
@@ -91,20 +92,15 @@ class MaskedEngine(BudgetedEngine, Protocol):
     """An engine that keeps its masks, so that filling a row is copying one; a base of such engines."""
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        """(words,) int32: what ``fill``, or with ``tokens_left`` ``fill_within``, writes; only text tokens.
+        """(words,) int32: the words that ``fill`` writes; only text tokens.
 
         An array that the engine keeps is read-only, and the same object whenever the mask is the same: others know the
         mask by it. One that was made for the rest of a budget, or for the end of thinking, is writeable.
         """
         ...
 
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        """See ``Engine.fill``."""
-        words = self.mask()
-        bitmask[row].numpy()[: len(words)] = words
-
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """See ``BudgetedEngine.fill_within``."""
+    def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
+        """See ``BudgetedEngine.fill``."""
         words = self.mask(tokens_left)
         bitmask[row].numpy()[: len(words)] = words
 

@@ -38,7 +38,7 @@ from ..constraints.values import Grammar, StructuralTag
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
 from ..vocabulary.bitmask import allocate_bitmask
-from .base import CompiledConstraint, Engine
+from .base import BudgetedEngine, CompiledConstraint, Engine
 from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _ACCEPT_WORK = 30  # work of one token that is given to an engine
 
 _ASCII = ("\n", *map(chr, range(0x20, 0x7F)))
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_LITERALS = 64  # of a grammar, that a search tries at most
+_LITERALS = 64  # maximum number of literals of a grammar that a search tries
 _MOVES, _LONG = 160, 64  # literals and characters that are tried at one state, and bytes of one, at most
 _PATIENCE = 8  # tokens until the next search, where one found nothing; twice as many after each further one
 _MARGIN = 16  # tokens that one token is assumed to add to a path, at most
@@ -94,10 +94,8 @@ def _literals(grammar: str) -> list[str]:
 class CompletionSearch:
     """Searches in one grammar, for all its engines; thread safe. Nothing is prepared before the first search.
 
-    Args:
-        vocabulary: the tokens.
-        marks: texts that end something in this grammar, where the cost of the letters does not show it.
-        literals: texts that the grammar may demand, and characters.
+    ``marks`` are texts that end something in this grammar, where the cost of the letters does not show it; ``literals``
+    are texts and characters that the grammar may demand.
     """
 
     def __init__(self, vocabulary: Vocabulary, marks: Sequence[str] = (), literals: Sequence[str] = _ASCII):
@@ -116,12 +114,10 @@ class CompletionSearch:
 
     @cached_property
     def _moves(self) -> list[tuple[str, list[int]]]:
-        """The texts that the second search tries, and their tokens."""
         texts = [text for text in dict.fromkeys(self._texts[0] + self._texts[1]) if 0 < len(text.encode()) <= _LONG]
         return list(islice(self._written(texts), _MOVES))
 
     def _written(self, texts: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
-        """The texts that the vocabulary can write, and their tokens."""
         for text in texts:
             with suppress(UnwritableConstraint):
                 yield text, self.vocabulary.encode_bytes(text.encode())
@@ -136,12 +132,7 @@ class CompletionSearch:
             return self._from_start[0]
 
     def find(self, engine: Engine, work: int) -> list[int] | None:
-        """The tokens of a path to the end; None if none was found.
-
-        Args:
-            engine: where to begin; not moved.
-            work: work of each search; one more mask or token, at most, is done.
-        """
+        """The tokens from a state, which is not moved, to the end; None if two searches of this ``work`` find none."""
         if engine.is_completed():
             return []
         path = self._search(engine, work, self._cheapest, ())
@@ -223,7 +214,6 @@ class CompletionSearch:
         return token_ids[indices], groups[indices]
 
     def _forced(self, engine: Engine) -> tuple[Engine, list[int]]:
-        """The engine after its forced tokens, and those tokens."""
         ahead, taken = engine.fork(), []
         with suppress(UnwritableConstraint):
             for token_id in self.vocabulary.encode_bytes(ahead.jump_forward_bytes()[:_FORCED]):
@@ -233,7 +223,6 @@ class CompletionSearch:
         return ahead, taken
 
     def _shortened(self, engine: Engine, path: list[int]) -> list[int]:
-        """The same text in longer tokens, if the engine takes them."""
         text = self.vocabulary.decode_bytes(path)
         shorter = self.vocabulary.encode_bytes(text) if len(text) <= _FORCED else path
         return shorter if len(shorter) < len(path) and _leads_to_end(engine, shorter) else path
@@ -257,7 +246,6 @@ def _order(tokens: TokenTrie) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _leads_to_end(engine: Engine, path: Sequence[int]) -> bool:
-    """Whether the text is complete after these tokens."""
     ahead = engine.fork()
     try:
         return all(map(ahead.accept, path)) and ahead.is_completed()
@@ -266,15 +254,13 @@ def _leads_to_end(engine: Engine, path: Sequence[int]) -> bool:
 
 
 class _Result(NamedTuple):
-    """The result of a search at one position."""
-
     position: int  # the number of tokens taken
-    path: list[int] | None  # from there to the end; None if none was found
+    path: list[int] | None  # the tokens from there to the end; None if none was found
     detours: dict[int, list[int]]  # paths after other tokens that are allowed there
     wait: int = 0  # tokens until the next search, where none was found
 
 
-class _BudgetEngine:
+class _BudgetEngine(BudgetedEngine):
     """One state of an engine, the tokens on the way to it, and the last search for an end from there or before."""
 
     def __init__(
@@ -301,27 +287,24 @@ class _BudgetEngine:
     def fork(self) -> _BudgetEngine:
         return _BudgetEngine(self._search, self.engine.fork(), self._taken, self._last)
 
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        self.engine.fill(bitmask, row)
-
     def is_completed(self) -> bool:
         return self.engine.is_completed()
 
     def jump_forward_bytes(self) -> bytes:
         return self.engine.jump_forward_bytes()
 
-    def can_finish_in(self, tokens_left: int) -> bool | None:
-        needed = self.min_tokens_to_finish()
-        return None if needed is None else needed <= tokens_left
-
     def min_tokens_to_finish(self) -> int | None:
         path = self._path()
         return None if path is None else len(path) + 1
 
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+    def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         self.engine.fill(bitmask, row)
-        if self._is_far(tokens_left):
+        if tokens_left is None:
             return
+        if (last := self._last) is not None and last.path is not None:
+            since = len(self._taken) - last.position
+            if tokens_left > len(last.path) + 1 + _MARGIN * (since + 1):
+                return  # this budget certainly forbids no token here
         path = self._path()
         if path is None or not len(path) < tokens_left <= len(path) + 1 + _MARGIN:
             return
@@ -331,13 +314,6 @@ class _BudgetEngine:
         self._last = _Result(len(self._taken), path, detours)
         words = token_trie(self._search.vocabulary).mask(np.fromiter(detours, np.int64, len(detours)))
         bitmask[row].numpy()[: len(words)] &= words
-
-    def _is_far(self, tokens_left: int) -> bool:
-        """Whether this budget certainly forbids no token here."""
-        if self._last is None or self._last.path is None:
-            return False
-        since = len(self._taken) - self._last.position
-        return tokens_left > len(self._last.path) + 1 + _MARGIN * (since + 1)
 
     def _path(self) -> list[int] | None:
         """A path from here: the rest of the last one, if the text followed it, or a new one."""

@@ -14,17 +14,12 @@ from collections.abc import Callable
 
 from ..automaton.limits import interpreter_ends
 
-_PATIENCE_S = 1.0  # at the end of the interpreter
+_PATIENCE_S = 1.0  # the longest wait at the end of the interpreter
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
 
 
 class Pool:
-    """Daemon threads, started when there is more work than idle ones.
-
-    Args:
-        workers: how many threads at most.
-        name: of the threads.
-    """
+    """Daemon threads, up to ``workers``, started when there is more work than idle ones."""
 
     def __init__(self, workers: int, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

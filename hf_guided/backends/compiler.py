@@ -62,10 +62,10 @@ from .worker_compile import check_in_worker, compile_in_worker
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-_FEW_FRAMES = 50  # of the thousand that Python allows
+_FEW_FRAMES = 50  # few among the thousand that Python allows
 _IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "native", "lm_format_enforcer"})  # outlines is there anyway
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
-_MAX_SENTENCES = 10  # of a warning
+_MAX_SENTENCES = 10  # maximum number of sentences in a warning
 
 
 @dataclass(frozen=True)
@@ -150,19 +150,13 @@ class Waiter(Future[CompiledConstraint]):
 class Job(NamedTuple):
     """A compile and the callers that wait for it."""
 
-    key: tuple[str, str]  # of the constraint, and the backend requested
+    key: tuple[str, str]  # the key of the constraint, and the backend requested
     constraint: Constraint
     waiters: list[Waiter]
 
 
 class Compiler:
-    """Compiles constraints for one vocabulary. Thread safe.
-
-    Args:
-        vocabulary: what to compile for.
-        options: workers, cache size, limits; None reads the defaults from the environment.
-        backends: backends by name, made on demand from the registry when None.
-    """
+    """Compiles constraints for one vocabulary; thread safe. None takes options from the environment, all backends."""
 
     def __init__(
         self,
@@ -178,16 +172,11 @@ class Compiler:
         renew_in_child(self)
 
     def submit(self, constraint: Constraint, backend: str = AUTO) -> Future[CompiledConstraint]:
-        """Compile in the background.
+        """Compile in the background, with a named backend or the choice of "auto"; the future is the caller's own.
 
-        Args:
-            constraint: what to compile; with the same key it may be another's grammar that comes back, so
-                parse texts with your own.
-            backend: "auto", or the name of a backend.
-
-        Returns:
-            The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
-            CompileLimitExceeded; the last also when ``result()`` has waited for 60 times ``cpu_s``.
+        The result may hold another constraint with the same key, so parse texts with your own. The future raises
+        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or CompileLimitExceeded; the last also when
+        ``result()`` has waited for 60 times ``cpu_s``.
         """
         waiter = Waiter(self.options)
         self._submit(Job((constraint.key, backend), constraint, [waiter]), False)
@@ -222,15 +211,7 @@ class Compiler:
             return key in self._cache or key in self._failures or key in self._in_flight or key in self._held
 
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
-        """The treatment of every keyword. Compiles too, so that the report and the compiler agree.
-
-        Args:
-            constraint: the request.
-            backend: "auto", or the name of a backend.
-
-        Raises:
-            InvalidConstraint: it is malformed. What cannot be enforced is reported, not raised.
-        """
+        """The treatment of every keyword; compiles too, so that both agree. Only InvalidConstraint is raised."""
         try:
             if isinstance(constraint, JsonSchema) and self._is_costly(constraint, backend):
                 with limited(self.options):
@@ -274,10 +255,7 @@ class Compiler:
             )
 
     def _submit(self, job: Job, may_be_here: bool) -> bool:
-        """Answer the first caller of a job with what is known, or have it wait.
-
-        True where the caller has to compile it: if it may, and nothing else is compiled.
-        """
+        """Answer the first caller of a job with what is known, or have it wait; True where it has to compile itself."""
         key, waiter = job.key, job.waiters[0]
         in_worker = key not in self._cache and self._is_costly(job.constraint, key[1])
         with self._lock:
@@ -307,7 +285,6 @@ class Compiler:
         pool.submit(lambda: self._run(job, in_worker))
 
     def _run(self, job: Job, in_worker: bool, *, on_caller_thread: bool = False) -> None:
-        """One compile, up to its callers."""
         with self._lock:
             if self._in_flight.get(job.key) is not job:
                 return
@@ -355,7 +332,6 @@ class Compiler:
                 self._compile_s += time.perf_counter() - began
 
     def _finish(self, job: Job, outcome: CompiledConstraint | BaseException) -> None:
-        """Keep the result of a compile, and give it to all who wait."""
         key = job.key
         if isinstance(outcome, CompiledConstraint):
             self._cache.put(key, outcome)  # before it leaves ``_in_flight``: no gap in which it would start again
@@ -393,14 +369,12 @@ class Compiler:
         return compile_with_first(constraint, backend, backends, compile)
 
     def _is_costly(self, constraint: Constraint, backend: str) -> bool:
-        """Whether the constraint is compiled in the worker process."""
         return self._given is None and backend in _IN_WORKER and is_costly(constraint)
 
     def _is_too_large(self, compiled: CompiledConstraint) -> bool:
         return self.options.cache_bytes > 0 and self._cache.is_too_large(compiled)  # with 0 the user wants no cache
 
     def _warn_of_losses(self, constraint: Constraint, choice: BackendChoice) -> None:
-        """Warn of keywords that the engine does not enforce, if that is what the constraint wants."""
         if choice.losses and constraint.on_unsupported == "warn":
             lost = "\n  ".join(map(str, choice.losses))
             self._warn_once(constraint.key, f"{choice.backend} does not enforce all of the schema:\n  {lost}")
@@ -448,7 +422,6 @@ def _finished(compiled: CompiledConstraint, choice: BackendChoice) -> CompiledCo
 
 
 def _warn_of_misspelt_names(constraint: Constraint) -> None:
-    """Warn of keywords and formats that look like others, each time."""
     schemas: list[Any] = []
     if isinstance(constraint, JsonSchema) and may_be_misspelt(constraint.normal_form):
         schemas = [constraint.schema]

@@ -22,14 +22,14 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 
 MOST_TEXT = 200_000  # characters of JSON, or of all options together; a string of a megabyte takes 0.8 s
-MOST_OBJECTS = 800  # in a schema or a tag: half a millisecond each, and more where they refer to each other
-MOST_VALUES = 8_000  # of any kind: a tenth of a millisecond each
-MOST_PAIRS = 5_000  # of triggers beside each other: 40 microseconds each
+MOST_OBJECTS = 800  # objects in a schema or a tag: half a millisecond each, and more where they refer to each other
+MOST_VALUES = 8_000  # values of any kind: a tenth of a millisecond each
+MOST_PAIRS = 5_000  # pairs of triggers beside each other: 40 microseconds each
 TOLD_APART = 20  # pairs of branches take as long as one pair of triggers: a tag distinguishes most branches
-MOST_SIGNS = 4_000  # of a pattern: 15,000 times `a?` take 3 s, with the square of their number
+MOST_SIGNS = 4_000  # signs in a pattern: 15,000 times `a?` take 3 s, with the square of their number
 MOST_PATTERN = 20_000  # characters
 MOST_GRAMMAR = 20_000  # characters: 2 megabytes take xgrammar 12 gigabytes
-MOST_TAGS = 8  # that are inside each other
+MOST_TAGS = 8  # tags that are inside each other
 MOST_WRITTEN_OUT = 3_000  # characters of a text for xgrammar, repetitions written out: it makes states of them
 
 _SHORT = 2_000  # characters of texts that are too short for any of these bounds, but for those of branches and tags
@@ -69,7 +69,7 @@ def written_out(text: str) -> int:
             repeated = _REPEATED.match(text, start)
             if repeated is not None and repeated[1]:
                 size[-1] += inner * (int(repeated[2] or repeated[1]) - 1)
-        elif found[1] and text[found.start() - 1 : found.start()] != ")":  # of a character; groups are counted above
+        elif found[1] and text[found.start() - 1 : found.start()] != ")":  # one character; groups are counted above
             size[-1] += int(found[2] or found[1])
         if size[-1] > MOST_WRITTEN_OUT:
             return size[-1]

@@ -18,14 +18,10 @@ if TYPE_CHECKING:
 
 
 def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
-    """The grammar of a constraint that xgrammar (EBNF) or llguidance (Lark) has compiled.
+    """The grammar that xgrammar (EBNF) or llguidance (Lark) has compiled.
 
-    Args:
-        compiled: the constraint.
-        vocabulary: of the tokenizer, where special tokens are no text.
-
-    Raises:
-        UnsupportedConstraint: the text would have another meaning in another process.
+    Raises UnsupportedConstraint where the text would have another meaning in another process: in the vocabulary of the
+    tokenizer special tokens are no text.
     """
     if compiled.backend == "llguidance" and compiled.vocabulary is not vocabulary:
         reason = "llguidance takes special tokens for text only in hf-guided"

@@ -55,12 +55,7 @@ class LarkGrammar:
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
-    """Read a user's grammar, which may name the special tokens of a vocabulary.
-
-    Raises:
-        InvalidConstraint: it is malformed, or names a token that does not exist.
-        UnsupportedConstraint: parts cannot be enforced.
-    """
+    """Read a user's grammar, which may name special tokens; raises InvalidConstraint or UnsupportedConstraint."""
     lark = _parsed(constraint.text, constraint.root)
     losses = [
         lark.loss(attribute.name, _LOST_ATTRIBUTES[attribute.name], attribute.position)
@@ -105,12 +100,7 @@ def names_tokens(constraint: Constraint) -> bool:
 
 
 def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool]]) -> None:
-    """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other.
-
-    Args:
-        constraint: a Lark grammar.
-        probe: whether a grammar of one terminal takes the empty text, and whether it takes no text at all.
-    """
+    """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other."""
     lark = _parsed(constraint.text, constraint.root)
     doubtful = (
         (scope, name, position)
@@ -156,7 +146,6 @@ def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
 
 
 def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
-    """The rules of a ``%json``, which start at ``start``."""
     if not isinstance(token.value, (dict, bool)):
         raise lark.malformed("%json: expected a JSON Schema, an object or a bool", token.start)
     constraint = JsonSchema(token.value)
@@ -182,7 +171,6 @@ def _option_losses(lark: Lark, token: Token) -> Iterator[Loss]:
 
 
 def _renamed(lark: Lark, root: str, replaced: list[tuple[int, int, str]]) -> str:
-    """The text with some parts replaced, and with the root named ``start``."""
     main = lark.main
     added = ""
     if root != _START:
@@ -262,10 +250,10 @@ def lexer_cost(grammar: str) -> int:
 
 
 def _line_cost(expression: str) -> int:
-    widths = [[0]]  # of each open group, the characters of the shortest text of each alternative
+    widths = [[0]]  # characters of the shortest text of each alternative, per open group
     last = 0  # characters of the shortest text of the last item
-    cycles = [0]  # of each part, the longest item that is repeated without end
-    counted = [[0]]  # of each part, the counted characters of each alternative
+    cycles = [0]  # the longest item that is repeated without end, per part
+    counted = [[0]]  # the counted characters of each alternative, per part
     for piece in _PIECE.finditer(expression):
         if piece["open"]:
             widths.append([0])

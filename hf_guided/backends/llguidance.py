@@ -36,7 +36,7 @@ from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build, Made
-from .base import CompiledConstraint
+from .base import CompiledConstraint, Engine
 from .lark_grammar import MOST_STATES, LarkGrammar, check_terminals, lexer_cost, longest_chain, read
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
-_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # in a message: parts of the grammar
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
 _REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # what follows a message: lines of the grammar, or of the library
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
@@ -149,7 +149,6 @@ class LLGuidanceBackend(Adapter):
 
 
 def _terminal(node: Node) -> LarkGrammar:
-    """A grammar of one terminal."""
     if (empty := Emptiness().verdict(node)) is not False:
         raise UnsupportedRegex(
             "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
@@ -162,7 +161,7 @@ class _Template:
 
     def __init__(self, grammar: str, by_text: bool, forces_text: bool, build: Callable[[str], Any], words: int):
         self.grammar, self.by_text, self.forces_text = grammar, by_text, forces_text
-        self.words = words  # of a mask row; the library refuses any other size
+        self.words = words  # the words of a mask row; the library refuses any other size
         self._build = build
         self.start = build(grammar)
 
@@ -180,7 +179,7 @@ class _Template:
         return bool(probe.is_error()) and not _is_dead_end(probe)
 
 
-class _Engine:
+class _Engine(Engine):
     """One text.
 
     The library's own rollback (of 1.9.1, at least) can leave a matcher whose masks allow tokens that it refuses then.
@@ -211,8 +210,7 @@ class _Engine:
     def validate(self, token_ids: Sequence[int]) -> int:
         tokens = list(token_ids)
         if not self.template.by_text:
-            ahead = self.fork()  # the library's own answer looks at the bytes
-            return next((i for i, token_id in enumerate(tokens) if not ahead.accept(token_id)), len(tokens))
+            return super().validate(tokens)  # the library's own answer looks at the bytes
         return self._try(lambda: int(self._matcher.validate_tokens(tokens)), 0, enough=len(tokens)) if tokens else 0
 
     def rollback(self, num_tokens: int) -> None:
@@ -251,15 +249,9 @@ class _Engine:
         return self._try(lambda: bytes(self._matcher.compute_ff_bytes()), b"")
 
     def _try(self, call: Callable[[], _T], dead: _T, enough: int = 0) -> _T:
-        """The answer of a call that may break the matcher; ``dead`` in a dead end.
+        """The answer of a call that may break the matcher; ``dead`` in a dead end; one below ``enough`` is a refusal.
 
-        Args:
-            call: the function to run.
-            dead: the answer of a dead end.
-            enough: an answer below this is a refusal, and a broken lexer refuses everything.
-
-        Raises:
-            CompileLimitExceeded: too complex for the library, even with a lexer of its own.
+        A broken lexer refuses everything. Raises CompileLimitExceeded where even a lexer of its own breaks.
         """
         for attempt in range(2):
             if not self._matcher.is_error():
@@ -321,14 +313,12 @@ def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
 
 @cache
 def _byte_tokenizer() -> Any:
-    """One token for each byte, and a stop token."""
     import llguidance
 
     return _tokenizer(llguidance, single_bytes())
 
 
 def _refused(message: str) -> Exception:
-    """The exception for a message of the library."""
     text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
     said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # what it says itself: names in a grammar may be any words
     if _LIMIT.search(said):

@@ -27,6 +27,7 @@ from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
 from ..regex import Alt, Chars, Concat, Node, Repeat, to_pattern
 from ..regex.write import times
 from .adapter import Adapter, Build, Made
+from .base import Engine
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +80,6 @@ class LMFormatEnforcerBackend(Adapter):
 
     @cached_property
     def _characters(self) -> list[int]:
-        """The codes of the characters that whole tokens have, sorted."""
         return sorted(map(ord, set("".join(self._tree.tokens_to_strs.values()))))
 
 
@@ -89,9 +89,9 @@ def _plain(node: Node) -> Node:
 
 
 def _spelled(node: Node, characters: Sequence[int]) -> str:
-    """A plain language for interegular, the library's reader, which keeps every character of a class.
+    """A plain language for interegular, which keeps every character of a class: so classes are cut to ``characters``.
 
-    So classes are cut to ``characters``, and one that holds most of them is written as the complement.
+    A class that holds most of them is written as the complement.
     """
     if isinstance(node, Concat):
         parts = ((part, _spelled(part, characters)) for part in node.parts)
@@ -127,7 +127,6 @@ class _Masks:
         self._kept: dict[Any, NDArray[np.int32]] = {}
 
     def of(self, parser: Any) -> NDArray[np.int32]:
-        """(words,) int32: the mask of the state that a parser is in."""
         key = parser.cache_key()
         if key not in self._kept:
             try:
@@ -147,7 +146,7 @@ class _Masks:
         return self._vocabulary.bitmask_of(tokens)
 
 
-class _Engine:
+class _Engine(Engine):
     def __init__(self, masks: _Masks, parsers: list[Any]):
         self._masks = masks
         self._parsers = parsers  # one per prefix
@@ -161,10 +160,6 @@ class _Engine:
             parser = parser.add_character(character)
         self._parsers.append(parser)
         return True
-
-    def validate(self, token_ids: Sequence[int]) -> int:
-        ahead = self.fork()
-        return next((count for count, token_id in enumerate(token_ids) if not ahead.accept(token_id)), len(token_ids))
 
     def rollback(self, num_tokens: int) -> None:
         del self._parsers[len(self._parsers) - num_tokens :]

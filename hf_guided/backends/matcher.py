@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
     from .base import BudgetedEngine, CompiledConstraint, Engine, MaskedEngine
 
-_BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # of one word of a bitmask
+_BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # the bits of one word of a bitmask
 
 
 class Tokens:
@@ -245,8 +245,8 @@ class Matcher:
                 if covered < len(words):
                     words[covered:] = 0
             else:
-                if tokens_left is not None and self.compiled.keeps_budget:
-                    self._budgeted.fill_within(bitmask, row, tokens_left)
+                if self.compiled.keeps_budget:
+                    self._budgeted.fill(bitmask, row, tokens_left)
                 else:
                     self._engine.fill(bitmask, row)
                 words[:covered] &= tokens.text_words

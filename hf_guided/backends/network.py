@@ -6,6 +6,7 @@ expressions and choices. Members in any order, different items, bounds on member
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -35,14 +36,16 @@ from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
 from .adapter import Adapter, Build, Made, unwritable
 from .base import CompiledConstraint, Engine, MaskedEngine
-from .frame_engine import FrameEngine, FrameMasks
 from .network_of_schema import Built, NetworkPlan, reachable_network, whole_network
 from .tag_network import TagNetwork
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-_OWN_BYTES, _READ_BYTES = 50_000, 64  # of Python's objects: of any network, and of what is read of each character
+_OWN_BYTES, _READ_BYTES = 50_000, 64  # memory of Python's objects: for a network, and for each character read
+_MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
+_UNKNOWN = sys.maxsize  # tokens: more than any limit
+_MOST_KNOWN = 10_000  # sets of which it is known when a limit is far away
 _NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 _MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
@@ -92,7 +95,6 @@ class NetworkBackend(Adapter):
         return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
 
     def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
-        """Compile a regular language."""
         meter = WorkMeter(NETWORK)
         made = make(meter)
         if not made.components[0].dfa.accepting.any():
@@ -134,7 +136,6 @@ class NetworkBackend(Adapter):
         )
 
     def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:
-        """What makes engines that refuse tokens after which nothing can come."""
         tokens, texts = self._tables.tokens, self._texts
         if texts is None or not len(texts.hazards):
             return new_engine
@@ -156,20 +157,158 @@ class NetworkBackend(Adapter):
 
     @cached_property
     def _texts(self) -> WritableTexts | None:
-        """Those that the vocabulary can write; None is all."""
+        """The texts that the vocabulary can write; None is all."""
         return WritableTexts.of(self._tables.tokens)
 
 
-class NetworkEngine(MaskedEngine):
-    """One position in a network that compiled loops do not read.
+class FrameMasks:
+    """A machine that reads the texts, and the masks of its sets; thread safe, where the machine's lock is held."""
 
-    Args:
-        masks: shared by all engines of the constraint.
-        network: reads the text.
-        token_bytes: of each token.
-        states: one per prefix, the start first.
-        ends: the length of each prefix in bytes.
-        text: all bytes so far.
+    def __init__(self, machine: FrameMachine):
+        self.machine = machine
+        self._masks: dict[int, NDArray[np.int32]] = {}  # all are dropped where there are too many
+        self._enough: dict[int, int] = {}  # tokens left with which a limit forbids none of these
+        self._generation = machine.generation
+        self._most = 1 + _MASK_BYTES // machine.mask_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held at most, the components aside."""
+        return self.machine.nbytes + _MASK_BYTES
+
+    def of(self, number: int) -> NDArray[np.int32]:
+        """(words,) int32, read-only: the tokens that may come."""
+        self._forget()
+        words = self._masks.get(number)
+        if words is None and self.machine.has_counts:
+            number = self.machine.same_mask(number)
+            words = self._masks.get(number)
+        if words is None:
+            words = self._masks[number] = self.machine.mask(number)
+        return words
+
+    def within(self, number: int, tokens_left: int) -> NDArray[np.int32]:
+        """(words,) int32: the tokens after which the text can be finished in ``tokens_left - 1`` more.
+
+        The mask of ``of`` where that is all of them, or where the text needs more than are left already.
+        """
+        self._forget()
+        if tokens_left >= self._enough.get(number, _UNKNOWN) and (known := self._masks.get(number)) is not None:
+            return known
+        if self.machine.has_counts:
+            number = self.machine.same_mask(number)
+        if tokens_left < self._enough.get(number, _UNKNOWN):
+            words, enough = self.machine.mask_within(number, tokens_left)
+            self._enough[number] = enough
+            if tokens_left >= enough:
+                words.flags.writeable = False
+                return self._masks.setdefault(number, words)
+            if self.machine.needed(number) <= tokens_left:
+                return words
+        return self.of(number)
+
+    def _forget(self) -> None:
+        """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""
+        is_new = self._generation != self.machine.generation
+        if is_new or len(self._masks) >= self._most or len(self._enough) >= _MOST_KNOWN:
+            self._masks.clear()
+            self._enough.clear()
+            self.machine.masks_are_dropped()
+            self._generation = self.machine.generation
+
+
+class FrameEngine(MaskedEngine):
+    """One position: the numbers of its sets, one per prefix, the tokens, and the machine's generation; or the start."""
+
+    def __init__(
+        self,
+        masks: FrameMasks,
+        network: Network,
+        token_bytes: Sequence[bytes | None],
+        position: tuple[list[int], list[int], int] | None = None,
+    ):
+        self._masks, self._machine, self.network, self._token_bytes = masks, masks.machine, network, token_bytes
+        if position is None:
+            with masks.machine.lock:
+                position = [masks.machine.start], [], masks.machine.generation
+        self._numbers, self._taken, self._generation = position
+
+    def _here(self) -> int:
+        machine = self._machine
+        if machine.generation != self._generation:
+            numbers = machine.read_again(self._token_bytes[token_id] or b"" for token_id in self._taken)
+            self._numbers, self._generation = numbers, machine.generation
+        return self._numbers[-1]
+
+    def accept(self, token_id: int) -> bool:
+        """See ``Engine.accept``."""
+        machine = self._machine
+        with machine.lock:
+            machine.refresh(1)
+            number = machine.read(self._here(), self._token_bytes[token_id] or b"")
+        if not number:
+            return False
+        self._numbers.append(number)
+        self._taken.append(token_id)
+        return True
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        """See ``Engine.validate``."""
+        with self._machine.lock:
+            self._machine.refresh(len(token_ids))
+            number = self._here()
+            for count, token_id in enumerate(token_ids):
+                number = self._machine.read(number, self._token_bytes[token_id] or b"")
+                if not number:
+                    return count
+        return len(token_ids)
+
+    def rollback(self, num_tokens: int) -> None:
+        """See ``Engine.rollback``."""
+        if num_tokens:
+            del self._numbers[-num_tokens:], self._taken[-num_tokens:]
+
+    def fork(self) -> FrameEngine:
+        """See ``Engine.fork``."""
+        position = self._numbers.copy(), self._taken.copy(), self._generation
+        return FrameEngine(self._masks, self.network, self._token_bytes, position)
+
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """See ``MaskedEngine.mask``."""
+        with self._machine.lock:
+            here = self._here()
+            return self._masks.of(here) if tokens_left is None else self._masks.within(here, tokens_left)
+
+    def min_tokens_to_finish(self) -> int:
+        """See ``BudgetedEngine.min_tokens_to_finish``."""
+        with self._machine.lock:
+            return self._machine.needed(self._here())
+
+    def can_finish_in(self, tokens_left: int) -> bool:
+        """See ``BudgetedEngine.can_finish_in``."""
+        with self._machine.lock:
+            return self._machine.can_finish_in(self._here(), tokens_left)
+
+    def is_completed(self) -> bool:
+        """See ``Engine.is_completed``."""
+        with self._machine.lock:
+            return self._machine.is_completed(self._here())
+
+    def jump_forward_bytes(self) -> bytes:
+        """See ``Engine.jump_forward_bytes``."""
+        data = bytearray()
+        with self._machine.lock:
+            number = self._here()
+            while not self._machine.is_completed(number) and (byte := self._machine.forced_byte(number)) is not None:
+                data.append(byte)
+                number = self._machine.read(number, bytes((byte,)))
+        return bytes(data)
+
+
+class NetworkEngine(MaskedEngine):
+    """One position in a network that compiled loops do not read; ``masks`` are shared by all engines of the constraint.
+
+    ``states`` has one per prefix of the text, the start first; ``ends`` the length of each prefix in bytes.
     """
 
     def __init__(
@@ -261,21 +400,11 @@ class _HazardEngine(MaskedEngine):
     Few vocabularies have such tokens, the *hazards* (``WritableTexts.hazards``). After any other token the text can be
     completed: the network below has only texts that are sequences of tokens. ``can_finish_in`` counts in tokens, as
     bytes tell nothing after a hazard, where not each is a token.
-
-    Args:
-        engine: of the network.
-        tokens: the vocabulary.
-        hazards: (n,) tokens.
     """
 
     def __init__(self, engine: FrameEngine | NetworkEngine, tokens: TokenTrie, hazards: NDArray[np.int64]):
-        self._engine, self._tokens, self._hazards = engine, tokens, hazards
+        self._engine, self._tokens, self._hazards, self.network = engine, tokens, hazards, engine.network
         self._words, self._ids = tokens.mask(hazards), frozenset(hazards.tolist())
-
-    @property
-    def network(self) -> Network:
-        """What the engine reads."""
-        return self._engine.network
 
     def accept(self, token_id: int) -> bool:
         if token_id in self._ids and not self._leads_on(token_id):
@@ -285,8 +414,7 @@ class _HazardEngine(MaskedEngine):
     def validate(self, token_ids: Sequence[int]) -> int:
         if self._ids.isdisjoint(token_ids):
             return self._engine.validate(token_ids)
-        twin = self.fork()
-        return next((count for count, token_id in enumerate(token_ids) if not twin.accept(token_id)), len(token_ids))
+        return super().validate(token_ids)
 
     def rollback(self, num_tokens: int) -> None:
         self._engine.rollback(num_tokens)
@@ -298,7 +426,9 @@ class _HazardEngine(MaskedEngine):
         words = self._engine.mask(tokens_left)
         hazards = self._among(words)
         if hazards and tokens_left is not None and self.can_finish_in(tokens_left):
-            refused = [token_id for token_id in hazards if not self._leads_out(token_id, tokens_left - 1)]
+            # A way to the end must be known after a hazard, and the rest of the budget be enough for it.
+            twins = [(token_id, self.fork()) for token_id in hazards]
+            refused = [each for each, twin in twins if not (twin.accept(each) and twin.can_finish_in(tokens_left - 1))]
         else:
             refused = [token_id for token_id in hazards if not self._leads_on(token_id)]
         return words & ~self._tokens.mask(np.array(refused)) if refused else words
@@ -314,15 +444,9 @@ class _HazardEngine(MaskedEngine):
         return self._engine.jump_forward_bytes()
 
     def _among(self, words: NDArray[np.int32]) -> list[int]:
-        """The hazards in a mask."""
         ids = self._hazards
         found: list[int] = ids[(words[ids >> 5] >> (ids & 31) & 1).astype(np.bool_)].tolist()
         return found
-
-    def _leads_out(self, token_id: int, tokens_left: int) -> bool:
-        """Whether a way to the end is known after a hazard, and so many tokens are enough for it."""
-        twin = self.fork()
-        return twin.accept(token_id) and bool(twin.can_finish_in(tokens_left))
 
     def _leads_on(self, token_id: int) -> bool:
         """Whether the text can be completed after a hazard, if need be by more hazards."""

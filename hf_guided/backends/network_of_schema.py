@@ -33,7 +33,7 @@ from ..schema.sizes import size_of_content
 from ..schema.to_network import Positions, Track, names_of
 
 _SMALL = 20_000  # states and moves of a component that is built later; each takes about 20 steps of work, at most 500
-_BYTES = 50  # of memory for each
+_BYTES = 50  # memory for each
 _SPELLED_OUT = 9_000  # characters of a format in all its spellings: 20 ms in the middle of a text would be too long
 
 
@@ -41,7 +41,7 @@ class Built(NamedTuple):
     """A network."""
 
     network: Network
-    nbytes: int  # at most, for the whole network
+    nbytes: int  # memory at most, for the whole network
     at_once: Collection[int]  # the numbers of the components that are built already
     is_compiled: bool  # whether the compiled loops read all components
     # Bytes that are enough for the text of a component; None where only its automaton tells.
@@ -102,12 +102,9 @@ class NetworkPlan(NamedTuple):
         return None if part is None else part.positions.least_size(name)
 
     def check(self, name: Any, component: Component) -> None:
-        """Refuse a component that no text could be read by.
+        """Refuse a component that no text could be read by: it has none, or there would be too many ways to read one.
 
-        Raises:
-            InvalidConstraint: it has no text.
-            AmbiguousString: it is a string that cannot be counted; the plan counts it in another way from now on.
-            CompileLimitExceeded: a text that reaches one of its states would be read in too many ways.
+        After an AmbiguousString, the plan counts that string in another way.
         """
         part, after_calls = self.part(name), component.shape.after_calls
         most = MAX_FRAMES if part is None else part.positions.most_calls
@@ -128,22 +125,17 @@ class NetworkPlan(NamedTuple):
 
 
 def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
-    """A network of which most components are built later; None where some without values have to be left out first.
-
-    Raises:
-        InvalidConstraint: a part of it has no text.
-        UnsupportedConstraint: a part of it cannot be written.
-        CompileLimitExceeded: a component that is built at once is too large.
-    """
+    """A network of which most components are built later; None where some without values have to be left out first."""
     rtn: Rtn[Any] = Rtn(plan.root, plan.build, meter.limits)
     later: dict[Hashable, int] = {}  # sizes
     is_compiled = True
     at_once: list[int] = [] if plan.part(plan.root) else [0]
     in_doubt: list[int] = []
-    whole: list[int] = []  # with all callees
+    whole: list[int] = []  # components that are built with all callees
     for positions, starts, _ in plan.parts.values():
         for inside, content in positions.reached(starts):
-            alike = _alike(positions, inside, content)
+            # Equal values without children have the same component.
+            alike: Hashable = inside if content.automata else (positions.marks, *content.scalars)
             if alike in later:
                 continue
             size = size_of_content(content, positions.marks)
@@ -189,17 +181,9 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
 def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | None = None) -> Built:
     """A network with all its components; alternatives without any value are left out of the plan.
 
-    Args:
-        plan: of the network.
-        meter: counts the work.
-        texts: those that the vocabulary can write; None is all. The network has no others.
-
-    Raises:
-        InvalidConstraint: no value satisfies a schema: there are fewer different items, or names, than there have to
-            be; or a part of it has no text.
-        UnsupportedConstraint: it is not known whether there are enough; or a part of it cannot be written.
-        NothingWritable: none of the texts can be written with the vocabulary.
-        CompileLimitExceeded: it is too large.
+    The network has only texts among ``texts``, those that the vocabulary can write (None is all); NothingWritable where
+    it has none. InvalidConstraint: no value satisfies a schema, as there are fewer different items, or names, than
+    there have to be. UnsupportedConstraint: it is not known whether there are enough.
     """
     while True:
         named = build_rtn(plan.root, plan.build, meter)
@@ -230,7 +214,6 @@ def _with_rules(
 ) -> tuple[Built, dict[str, list[Track]]]:
     """The network of all components, some without a text; and of each schema the arrays and objects without a value."""
     numbers = {name: number for number, name in enumerate(names)}
-
     rules = {
         number: _rule(plan, name, component, numbers.get, is_cut=is_cut) if component.dfa.start else None
         for number, (name, component) in enumerate(zip(names, components, strict=True))
@@ -258,13 +241,6 @@ def _with_rules(
             raise UnsupportedConstraint("the native engine does not take this JSON Schema", [loss])
         impossible.setdefault(track.schema, []).append(track)
     return built, impossible
-
-
-def _alike(positions: Positions, inside: Inside, content: Content) -> Hashable:
-    """Equal for positions that have the same component: those of equal values without children."""
-    if content.automata:
-        return inside
-    return positions.marks, *content.scalars
 
 
 def _takes_long(positions: Positions, content: Content) -> bool:
@@ -304,7 +280,6 @@ def _ends_early(rule: Rule, component: Component) -> bool:
 
 
 def _has_name(component: Component, text: bytes) -> bool:
-    """Whether a member's name may come in an object."""
     calls, dfa = dict(component.calls), component.dfa
     begins = {state for mark in (Mark.BEGIN, Mark.BEGIN_REQUIRED) if mark in calls for state in calls[mark].tolist()}
     return any([bool(calls[Mark.END][dfa.advance(state, text)]) for state in begins])
@@ -318,10 +293,7 @@ def _rule(
     *,
     is_cut: bool = False,
 ) -> Rule | None:
-    """The rule of a component's register, by the name of the component; None if it has none.
-
-    ``number`` gives the numbers of other components; a component that is cut lacks texts that cannot be written.
-    """
+    """The rule of a component's register, or None. A component that is cut lacks texts that cannot be written."""
     if not isinstance(callee, (Track, LongString)):
         return None
     positions = plan.parts[callee.schema].positions

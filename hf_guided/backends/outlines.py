@@ -16,7 +16,7 @@ gets only constraints that the native engine accepts, whose work is counted. So 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from ..options import OUTLINES
 from ..regex import Node, UnsupportedRegex, alphabet, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
 from .adapter import Adapter, Build, Made
+from .base import Engine
 from .outlines_index import BuiltIndex, build_index
 from .subprocess_worker import SHARED, job_limits
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from ..vocabulary.tokens import Vocabulary
 
-MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
+MASK_BYTES = 16 * 2**20  # masks of one constraint; a thousand of 131k tokens
 
 
 class OutlinesBackend(Adapter):
@@ -95,14 +96,7 @@ class OutlinesBackend(Adapter):
 
 
 class _Language:
-    """The part that the engines of one constraint share; thread safe.
-
-    Args:
-        built: the index.
-        new_guide: makes an ``outlines_core.Guide``.
-        first_byte: id of byte 0 as a token; a multiple of 32.
-        end: id of the mark that ends a text.
-    """
+    """The shared part of a constraint's engines; thread safe. Byte 0 has the id ``first_byte``, the mark ``end``."""
 
     def __init__(self, built: BuiltIndex, new_guide: Callable[[Any], Any], first_byte: int, end: int):
         self.first_byte, self.end, self.forced = first_byte, end, built.forced
@@ -128,11 +122,7 @@ def _mask(
     row: int,
     state: int,
 ) -> NDArray[np.int32]:
-    """(row,) int32, read-only: the allowed tokens.
-
-    A Guide writes a mask of 100,000 tokens in a fiftieth of the time it takes to list them, but has to be led to the
-    state token by token.
-    """
+    """(row,) int32, read-only. A Guide writes a mask 50 times as fast as a list, but is led to the state by tokens."""
     path = []
     while (step := before[state]) is not None:
         state, token_id = step
@@ -147,7 +137,7 @@ def _mask(
     return mask
 
 
-class _Engine:
+class _Engine(Engine):
     def __init__(self, language: _Language, states: list[int]):
         self._language = language
         self._states = states  # one per prefix, the start first
@@ -158,10 +148,6 @@ class _Engine:
             return False
         self._states.append(after)
         return True
-
-    def validate(self, token_ids: Sequence[int]) -> int:
-        ahead = self.fork()
-        return next((count for count, token_id in enumerate(token_ids) if not ahead.accept(token_id)), len(token_ids))
 
     def rollback(self, num_tokens: int) -> None:
         del self._states[len(self._states) - num_tokens :]

@@ -23,12 +23,8 @@ class BuiltIndex(NamedTuple):
 def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: bytes, first_byte: int) -> BuiltIndex:
     """Build the Index of a plain pattern between two marks; raises ValueError where outlines-core gives up.
 
-    Args:
-        pattern: in plain syntax.
-        mark: an ASCII character that no text of the pattern has.
-        tokens: the tokens that may be of use, by id; ids are below ``first_byte``.
-        letters: the bytes that texts of the pattern are made of.
-        first_byte: id of byte 0 as a token.
+    The mark is an ASCII character in no text of the pattern; ``tokens`` may be of use, with ids below ``first_byte``,
+    the id of byte 0 as a token; ``letters`` are the bytes of the pattern's texts.
     """
     import outlines_core
 
@@ -43,7 +39,8 @@ def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: b
     nbytes = 0
     states, seen = [start], {start}
     for state in states:  # it grows
-        nbytes += _TABLE + _BUCKET * _buckets(len(index.get_allowed_tokens(state)))
+        # A Rust hash table has a power of two slots, an eighth of them empty.
+        nbytes += _TABLE + (_BUCKET << max(2, (len(index.get_allowed_tokens(state)) * 8 // 7).bit_length()))
         steps = [(byte, index.get_next_state(state, first_byte + byte)) for byte in letters]
         steps = [(byte, after) for byte, after in steps if after is not None]
         if len(steps) == 1 and index.get_next_state(state, first_byte + mark) is None:
@@ -52,8 +49,3 @@ def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: b
         seen |= new
         states += new
     return BuiltIndex(index, start, len(states), forced, nbytes + _FORCED * len(forced))
-
-
-def _buckets(entries: int) -> int:
-    """The slots of a Rust hash table for a number of entries: a power of two, an eighth of them empty."""
-    return 1 << max(2, (entries * 8 // 7).bit_length())

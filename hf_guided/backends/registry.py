@@ -45,16 +45,7 @@ def available() -> tuple[str, ...]:
 
 
 def create(name: str, vocabulary: Vocabulary) -> Backend:
-    """Build a backend for a vocabulary.
-
-    Args:
-        name: one of ``available()``.
-        vocabulary: the tokens and the logits width it will work for; kept.
-
-    Raises:
-        InvalidConstraint: no backend has this name.
-        BackendUnavailable: its package is not installed, or does not import; the message says what to install.
-    """
+    """Build a backend, which keeps the vocabulary; raises InvalidConstraint (no such name) or BackendUnavailable."""
     points = {name: EntryPoint(name, BUILT_IN[name], GROUP)} if name in BUILT_IN else _points()
     if name not in points:
         raise InvalidConstraint(f"unknown backend {shown(name)}; known are: {', '.join(points)}")

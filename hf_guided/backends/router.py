@@ -28,8 +28,8 @@ class BackendChoice:
     backend: str
     reason: str
     considered: tuple[tuple[str, tuple[Loss, ...]], ...]  # the backends examined, in order, and their losses
-    losses: tuple[Loss, ...] = ()  # of the chosen one; only with ``on_unsupported`` "warn" or "validate"
-    spelling: Spelling | None = None  # of JSON values; None where there are none
+    losses: tuple[Loss, ...] = ()  # losses of the chosen one; only with ``on_unsupported`` "warn" or "validate"
+    spelling: Spelling | None = None  # spelling of JSON values; None where there are none
 
 
 def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
@@ -50,18 +50,11 @@ def choose_backend(
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
 ) -> BackendChoice:
-    """Choose a backend.
+    """Choose a backend; "auto" passes over those that are not installed. Only the examined ones are created.
 
-    Args:
-        constraint: the request.
-        backend: "auto", which passes over backends that are not there, or the name of a backend.
-        backends: by name; only the examined ones are created, where they are created on demand.
-        refused: backends that said no only when compiling, with the reason; they are not chosen again.
-
-    Raises:
-        UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
-        BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
-        InvalidConstraint: an unknown name.
+    ``refused`` are backends that gave up only when compiling; they are not chosen again. UnsupportedConstraint: every
+    candidate loses something; its losses name the backend and the JSON pointer. BackendUnavailable: the backend named,
+    or all of "auto", cannot be imported. InvalidConstraint: an unknown name.
     """
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
@@ -103,12 +96,7 @@ def compile_with_first(
     compile: Callable[[BackendChoice, Backend], CompiledConstraint],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
 ) -> CompiledConstraint:
-    """Compile with the first engine that enforces all of a constraint and does not give up; see ``choose_backend``.
-
-    Raises:
-        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
-        CompileLimitExceeded: an engine gave up that would enforce all of it if it were smaller.
-    """
+    """Compile with the first engine that enforces all and does not give up; raises as ``Compiler.submit``."""
     refused = dict(refused or {})
     limit: CompileLimitExceeded | None = None
     while True:
@@ -155,7 +143,8 @@ def _unsupported(
         subject += f"; {closest} is closest"
     others = ", ".join(f"{name}: {len(lost)}" for name, lost in considered if name != closest)
     steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}" if has_parts else "change it"]
-    if _lacks_depth(constraint, backend, losses):
+    bounded = not isinstance(constraint, JsonSchema) or constraint.max_depth is not None
+    if not bounded and backend == AUTO and [loss.keyword for loss in losses] == ["indent"]:
         steps.insert(0, "pass hg.JsonSchema(..., max_depth=...)")  # no layout is known without a depth
     elif isinstance(constraint, JsonSchema) and constraint.on_unsupported == "error":
         steps.append(
@@ -173,12 +162,6 @@ def _unsupported(
         f"{f' (of other backends, {others})' if others else ''}; {', or '.join(steps)}",
         losses,
     )
-
-
-def _lacks_depth(constraint: Constraint, backend: str, losses: tuple[Loss, ...]) -> bool:
-    """Whether an indentation is the only obstacle, which a bound on the depth would remove."""
-    bounded = not isinstance(constraint, JsonSchema) or constraint.max_depth is not None
-    return not bounded and backend == AUTO and [loss.keyword for loss in losses] == ["indent"]
 
 
 def _counted(losses: tuple[Loss, ...]) -> str:

@@ -29,7 +29,7 @@ if sys.platform != "win32":
 
 REPORT, DONE, DONE_LAST, FAILED, NO_MEMORY = "report", "done", "done, and full", "failed", "no memory"
 ALARM = 14  # the number of SIGALRM on systems that have it
-PROF = 27  # of SIGPROF
+PROF = 27  # the number of SIGPROF
 _KEPT = 2  # jobs may leave half of what one may allocate
 _NICENESS = 10  # a tenth of the CPU time of a thread that is not nice
 _LENGTH = struct.Struct("<Q")
@@ -52,7 +52,7 @@ class Report(NamedTuple):
 
     title: str
     used_s: float  # CPU time that the job has used before
-    limits: Limits  # of the part; those of the job, where it has none of its own
+    limits: Limits  # the limits of the part; those of the job, where it has none of its own
     advice: str = ""  # what else to do where they do not suffice
 
 
@@ -61,7 +61,7 @@ class _Job:
 
     answers: FileIO | None = None
     began = 0.0
-    memory = 0  # of the process without what jobs have allocated, as far as it counts for no job
+    memory = 0  # memory of the process that counts for no job
 
 
 def write_frame(pipe: FileIO, data: bytes) -> None:
@@ -72,11 +72,7 @@ def write_frame(pipe: FileIO, data: bytes) -> None:
 
 
 def read_frame(pipe: FileIO) -> bytearray:
-    """Wait for one frame.
-
-    Raises:
-        EOFError: the other side is gone.
-    """
+    """Wait for one frame; raises EOFError when the other side is gone."""
     return _read(pipe, _LENGTH.unpack(_read(pipe, _LENGTH.size))[0])
 
 
@@ -116,7 +112,7 @@ def serve(parent: int) -> None:
 def _answer(job: bytearray) -> bytes:
     limits, call = pickle.loads(job)
     if sys.platform != "win32" and limits.wall_s is not None:
-        signal.alarm(math.ceil(limits.wall_s) + 1)  # for a parent that is not there to see to it
+        signal.alarm(math.ceil(limits.wall_s) + 1)  # the parent may not be there to see to it
     try:
         _Job.began = time.process_time()
         with _limited(limits, _Job.memory):
@@ -155,7 +151,7 @@ def part(title: str, limits: Limits, advice: str = "") -> Iterator[None]:
 
 @contextmanager
 def not_counted(memory: bool = True) -> Iterator[None]:
-    """For what is made once and kept: its time counts for no job, and its memory neither.
+    """A context for what is made once and kept: its time counts for no job, nor (with ``memory``) does its memory.
 
     The memory of a library counts, for it can be large, and the size of the process has a bound.
     """
@@ -215,7 +211,7 @@ def _at_most(nbytes: int, limit: int) -> int:
 
 
 def _allocated() -> int:
-    """What RLIMIT_DATA counts, so far; 0 where the system does not say."""
+    """The memory that RLIMIT_DATA counts, so far; 0 where the system does not say."""
     try:
         with open("/proc/self/status", "rb") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmData"))

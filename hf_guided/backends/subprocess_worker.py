@@ -42,7 +42,7 @@ _ADVICE = "make the constraint smaller, or raise CompilerOptions.cpu_s and memor
 _LAST_WORDS = 2000  # bytes kept of the process's stderr
 # What Rust, C++ and Python say there before they abort for want of memory.
 _NO_MEMORY = re.compile(rb"memory allocation of|bad_alloc|MemoryError|[Oo]ut of memory")
-_KILL = 9  # of SIGKILL: the system's, where memory ends
+_KILL = 9  # the number of SIGKILL, which the system sends where memory ends
 _PATIENCE = 5.0  # seconds that a process may take to be gone
 
 
@@ -85,27 +85,17 @@ class CompileWorker:
         self._child = self._finalizer = None
 
     def run(self, title: str, limits: Limits, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in the process.
+        """Call a function in the process, and return what it returns; arguments, result and exceptions are pickled.
 
-        Args:
-            title: who compiles, for error texts.
-            limits: of this job.
-            function: found by name in the process, so at the top of a module that does not import torch.
-            args: pickled.
-
-        Returns:
-            What the function returns, pickled there and unpickled here.
-
-        Raises:
-            CompileLimitExceeded: a ``JobKilled``: the time or the memory did not suffice, or the process died of a
-                signal.
-            InternalError: the process ended by itself.
-            Exception: the exception of the function; a RuntimeError with its text if it cannot be pickled.
+        The function is found by name there, so at the top of a module that does not import torch; ``title`` says who
+        compiles, for error texts. CompileLimitExceeded (a ``JobKilled``): the time or the memory did not suffice, or
+        the process died of a signal. InternalError: it ended by itself. An exception that cannot be pickled becomes a
+        RuntimeError with its text.
         """
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
         job = pickle.dumps((limits, call), pickle.HIGHEST_PROTOCOL)
         with self._lock:
-            if self._child is not None and self._child.is_gone:
+            if self._child is not None and not self._child.keeper.is_alive():
                 self._stop()
             if self._child is None:
                 self._child = _Child()
@@ -147,10 +137,10 @@ class _Child:
     def __init__(self) -> None:
         started: Future[subprocess.Popen[bytes]] = Future()
         self._said = bytearray()
-        self._keeper = threading.Thread(
+        self.keeper = threading.Thread(
             target=_keep, args=(started, self._said), name="hf_guided-compile-worker", daemon=True
         )
-        self._keeper.start()
+        self.keeper.start()
         self._process = started.result()
         self._jobs, self._answers = cast(FileIO, self._process.stdin), cast(FileIO, self._process.stdout)
         self._turn = threading.Lock()  # held to change the two below
@@ -158,16 +148,10 @@ class _Child:
         self.timed_out = False
         self.report = Report("", 0.0, Limits())  # what it does, as far as it has said
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether the process has ended."""
-        return not self._keeper.is_alive()
-
     def ask(self, title: str, job: bytes, limits: Limits) -> tuple[str, Any, float]:
         """Send a job and wait for its answer: how it ended, its value, and the CPU time that it took.
 
-        Raises:
-            EOFError, BrokenPipeError: the process died; ``failure`` knows of what.
+        Raises EOFError or BrokenPipeError where the process died; ``failure`` knows of what.
         """
         self._said.clear()
         self.report = Report(title, 0.0, limits, _ADVICE)
@@ -197,10 +181,9 @@ class _Child:
                 self._process.kill()
 
     def end(self) -> None:
-        """Kill the process, if it still lives, and wait until it is gone."""
         self._jobs.close()
         self._process.kill()
-        self._keeper.join(_PATIENCE)
+        self.keeper.join(_PATIENCE)
         self._answers.close()
 
     def disown(self) -> None:
@@ -210,7 +193,7 @@ class _Child:
                 pipe.close()
 
     def failure(self) -> Exception:
-        """Why there was no answer; called after ``end``."""
+        """The reason why there was no answer; called after ``end``."""
         code, said, report = self._process.returncode, bytes(self._said), self.report
         used_s = report.used_s + (time.monotonic() - self._reported)  # about: more, where the machine is busy
         if report.limits.cpu_s is not None:

@@ -33,7 +33,6 @@ def closing_marks(tag: Any) -> list[str]:
 
 
 def _literals(tag: Any) -> list[str]:
-    """The literal texts of a structural tag: its marks, and the texts between them."""
     written: dict[str, None] = {}
     for part in objects_in(tag):
         texts = [part.get(key) for key in ("value", "begin", "separator")]
@@ -57,7 +56,7 @@ def overlap(ends: Iterable[str]) -> bool:
                 following.append({})
             node = following[node][character]
         complete.add(node)
-    shorter, order = {0: 0}, [0]  # of each node, the longest proper suffix that is a node too
+    shorter, order = {0: 0}, [0]  # the longest proper suffix of each node that is a node too
     for node in order:
         for character, child in following[node].items():
             suffix = node
@@ -107,12 +106,7 @@ def special_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> dict[int, byt
 
 
 def resolve_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> None:
-    """Replace every token in a tag by its id, in place, in a vocabulary where ``special_tokens`` are text.
-
-    Raises:
-        InvalidConstraint: there is no such token, it is a stop token or continues a character, or triggers and tags do
-            not fit together.
-    """
+    """Replace every token in a tag by its id, in place; InvalidConstraint where it cannot stand there."""
     for holder, key, pointer, written in _named(tag):
         token_id = _id_of(holder[key], pointer, vocabulary)
         if written and not vocabulary.is_text(token_id):
@@ -146,7 +140,6 @@ def _named(tag: dict[str, Any]) -> Iterator[tuple[Any, Any, str, bool]]:
 
 
 def _parts(value: Any, pointer: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every object of a tag, with its JSON pointer."""
     if isinstance(value, dict):
         yield value, pointer
         for key, item in value.items():

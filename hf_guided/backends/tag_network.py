@@ -62,18 +62,12 @@ class Times(NamedTuple):
 Piece = tuple["Node | str | Choice | Times", ...]
 _IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
 _NOT_EMPTY = repeat(chars(ALL), 1)
-_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # in JSON
+_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # characters of JSON outside of its strings
 _ONLY_XGRAMMAR = "only xgrammar has this"
 
 
 class TagNetwork:
-    """Reads one structural tag, in either form that ``StructuralTag`` takes, exactly but for its ``losses``.
-
-    Raises:
-        InvalidConstraint: a part of it matches nothing.
-        UnsupportedConstraint: the network does not take it.
-        CompileLimitExceeded: it is too large.
-    """
+    """Reads one structural tag, in either form that ``StructuralTag`` takes, exactly but for its ``losses``."""
 
     root = "tag"  # the name of the component of the whole tag
 
@@ -207,11 +201,9 @@ class TagNetwork:
             low, high = node_format["min"], None if node_format["max"] < 0 else node_format["max"]
         return _times(self._piece(node_format["content"], f"{pointer}/content"), low, high)
 
-    def _tag(self, node_format: Format, pointer: str) -> Piece:
-        return self._tag_after(node_format, pointer, node_format["begin"])
-
-    def _tag_after(self, node_format: Format, pointer: str, begin: Any, before: Node = EMPTY) -> Piece:
-        """A tag, of whose beginning this much is left, after some text."""
+    def _tag(self, node_format: Format, pointer: str, begun: int = 0, before: Node = EMPTY) -> Piece:
+        """A tag after some text, which has ``begun`` characters of its beginning already."""
+        begin = node_format["begin"]
         if not isinstance(begin, str):
             raise _unsupported(pointer, "begin", _ONLY_XGRAMMAR)
         ends = [node_format["end"]] if isinstance(node_format["end"], str) else node_format["end"]
@@ -225,7 +217,7 @@ class TagNetwork:
             raise _unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}")
         else:
             last = _joined(self._piece(content, inside), (end,))
-        return _joined((before,), (text(begin),), last)
+        return _joined((before,), (text(begin[begun:]),), last)
 
     def _triggered(self, structure: Format, pointer: str) -> Piece:
         """Free text, and tags where it comes to a trigger."""
@@ -245,7 +237,7 @@ class TagNetwork:
         trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
         first = both(concat(ANYTHING, text(trigger)), _nothing_after(triggers), _without(excludes))
-        return self._tag_after(tag, pointer, tag["begin"][len(trigger) :], first)
+        return self._tag(tag, pointer, len(trigger), first)
 
     def _separated(self, node_format: Format, pointer: str) -> Piece:
         tags = [self._tag(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(node_format["tags"])]
@@ -312,7 +304,6 @@ def _triggered(tag: Format) -> Format:
 
 
 def _is_inside_strings(mark: str) -> bool:
-    """Whether JSON can hold this only inside one of its strings."""
     return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
 
 

@@ -26,10 +26,7 @@ _JSON_LAYOUT = frozenset(b"\n\r\t")  # in JSON only between tokens, where it mak
 
 
 def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary], Backend]) -> None:
-    """Raise UnwritableConstraint, with the bytes, where every text needs bytes that the vocabulary has no token for.
-
-    Of a Choice, no single option may need them. ``backend`` makes the backend that compiled it for other vocabularies.
-    """
+    """Raise UnwritableConstraint where every text, or an option of a Choice, needs bytes that no token has."""
     vocabulary = compiled.vocabulary
     if len(vocabulary.writable_bytes) == 256:
         return

@@ -35,7 +35,7 @@ from .subprocess_worker import SHARED, JobKilled, job_limits
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-_MOST_SENDS = 5  # of a vocabulary, for one compile
+_MOST_SENDS = 5  # maximum number of times that a vocabulary is sent for one compile
 _TITLE = "reading the constraint"  # what the worker does before the first engine's turn
 _MAX_VOCABULARIES = 2
 _LARGE = {"xgrammar": "xgrammar", "lm_format_enforcer": "lmformatenforcer"}  # libraries that import torch
@@ -46,34 +46,11 @@ _TRAVEL = frozenset({"native", "xgrammar"})  # engines whose results do
 
 
 def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) -> tuple[CompiledConstraint, float]:
-    """Compile in the worker, see ``compile_with_first``; raises CompileLimitExceeded also for its CPU time and memory.
-
-    Args:
-        constraint: what to compile.
-        backend: "auto", or the name of a built-in backend.
-        engines: of this process.
-
-    Returns:
-        The compiled constraint, and the seconds of CPU time that the worker took.
-    """
-    choice, packed, worker_s = _compiled_there(constraint, backend, engines.vocabulary)
-    engine = cast(Adapter, engines[choice.backend])
-    compiled = engine.compile(constraint) if packed is None else engine.unpacked(constraint, packed, choice.losses)
-    return replace(compiled, choice=choice), worker_s
-
-
-def check_in_worker(constraint: Constraint) -> None:
-    """As ``Constraint.check``, within the limits of a compile."""
-    try:
-        SHARED.run("checking the constraint", job_limits(allowance()), methodcaller("check"), _portable(constraint))
-    except JobKilled as killed:
-        raise CompileLimitExceeded(str(killed)) from None
-
-
-def _compiled_there(constraint: Constraint, backend: str, vocabulary: Vocabulary) -> tuple[BackendChoice, Any, float]:
+    """``compile_with_first`` in the worker, within limits, and the seconds of CPU time that it took there."""
     refused: dict[str, tuple[Loss, ...]] = {}
     limit: JobKilled | None = None
-    name, portable, allowed = vocabulary.fingerprint, _portable(constraint), allowance()
+    vocabulary, portable, allowed = engines.vocabulary, _portable(constraint), allowance()
+    name = vocabulary.fingerprint
 
     def job(limits: Limits) -> tuple[BackendChoice, Any, float]:
         for _ in range(1 + _MOST_SENDS):
@@ -103,9 +80,21 @@ def _compiled_there(constraint: Constraint, backend: str, vocabulary: Vocabulary
             # An engine would enforce it if it were smaller.
             raise CompileLimitExceeded(str(error)) from None
         else:
-            if allowed is not None:
-                allowed.spend(made[2])
-            return made
+            break
+    choice, packed, worker_s = made
+    if allowed is not None:
+        allowed.spend(worker_s)
+    engine = cast(Adapter, engines[choice.backend])
+    compiled = engine.compile(constraint) if packed is None else engine.unpacked(constraint, packed, choice.losses)
+    return replace(compiled, choice=choice), worker_s
+
+
+def check_in_worker(constraint: Constraint) -> None:
+    """As ``Constraint.check``, within the limits of a compile."""
+    try:
+        SHARED.run("checking the constraint", job_limits(allowance()), methodcaller("check"), _portable(constraint))
+    except JobKilled as killed:
+        raise CompileLimitExceeded(str(killed)) from None
 
 
 def _portable(constraint: Constraint) -> Constraint:
@@ -154,18 +143,10 @@ def compile_packed(
     refused: Mapping[str, tuple[Loss, ...]],
     cpu_s: float | None,
 ) -> tuple[BackendChoice, Any, float] | None:
-    """Compile, as ``compile_with_first`` does.
+    """``compile_with_first`` in the worker: the choice, ``Adapter.packed`` of the result, and the seconds of CPU time.
 
-    Args:
-        fingerprint: of a vocabulary that is held.
-        constraint: what to compile.
-        backend: "auto", or the name of a backend.
-        refused: engines that have given up already.
-        cpu_s: of the job. Every engine but the last may take half of the rest.
-
-    Returns:
-        The choice of the backend, ``Adapter.packed`` of the result, and the seconds of CPU time that it took; None
-        where the vocabulary has to be sent first.
+    None where the vocabulary with this fingerprint has to be sent first. ``refused`` are engines that have given up
+    already; every engine but the last may take half of the rest of the job's ``cpu_s``.
     """
     if fingerprint not in _held:
         return None

@@ -33,8 +33,7 @@ from .adapter import Adapter, Build, Made
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .tag_marks import depends_on_tokens, resolve_tokens
-from .xgrammar_json import UNESCAPED, XGrammarSubset, with_rules
-from .xgrammar_tags import reduce_tag
+from .xgrammar_json import UNESCAPED, XGrammarSubset, reduce_tag, with_rules
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
 MAX_WHITESPACE = 42
-
-_INVALID = 0  # the state of the UTF-8 guard where bytes do not fit
 
 
 class XGrammarBackend(Adapter):
@@ -131,7 +128,8 @@ class XGrammarBackend(Adapter):
                         _move_if_costly(grammar)
                     compiled = self._compiler.compile_grammar(grammar)
             except RuntimeError as error:
-                message = _without_source(error)
+                # Without the time and the C++ file it begins with.
+                message = str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
                     raise self._unsupported("structural_tag", message) from error
                 raise InvalidConstraint(f"xgrammar cannot compile this: {message}") from error
@@ -141,7 +139,10 @@ class XGrammarBackend(Adapter):
 
     def _engines(self, compiled: Any, jumps: bool) -> Made:
         matcher, guard = self._lib.GrammarMatcher, self._guard
-        return Made(lambda: _Engine(guard, compiled, jumps, matcher(compiled)), int(compiled.memory_size_bytes))
+        return Made(
+            lambda: _Engine(guard, compiled, jumps, matcher(compiled), [guard.complete]),
+            int(compiled.memory_size_bytes),
+        )
 
     @cached_property
     def _guard(self) -> _Utf8Guard:
@@ -165,8 +166,8 @@ class _Utf8Guard:
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary, dfa = vocabulary, utf8()
-        self.complete = dfa.start  # the state outside of a character
-        self._table = dfa.table[:, dfa.byte_class].tolist()
+        self.complete = dfa.start  # the state outside of a character; 0 is where bytes do not fit
+        self._table: list[list[int]] = dfa.table[:, dfa.byte_class].tolist()
         self.masks = [vocabulary.bitmask_of(tokens) for tokens in self._fitting()]
 
     def _fitting(self) -> list[list[int]]:
@@ -179,34 +180,30 @@ class _Utf8Guard:
                 fitting[self.complete].append(token_id)  # whole characters fit into no other state
             except UnicodeDecodeError:
                 for state, tokens in enumerate(fitting):
-                    if self.after(state, token_id) != _INVALID:
+                    if self.after(state, token_id):
                         tokens.append(token_id)
         return fitting
 
     def after(self, state: int, token_id: int) -> int:
         for byte in self.vocabulary.token_bytes[token_id] or b"":
             state = self._table[state][byte]
-            if state == _INVALID:
+            if not state:
                 break
         return state
 
 
 class _Engine:
-    def __init__(
-        self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int] | None = None
-    ):
+    def __init__(self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int]):
         self._guard, self.compiled, self._matcher = guard, compiled, matcher
         self.jumps = jumps  # the library looks for forced bytes past formats of tokens
-        self._states = (
-            [guard.complete] if states is None else list(states)
-        )  # states of the guard, before and after each token
+        self._states = list(states)  # states of the guard, one more than tokens accepted
 
     def grammar_text(self) -> str:
         return str(self.compiled.grammar)
 
     def accept(self, token_id: int) -> bool:
         state = self._guard.after(self._states[-1], token_id)
-        if state == _INVALID or not self._matcher.accept_token(token_id):
+        if not state or not self._matcher.accept_token(token_id):
             return False
         self._states.append(state)
         return True
@@ -267,8 +264,3 @@ def _depth(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + max(map(_depth, value.values()), default=0)
     return max(map(_depth, value), default=0) if isinstance(value, list) else 0
-
-
-def _without_source(error: Exception) -> str:
-    """The message without the time and the C++ file it begins with."""
-    return str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)

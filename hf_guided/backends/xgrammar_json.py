@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,10 +21,28 @@ from jsonschema.validators import Draft4Validator, Draft6Validator, Draft7Valida
 
 from ..constraints.checked_patterns import with_python_patterns
 from ..constraints.json_schema_keywords import ASSERTIONS, COUNTS
+from ..constraints.structural_tag_checks import inside_tag
+from ..constraints.values import DEFAULT_ROOT, JsonSchema
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import Alt, Chars, CharSet, Concat, Node, Repeat, UnsupportedRegex, chars, parse_search, repeat
+from ..grammars.gbnf import Gbnf
+from ..regex import (
+    Alt,
+    Chars,
+    CharSet,
+    Concat,
+    Node,
+    Repeat,
+    UnsupportedRegex,
+    chars,
+    parse_fullmatch,
+    parse_search,
+    repeat,
+    to_pattern,
+)
 from ..regex.write import times
-from ..schema.subschemas import escape, leaves
+from ..schema.prepare import prepare
+from ..schema.subschemas import escape, iter_subschemas, leaves
+from .tag_marks import overlap, runs_on
 
 Schema = dict[str, Any]
 
@@ -55,14 +73,17 @@ _OF_ALL_TYPES = ASSERTIONS.difference(*_KEYWORDS.values(), {"type"})
 _OLD_FORMS: dict[str, type] = {"items": list, "exclusiveMinimum": bool, "exclusiveMaximum": bool}
 _REFERENCE = re.compile(r"#/(\$defs|definitions)/[^/%~]*")
 _PLACEHOLDER = re.compile(r'Regex\("\^(\d+)\$", json_string=true\)')
+TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
+_SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
+# Beside these, xgrammar's ``excludes`` drops the bounds of a string, or does not apply to it.
+_NOT_FILTERED = frozenset(("pattern", "format", "minLength", "maxLength", "patternProperties", "propertyNames"))
 
 
 class XGrammarSubset:
-    """What xgrammar enforces of a schema.
+    """The part of a schema that xgrammar enforces.
 
-    Args:
-        root: the prepared schema, not changed; its patterns hold no character that JSON escapes.
-        patterns: receives the patterns, which the reduced schema replaces by numbers.
+    The prepared ``root`` is not changed; its patterns hold no character that JSON escapes. ``patterns`` receives them,
+    and the reduced schema has their numbers instead.
     """
 
     def __init__(self, root: Schema | bool, patterns: list[Node]):
@@ -71,11 +92,7 @@ class XGrammarSubset:
         self.most_optional = 0  # properties of one object that may be left out
 
     def reduce(self) -> Schema:
-        """The enforced part of the schema; fills ``losses``.
-
-        Raises:
-            InvalidConstraint: nothing satisfies the schema.
-        """
+        """The enforced part of the schema; fills ``losses``. Raises InvalidConstraint where nothing satisfies it."""
         reduced = self._schema(self._root, "")
         root = self._root if isinstance(self._root, dict) else {}
         kind = validator_for(root, default=Draft7Validator)
@@ -142,7 +159,6 @@ class XGrammarSubset:
 
     @cached_property
     def _checker(self) -> Any:
-        """A validator of the whole schema, for the references in its parts."""
         return validator_for(self._root, default=Draft202012Validator)(with_python_patterns(self._root))
 
     def _values(self, here: Schema, pointer: str) -> Schema:
@@ -164,7 +180,6 @@ class XGrammarSubset:
         return {}
 
     def _type(self, kind: str, here: Schema, pointer: str) -> Schema:
-        """The reduced schema of one type."""
         schema = {}
         for keyword, value in ((keyword, here[keyword]) for keyword in here if keyword in _KEYWORDS[kind]):
             if isinstance(value, _OLD_FORMS.get(keyword, ())):
@@ -251,15 +266,7 @@ def _disjoint(branches: list[Any]) -> bool:
 
 
 def with_rules(grammar: str, patterns: Sequence[Node]) -> str:
-    """A printed grammar with a rule instead of the number of each pattern.
-
-    Args:
-        grammar: as xgrammar prints it.
-        patterns: hold no And, Not or Nothing, and no character that JSON escapes.
-
-    Raises:
-        UnsupportedConstraint: this release of xgrammar prints patterns in another format.
-    """
+    """A grammar as xgrammar prints it, with rules instead of numbers of patterns: no And, Not, Nothing, no escapes."""
     text = _PLACEHOLDER.sub(lambda match: _rule(patterns[int(match[1])]), grammar)
     if 'Regex("^' in text:
         raise UnsupportedConstraint(
@@ -280,3 +287,72 @@ def _rule(node: Node) -> str:
     if isinstance(node, Repeat):
         return f"({_rule(node.body)}){times(node.low, node.high)}"
     return '""'
+
+
+def reduce_tag(value: Any, patterns: list[Node], pointer: str = "") -> Iterator[Loss]:
+    """Replace each schema in a part of a tag by its enforced part, in place, bound white space, and yield the losses.
+
+    Patterns and grammars are read and written plainly: patterns mean what they mean to Python's `re`, and grammars that
+    end the process in xgrammar do not reach it. ``patterns`` receives those of the schemas, see ``XGrammarSubset``;
+    pointers lead into the tag; arguments written as elements (XML) are a loss.
+    """
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from reduce_tag(item, patterns, f"{pointer}/{index}")
+    if not isinstance(value, dict):
+        return
+    # The older form of a tag has {"begin": ..., "schema": ..., "end": ...} in its list of structures.
+    older = "begin" in value and "schema" in value
+    name = "schema" if older else "json_schema" if value.get("type") in _SCHEMA_FORMATS else None
+    for key, item in value.items():
+        if key != name:
+            yield from reduce_tag(item, patterns, f"{pointer}/{escape(key)}")
+    if value.get("max_tokens") is not None:
+        reason = "xgrammar writes more tokens where a character, or what follows, is not complete; use max_chars"
+        yield Loss(pointer, "max_tokens", reason)
+    if "begin" in value and "content" in value and runs_on(value["content"]):
+        ends = value["end"] if isinstance(value["end"], list) else [value["end"]]
+        if overlap(end for end in ends if isinstance(end, str)):
+            reason = "free text before it may hold a part of an end, and xgrammar goes on past the first one"
+            yield Loss(pointer, "end", reason)
+    content = value["content"] if value.get("type") == "tag" else value if value.get("excludes") else {}
+    if content.get("type") == "any_text" and content.get("max_chars") is not None:
+        at = pointer if content is value else f"{pointer}/content"
+        reason = "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters"
+        yield Loss(at, "max_chars", reason)
+    if value.get("type") == "regex":
+        try:
+            value["pattern"] = to_pattern(parse_fullmatch(value["pattern"]))
+        except UnsupportedRegex as error:
+            yield Loss(pointer, "pattern", str(error))
+    if value.get("type") == "grammar":
+        try:
+            with inside_tag(f"{pointer}/grammar"):
+                value["grammar"] = Gbnf(value["grammar"], DEFAULT_ROOT["gbnf"]).to_ebnf()
+        except UnsupportedConstraint as error:
+            yield from (loss._replace(pointer=f"{pointer}/grammar") for loss in error.losses)
+    if name is not None:
+        with inside_tag(f"{pointer}/{name}"):
+            prepared, losses = prepare(JsonSchema(value[name]), alphabet=UNESCAPED)
+            subset = XGrammarSubset(prepared, patterns)
+            value[name] = subset.reduce()
+        for keyword, reason in _not_exact(value, value[name]):
+            yield Loss(pointer, keyword, reason)
+        style = "json" if older else "xml" if value["type"] != "json_schema" else value.get("style") or "json"
+        if style != "json":
+            reason = "xgrammar's own converter writes these arguments, and ignores keywords without an error"
+            yield Loss(pointer, "style", reason)
+        for loss in (*losses, *subset.losses):
+            yield loss._replace(pointer=f"{pointer}/{name}{loss.pointer}")
+        if not older and value.get("max_whitespace_cnt") is None:
+            value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space continues for ever
+
+
+def _not_exact(part: dict[str, Any], schema: Any) -> Iterator[tuple[str, str]]:
+    if part.get("any_order"):
+        yield "any_order", "with it, xgrammar lets required members be missing, and members come twice; leave it out"
+    if part.get("max_whitespace_cnt") == 0:
+        yield "max_whitespace_cnt", "xgrammar takes no bound below 1"
+    keywords = {key for each in iter_subschemas(schema) if isinstance(each.schema, dict) for key in each.schema}
+    if part.get("excludes") and (unfiltered := sorted(keywords & _NOT_FILTERED)):
+        yield "excludes", f"xgrammar does not enforce it together with {', '.join(unfiltered)}"

@@ -56,13 +56,7 @@ _MAX_IN_PLACE = 500  # maximum characters of ``x x+`` written in place: masks of
 
 
 class Gbnf(Reader):
-    """Reads one grammar, which starts at the rule ``root``.
-
-    Raises:
-        InvalidConstraint: it is malformed, or a rule has no text; with line and column.
-        UnsupportedConstraint: it names tokens.
-        CompileLimitExceeded: its parentheses are nested too deeply, or a count is too high.
-    """
+    """Reads one grammar, which starts at the rule ``root``; its errors have line and column."""
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
@@ -217,9 +211,6 @@ def _code(code: int) -> str:
     return f"\\U{code:08x}"
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
-
-
 class EbnfWriter:
     """Writes one grammar: all rules that are referred to; each has a text. The leaf ``""`` is the empty text."""
 
@@ -240,7 +231,6 @@ class EbnfWriter:
         return "\n".join(self._lines)
 
     def _whole(self, expression: Expression) -> str:
-        """An expression with all its texts."""
         if isinstance(expression, Leaf):
             return expression.written
         if isinstance(expression, Reference):
@@ -326,7 +316,6 @@ class EbnfWriter:
         return self._not_empty_names[name]
 
     def _rule(self, body: str) -> str:
-        """The name of a rule of its own, for what is written twice."""
         name = f"s{len(self._lines)}"
         self._lines.append(f"{name} ::= {body}")
         return name

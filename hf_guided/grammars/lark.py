@@ -42,29 +42,18 @@ class Attribute(NamedTuple):
 class Scope:
     """The rules of one grammar: of the whole text, or of a nested ``%lark {...}``.
 
-    Args:
-        rules: by name, without the marks ``!`` and ``?``.
-        heads: where the names of the rules begin.
-        definitions: the terminals, and the statements that import some: texts that any grammar may begin with.
-        terminals: what the lexer looks for: names of terminals, patterns, and bodies of rules with attributes; where
-            it stands, and its text.
-        lazy: those of the terminals that end as soon as they can.
+    ``terminals`` are the names of terminals, patterns, and bodies of rules with attributes that the lexer looks for.
     """
 
-    rules: dict[str, Expression] = field(default_factory=dict)
-    heads: dict[str, int] = field(default_factory=dict)
-    definitions: list[str] = field(default_factory=list)
-    terminals: dict[str, tuple[int, str]] = field(default_factory=dict)
-    lazy: set[str] = field(default_factory=set)
+    rules: dict[str, Expression] = field(default_factory=dict)  # rules by name, without the marks ``!`` and ``?``
+    heads: dict[str, int] = field(default_factory=dict)  # where the names of the rules begin
+    definitions: list[str] = field(default_factory=list)  # terminals and imports: texts that any grammar may begin with
+    terminals: dict[str, tuple[int, str]] = field(default_factory=dict)  # where each stands, and its text
+    lazy: set[str] = field(default_factory=set)  # terminals that end as soon as they can
 
 
 class Lark(Reader):
-    """Reads one grammar, which starts at the rule ``root``.
-
-    Raises:
-        InvalidConstraint: it is malformed, or a rule has no text; with line and column.
-        CompileLimitExceeded: its parentheses are nested too deeply.
-    """
+    """Reads one grammar, which starts at the rule ``root``; its errors have line and column."""
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
@@ -107,8 +96,6 @@ class Lark(Reader):
             found = self.here.text.strip() or "the end of the line"
             raise self.malformed(f"expected {what}, got {found!r}", self.here.start)
         return token
-
-    # -- statements --------------------------------------------------------------------------------------------------
 
     def _scope(self, end: str, root: str) -> Scope:
         scope, begins = Scope(), self.here.start
@@ -167,7 +154,6 @@ class Lark(Reader):
                 scope.lazy.add(body)
 
     def _terminal(self, scope: Scope) -> Expression:
-        """The expressions of a terminal."""
         self._in_terminal = True
         try:
             return self._expressions(scope)
@@ -183,7 +169,6 @@ class Lark(Reader):
         self._expect("a colon", ":")
 
     def _attributes(self) -> set[str]:
-        """The words in brackets."""
         first = len(self.attributes)
         if self.take("[") is None:
             return set()
@@ -202,8 +187,6 @@ class Lark(Reader):
             if word.text == "suffix" and value in ("", '""'):
                 raise self.malformed("suffix: expected a text with characters, or a terminal", word.start)
         return {attribute.name for attribute in self.attributes[first:]}
-
-    # -- expressions -------------------------------------------------------------------------------------------------
 
     def _expressions(self, scope: Scope) -> Expression:
         branches = [self._expression(scope)]
@@ -297,7 +280,6 @@ class Lark(Reader):
             raise self.malformed(f"expected a whole number, got {token.text[:20]}", token.start) from None
 
     def _skip_brackets(self) -> None:
-        """Skip an argument list, if the next token opens one."""
         closing: list[str] = []
         while (kind := self.here.kind) in _CLOSING or closing:
             if kind in ("newline", "end"):

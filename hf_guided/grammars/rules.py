@@ -50,16 +50,13 @@ Rules = Mapping[str, Expression]
 
 
 class Token(NamedTuple):
-    """A part of the text of a grammar.
+    """A part of the text of a grammar."""
 
-    ``kind`` of a sign or a keyword is itself; ``value`` is the JSON after a keyword of Lark that takes some.
-    """
-
-    kind: str
+    kind: str  # a sign or a keyword is its own kind
     text: str
     start: int
     end: int
-    value: Any = None
+    value: Any = None  # the JSON after a keyword of Lark that takes some
 
 
 class Reader:
@@ -134,12 +131,9 @@ def choice(branches: list[Expression]) -> Expression:
 
 
 def check_rules(reader: Reader, rules: Rules, start: str) -> None:
-    """Refuse rules that are not there, and rules without a text that the start can lead to.
+    """Refuse rules that are not there, and rules without a text that the start can lead to, by InvalidConstraint.
 
     An engine would enter a rule without a text, and never find the end of it.
-
-    Raises:
-        InvalidConstraint: names the rule.
     """
     for rule in rules.values():
         for reference in references(rule):

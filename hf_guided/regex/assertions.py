@@ -79,14 +79,10 @@ Branch = tuple[Piece, ...]
 
 
 def language(branches: Sequence[Branch], *, unknown: int | None = None) -> Node:
-    """The strings that one of the branches matches in full.
+    """The strings that one of the branches, rows of nodes and assertions, matches in full.
 
-    Args:
-        branches: rows of nodes and assertions.
-        unknown: the end of the branches beyond which there is more text: 0, -1, or None for neither.
-
-    Raises:
-        UnsupportedRegex: a look-around or word boundary that cannot be said exactly.
+    ``unknown`` is the end of the branches beyond which there is more text: 0, -1, or None for neither. Raises
+    UnsupportedRegex for a look-around or word boundary that cannot be said exactly.
     """
     expanded = [pieces for branch in branches for pieces in _without_boundaries(branch, unknown)]
     return alt(*(_branch(list(pieces)) for pieces in expanded))
@@ -169,7 +165,7 @@ def _looked(look: Look, *, at_edge: bool) -> Node:
 
 
 def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
-    """Where a look-ahead contains a look-behind, or the reverse."""
+    """The positions of assertions in a look-ahead that look behind, or the reverse."""
     for piece in (piece for branch in branches for piece in branch):
         if isinstance(piece, Edge) and piece.start == ahead:
             yield piece.position
@@ -178,9 +174,6 @@ def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
                 yield piece.position
             yield from _looks_out(piece.branches, ahead)
             yield from (inner.position for branch in piece.branches for inner in branch if isinstance(inner, Boundary))
-
-
-# -- word boundaries -------------------------------------------------------------------------------------------------
 
 
 def _without_boundaries(branch: Branch, unknown: int | None) -> list[Branch]:

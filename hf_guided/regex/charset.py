@@ -45,11 +45,7 @@ def count_characters(number: int) -> None:
 
 
 class CharSet:
-    """An immutable set of Unicode scalar values: everything that UTF-8 can write, so no surrogates.
-
-    Args:
-        ranges: first and last code point of each range, in any order; they may overlap.
-    """
+    """An immutable set of Unicode scalar values, without surrogates; made of ranges that may overlap, in any order."""
 
     __slots__ = ("_firsts", "_hash", "ranges")
     ranges: tuple[Range, ...]
@@ -64,7 +60,6 @@ class CharSet:
 
     @classmethod
     def _of(cls, ranges: Iterable[Range]) -> CharSet:
-        """From ranges that are in order already."""
         made = cls.__new__(cls)
         made._keep(ranges)
         return made

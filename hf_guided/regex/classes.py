@@ -140,7 +140,6 @@ def _code(index: int) -> int:
 
 @lru_cache(maxsize=1)
 def _asked_categories() -> dict[str, list[Range]]:
-    """The ranges of each category, from Python's ``unicodedata``."""
     found: dict[str, list[Range]] = {}
     first = 0
     for name, run in groupby(map(unicodedata.category, map(chr, range(LAST + 1)))):

@@ -81,29 +81,20 @@ def changed(flags: int, letters: str) -> int:
 
 @dataclass(frozen=True)
 class Dialect:
-    r"""One reading of patterns.
+    r"""One reading of patterns: as ECMA-262 reads where it differs (``ecma``), else as Python does.
 
-    Args:
-        ecma: as ECMA-262 reads, where it differs; else as Python does.
-        newline: ``$`` also holds before a last line end, outside of negative look-around at least.
-        strict: of ``newline``, the one that matches less holds: not so where something may not match.
-        lenient: knows what only Python writes as well; for patterns that Python takes.
-        annex_b: ECMA-262 without its unicode mode, as browsers read old patterns (Annex B): ``\z`` is the letter z, and
-            the ``-`` of ``[\w-.]`` is itself.
+    ``annex_b`` is ECMA-262 without its unicode mode, as browsers read old patterns (Annex B): ``\z`` is the letter z,
+    and the ``-`` of ``[\w-.]`` is itself.
     """
 
     ecma: bool
-    newline: bool = False
-    strict: bool = False
-    lenient: bool = True
+    newline: bool = False  # ``$`` also holds before a last line end, outside of negative look-around at least
+    strict: bool = False  # the reading of ``$`` that matches less, or more where something must not match
+    lenient: bool = True  # knows what only Python writes as well; for patterns that Python takes
     annex_b: bool = False
 
     def tokens(self, pattern: str) -> list[Token]:
-        """The tokens of a pattern, without comments and global flags, and one of kind "CLOSE" after them.
-
-        Raises:
-            PatternSyntaxError: parentheses are not balanced, or something cannot stand at its position.
-        """
+        """The tokens, without comments and global flags, and one of kind "CLOSE" after them; or PatternSyntaxError."""
         tokens: list[Token] = []
         depth, before = 0, "OR"
         for match in _lexer(self.ecma, self.annex_b).finditer(pattern):

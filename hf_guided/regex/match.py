@@ -19,7 +19,6 @@ def matches(node: Node, text: str) -> bool:
 
 @tree_cache(maxsize=1024)
 def _beginning(node: Concat) -> str:
-    """The characters that each string begins with."""
     codes = []
     for part in node.parts:
         if not isinstance(part, Chars) or len(part.charset) > 1:
@@ -50,7 +49,6 @@ class _Text:
         self._holds: dict[CharSet, int] = {}
 
     def after(self, node: Node, starts: int) -> int:
-        """All positions at which a string of the language ends that begins at one of ``starts``."""
         if not starts:
             return 0
         if isinstance(node, Chars):

@@ -50,12 +50,10 @@ _SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they 
 
 @tree_cache(maxsize=512)
 def parse_fullmatch(pattern: str) -> Node:
-    r"""All texts that ``re.fullmatch(pattern, text)`` accepts.
+    """All texts that ``re.fullmatch(pattern, text)`` accepts; raises re.error, or UnsupportedRegex.
 
-    Raises:
-        re.error: it does not compile in Python.
-        UnsupportedRegex: it uses back-references, possessive or atomic groups, verbose mode, or look-around, anchors or
-            word boundaries where they cannot be said exactly (inside a repetition, for one).
+    Not supported are back-references, possessive or atomic groups, verbose mode, and look-around, anchors or word
+    boundaries where they cannot be said exactly (inside a repetition, for one).
     """
     with _shallow():
         return language(_branches(pattern, _PYTHON, _flags(pattern)))
@@ -68,11 +66,7 @@ def parse_search(pattern: str) -> Node:
     JSON Schema means ECMA-262 (in unicode mode), validators in Python use ``re``. Where the two disagree (``\d`` and
     Arabic digits, ``$`` before a last line end) the stricter meaning holds, so that both accept every match. What
     only one of them knows (``\p{L}``, ``\A``) has its meaning there. A pattern that neither takes (``[\w-\.]``) is
-    read as ECMA-262 without unicode mode.
-
-    Raises:
-        re.error: it compiles in none of them.
-        UnsupportedRegex: as ``parse_fullmatch``.
+    read as ECMA-262 without unicode mode; re.error where no reading is left, UnsupportedRegex as ``parse_fullmatch``.
     """
     found = stored(pattern)
     return parsed_search(pattern) if found is None else found
@@ -86,11 +80,7 @@ def parsed_search(pattern: str) -> Node:
 
 @tree_cache(maxsize=512)
 def parse_search_either(pattern: str) -> Node:
-    r"""All texts in which ECMA-262 or Python's ``re`` finds a JSON Schema ``pattern``: neither finds it in any other.
-
-    Raises:
-        re.error, UnsupportedRegex: as ``parse_search``.
-    """
+    """All texts in which ECMA-262 or Python's ``re`` finds a ``pattern``; raises as ``parse_search``."""
     with _shallow():
         return reduce(_join, _readings(pattern, _PYTHON, _ECMA))
 
@@ -129,11 +119,7 @@ def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
 
 
 def check_length(pattern: str) -> int:
-    """The number of characters in a pattern that mean more than themselves; reading it takes time for each of them.
-
-    Raises:
-        UnsupportedRegex: it is too long.
-    """
+    """The number of characters that mean more than themselves: each takes time to read; or UnsupportedRegex."""
     special = len(_SPECIAL.findall(pattern)) if len(pattern) <= MAX_LENGTH else MAX_SIGNS
     if special + pattern.count("|") > MAX_SIGNS or len(pattern) > MAX_LENGTH:
         raise UnsupportedRegex(
@@ -277,16 +263,12 @@ def _bounds(times: str) -> tuple[int, int | None]:
 
 
 def _plain(branch: Branch) -> Node | None:
-    """The branch as one node, if no assertions are in it."""
     nodes = [piece for piece in branch if isinstance(piece, Node)]
     return concat(*nodes) if len(nodes) == len(branch) else None
 
 
 def _meet(first: Node, other: Node) -> Node:
-    """Strings of both readings of a pattern: the intersection, part by part.
-
-    Taking the trees side by side keeps the result a plain pattern; only where their shapes differ it is an And.
-    """
+    """Strings of both readings: part by part, which stays a plain pattern; an And only where the shapes differ."""
     if first == other:
         return first
     if isinstance(first, Chars) and isinstance(other, Chars):
@@ -302,10 +284,7 @@ def _meet(first: Node, other: Node) -> Node:
 
 
 def _join(first: Node, other: Node) -> Node:
-    """Strings of either reading of a pattern: the one that has all of the other's where that is plain, else the union.
-
-    Or, where no more than one part differs, the union of that part.
-    """
+    """Strings of either reading: the larger one, a union of the one part that differs, or the union of both."""
     for small, large in ((first, other), (other, first)):
         if _is_within(small, large):
             return large

@@ -30,7 +30,6 @@ def stored(pattern: str) -> Node | None:
 
 @lru_cache(maxsize=1)
 def _file() -> dict[str, str]:
-    """The entries of each pattern as JSON."""
     patterns: dict[str, str] = json.loads(gzip.decompress(FILE.read_bytes()))
     return patterns
 

@@ -16,11 +16,7 @@ def literal(text: str) -> str:
 
 
 def to_pattern(node: Node) -> str:
-    """The plain pattern that matches the strings of ``node`` in full.
-
-    Raises:
-        UnsupportedRegex: it has an And or a Not, which patterns cannot say, or no string at all.
-    """
+    """The plain pattern of ``node``; UnsupportedRegex where it has an And, a Not, or no string at all."""
     if isinstance(node, Nothing):
         raise UnsupportedRegex("the pattern matches nothing")
     if not is_plain(node):
@@ -29,11 +25,7 @@ def to_pattern(node: Node) -> str:
 
 
 def to_lark(node: Node) -> str:
-    """The right-hand side of a terminal in llguidance's Lark, as few regular expressions as can be.
-
-    Raises:
-        UnsupportedRegex: it has no string at all.
-    """
+    """The right-hand side of a terminal in llguidance's Lark, in few regular expressions; UnsupportedRegex if empty."""
     if isinstance(node, Nothing):
         raise UnsupportedRegex("the pattern matches nothing")
     return _lark(node)
@@ -44,7 +36,9 @@ def _lark(node: Node) -> str:
         return f"/{_pattern(node) or '(?:)'}/"
     if isinstance(node, Concat):
         parts = _gathered(node)
-        return _around(*parts) if _is_quoted(parts) else f"({' '.join(map(_lark, parts))})"
+        # An intersection between two characters is written around the characters.
+        is_quoted = len(parts) == 3 and isinstance(parts[1], (And, Not)) and {type(parts[0]), type(parts[2])} == {Chars}
+        return _around(*parts) if is_quoted else f"({' '.join(map(_lark, parts))})"
     if isinstance(node, Alt):
         return f"({' | '.join(map(_lark, _gathered(node)))})"
     if isinstance(node, Repeat):
@@ -62,13 +56,6 @@ def _operand(node: Node) -> str:
     return f"~({_lark(node.body)})" if isinstance(node, Not) else _lark(node)
 
 
-def _is_quoted(parts: list[Node]) -> bool:
-    """Whether they are an intersection between two characters."""
-    if len(parts) != 3 or not isinstance(parts[1], (And, Not)):
-        return False
-    return isinstance(parts[0], Chars) and isinstance(parts[2], Chars)
-
-
 def _around(first: Node, inside: Node, last: Node) -> str:
     """An intersection of quoted texts, instead of a quoted intersection.
 
@@ -83,7 +70,6 @@ def _around(first: Node, inside: Node, last: Node) -> str:
 
 
 def _gathered(node: Concat | Alt) -> list[Node]:
-    """The parts of a node, neighbours that are plain as one."""
     kind, parts = (Concat, node.parts) if isinstance(node, Concat) else (Alt, node.parts)
     gathered: list[list[Node]] = []
     for part in parts:

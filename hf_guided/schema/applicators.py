@@ -107,7 +107,6 @@ def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
 
 
 def _exactly(n: Normalizer, children: list[Subschema], chosen: Container[int], sub: Subschema) -> Shape:
-    """Values that satisfy the chosen branches and no other."""
     shape = UNIVERSE
     for index, child in sorted(enumerate(children), key=lambda indexed: indexed[0] not in chosen):
         shape = n.meet(shape, n.term(Term(child, index in chosen)), sub, "anyOf")
@@ -196,7 +195,6 @@ def _dependent(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
 
 
 def _is_of_names(shape: Shape) -> bool:
-    """Whether a shape says nothing but which names objects have."""
     clauses = shape.get("object", ())
     return {**shape, "object": UNIVERSE["object"]} == UNIVERSE and all(
         isinstance(clause, ObjectClause) and replace(clause, required=(), forbidden=frozenset()) == ObjectClause()
@@ -204,22 +202,14 @@ def _is_of_names(shape: Shape) -> bool:
     )
 
 
-# -- listed values --------------------------------------------------------------------------------------------------
-
-
-def _constant(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    return _listed(n, sub, [sub.keywords["const"]], holds) if sub.dialect >= 6 else certainly(holds)
-
-
-def _enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    values = sub.keywords["enum"]
-    if not isinstance(values, list):
+def _listed(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "enum") -> Shape:
+    values = sub.keywords[keyword]
+    if keyword == "const":
+        if sub.dialect < 6:
+            return certainly(holds)
+        values = [values]
+    elif not isinstance(values, list):
         readers.malformed(sub, "enum", "a list of values")
-    return _listed(n, sub, values, holds)
-
-
-def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Shape:
-    """The values, or all others."""
     numbers = tuple(
         dict.fromkeys(
             Decimal(value)
@@ -296,9 +286,6 @@ def _spelled_out(value: Any) -> dict[str, Any]:
     return {"properties": named, "required": list(value), "additionalProperties": False}
 
 
-# -- what no other schema has looked at -------------------------------------------------------------------------------
-
-
 def without_unevaluated(n: Normalizer, sub: Subschema, keyword: str, shape: Shape) -> Shape:
     """The shape with the keyword applied to the children that nothing else in the shape evaluates."""
     position = n.position(sub, sub.keywords[keyword], keyword)
@@ -342,8 +329,8 @@ def _closed(n: Normalizer, clause: ObjectClause, position: Position) -> ObjectCl
 
 # For each keyword a function of the values for which it holds, or of those for which it does not.
 APPLY: dict[str, Callable[[Normalizer, Subschema, bool], Shape]] = {
-    "const": _constant,
-    "enum": _enumeration,
+    "const": partial(_listed, keyword="const"),
+    "enum": _listed,
     "format": _format,
     "$ref": referred,
     "$dynamicRef": partial(referred, keyword="$dynamicRef"),

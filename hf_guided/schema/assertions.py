@@ -115,9 +115,6 @@ def failing(n: Normalizer, sub: Subschema) -> Iterator[Shape]:
     yield from _failing_objects(n, sub)
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------
-
-
 def _numbers(n: Normalizer, sub: Subschema) -> Clause | None:
     integral = _is_integral(readers.types(sub)) or None
     clause: Clause | None = NumberClause(integral, point_zero=n.point_zero and sub.dialect > 4)
@@ -147,16 +144,12 @@ def _bounds(sub: Subschema) -> Iterator[NumberClause]:
         yield NumberClause(high=value, high_open=True)
 
 
-# -- strings ---------------------------------------------------------------------------------------------------------
-
-
 def _strings(n: Normalizer, sub: Subschema) -> Clause:
     language = pattern(n, sub, "pattern", readers.string(sub, "pattern"), _read(n, sub, holds=True))
     return StringClause(readers.count(sub, "minLength") or 0, readers.count(sub, "maxLength"), language or ANYTHING)
 
 
 def _read(n: Normalizer, sub: Subschema, *, holds: bool) -> Callable[[str], Node]:
-    """The reader of a schema's pattern that has to match, or must not."""
     is_own = id(sub.schema) in _OF_FORMATS  # no reader sees it
     return parse_search if is_own or holds != n.is_widest else parse_search_either
 
@@ -174,9 +167,6 @@ def pattern(
     except re.error as error:
         readers.malformed(sub, keyword, f"a regular expression ({error})")
     return None
-
-
-# -- arrays ----------------------------------------------------------------------------------------------------------
 
 
 def _arrays(n: Normalizer, sub: Subschema) -> Clause:
@@ -237,9 +227,6 @@ def _failing_arrays(n: Normalizer, sub: Subschema) -> Iterator[Shape]:
         yield {"array": few}
 
 
-# -- objects ---------------------------------------------------------------------------------------------------------
-
-
 def _objects(n: Normalizer, sub: Subschema) -> Clause:
     members, _ = _members(n, sub)
     return ObjectClause(
@@ -265,7 +252,6 @@ def _names(n: Normalizer, sub: Subschema) -> Position:
 
 
 def _members(n: Normalizer, sub: Subschema) -> tuple[Members | None, bool]:
-    """The schema's rules for members, and whether they are complete."""
     schema = sub.keywords
     if not {"properties", "patternProperties", "additionalProperties"} & schema.keys():
         return None, True

@@ -210,9 +210,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-# -- typing mistakes -------------------------------------------------------------------------------------------------
-
-
 def may_be_misspelt(form: NormalForm) -> bool:
     """Whether a schema has names that are like others, or a ``$ref`` to another place than a definition: few do."""
     names = [("keyword", keyword) for keyword in form.keywords - KNOWN if _is_compared(keyword)]
@@ -231,7 +228,6 @@ def misspelt_names(schema: dict[str, Any] | bool) -> Iterator[str]:
 
 
 def _unknown(schema: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The keyword, what is unknown, and its name."""
     for keyword, value in schema.items():
         if keyword == "format" and isinstance(value, str) and value not in FORMATS:
             yield keyword, "format", value

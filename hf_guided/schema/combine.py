@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .normalize import Normalizer
 
 _FEW = 4  # alternatives on one side, or shapes: with so few, all pairs may meet
-_LOOKS = 32  # at two alternatives, which take as long as one intersection of them
+_LOOKS = 32  # looks at two alternatives that take as long as one intersection of them
 _MOST_TAGGED = 8  # characters at the beginning, or items
 _MOST_CHARACTERS = 64  # the most characters that may stand in one place
 
@@ -151,14 +151,8 @@ def meet(first: Any, second: Any) -> Clause | None:
     return None if met is None or met.is_plainly_empty() else met
 
 
-# -- pairs of alternatives ---------------------------------------------------------------------------------------------
-
-
 def may_meet(n: Normalizer, first: Sequence[Clause], second: Sequence[Clause]) -> tuple[Pairs, int]:
-    """Pairs of alternatives of one type that may have a value in common, by their numbers, in order.
-
-    With them comes the work that this took, as a number of intersections.
-    """
+    """Numbered pairs of alternatives of one type that may share a value, in order, and the work, as intersections."""
     everything = range(len(first)), range(len(second))
     if min(len(first), len(second)) <= _FEW:
         return [*product(*everything)], 0
@@ -223,7 +217,6 @@ def _tags(n: Normalizer, clause: Clause) -> Tags:
 
 
 def _beginning(clause: StringClause) -> Tags:
-    """The characters that strings may begin with, by where they stand."""
     tags: dict[Hashable, frozenset[Hashable]] = {}
     parts = clause.language.parts if isinstance(clause.language, Concat) else (clause.language,)
     for place, part in enumerate(parts[:_MOST_TAGGED]):

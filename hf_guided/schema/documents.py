@@ -38,15 +38,11 @@ class UnknownReference(Exception):
 
 
 class Subschema:
-    """One schema in its document.
+    """One schema in its document; read only.
 
-    Args:
-        schema: the value in the document; read only.
-        place: JSON pointer from the root of the document the user gave; with its URI in front in any other. Or the
-            schema around it, and the steps from there.
-        base: URI that references are relative to.
-        dialect: the draft, as its number or year: 4, 6, 7, 2019, 2020.
-        order: the number of the schema, in the order of reading.
+    ``place`` is a JSON pointer from the root of the document the user gave, with its URI in front in any other; or the
+    schema around it and the steps from there. ``base`` is the URI that references are relative to; ``dialect`` the
+    draft, as its number or year: 4, 6, 7, 2019, 2020; ``order`` the number in the order of reading.
     """
 
     __slots__ = ("_place", "base", "dialect", "order", "schema")
@@ -81,12 +77,7 @@ class Subschema:
 
 
 class Documents:
-    """The documents that a schema may refer to.
-
-    Args:
-        schema_json: the schema, as JSON text without white space around it.
-        registry: other documents, by URI.
-    """
+    """A schema, given as JSON text without white space around it, and the documents it may refer to, by URI."""
 
     def __init__(self, schema_json: str, registry: Mapping[str, Any]):
         root: Schema = _decode(schema_json)[0]
@@ -111,11 +102,7 @@ class Documents:
         self._plain = schema_json.count(f'"{keyword}":"') <= (base != "")
 
     def child(self, parent: Subschema, schema: Any, *steps: str | int) -> Subschema:
-        """The schema that ``steps`` lead to from its parent.
-
-        Raises:
-            InvalidConstraint: the value there is not a schema.
-        """
+        """The schema that ``steps`` lead to from its parent; raises InvalidConstraint where the value there is none."""
         made = self._made.get(id(schema))
         if made is not None:
             return made
@@ -136,12 +123,10 @@ class Documents:
         return self._make(schema, parent.pointer, parent.base, LATEST)
 
     def target(self, source: Subschema, ref: str, keyword: str = "$ref") -> Subschema:
-        """The target of a reference.
+        """The target of a reference; raises InvalidConstraint where it names nothing in a document that is there.
 
-        Raises:
-            InvalidConstraint: it names nothing in a document that is there.
-            UnknownReference: its document is not there; or ``keyword`` is ``$dynamicRef`` or ``$recursiveRef``, and the
-                target depends on the path that led there.
+        UnknownReference: its document is not there; or ``keyword`` is ``$dynamicRef`` or ``$recursiveRef``, and the
+        target depends on the path that led there.
         """
         anchor: str = "$dynamicAnchor"
         name: str | bool = ref.partition("#")[2]
@@ -237,7 +222,6 @@ class Documents:
 
 
 def _scope(document: Any, pointer: str, base: str, dialect: int) -> tuple[str, int]:
-    """Base URI and dialect at a position of a document that is found under this URI."""
     here: Any = {"": document}
     for token in pointer.split("/"):  # the first one is empty
         here = lookup(here, f"/{token}")
@@ -265,11 +249,7 @@ def dialect_of(schema: dict[str, Any], inherited: int) -> int:
 
 
 def check_dialect(dialect: int, pointer: str) -> None:
-    """Refuse the drafts whose keywords have other names, and other values: ``required: true``, ``divisibleBy`` ...
-
-    Raises:
-        UnsupportedConstraint: with the position of the schema.
-    """
+    """Refuse the drafts whose keywords have other names, and other values: ``required: true``, ``divisibleBy`` ..."""
     if dialect < OLDEST:
         reason = f"draft {dialect} is not read; write the schema in a draft from {OLDEST} on, and name that in $schema"
         raise UnsupportedConstraint("the JSON Schema is of an old draft", [Loss(pointer, "$schema", reason)])

@@ -56,11 +56,8 @@ class _TooMuch(Exception):
 class Normalizer:
     """Shapes of one schema's positions, each worked out once.
 
-    Args:
-        documents: the schema, and the documents it may refer to.
-        point_zero: whether an integer may be written 1.0.
-        spelling: of names that are not declared.
-        is_widest: whether patterns are read so that what any reader of JSON Schema takes is taken; else what all take.
+    ``point_zero``: whether an integer may be written 1.0; ``spelling`` is that of names that are not declared;
+    ``is_widest``: whether patterns are read so that what any reader of JSON Schema takes is taken, else what all take.
     """
 
     def __init__(
@@ -189,8 +186,6 @@ class Normalizer:
             return False
         return self.emptiness(string_language(clause))
 
-    # -- terms -------------------------------------------------------------------------------------------------------
-
     def position_of(self, sub: Subschema) -> Position:
         """The position that one schema governs."""
         if sub.schema is False:
@@ -287,7 +282,6 @@ class Normalizer:
         return shape
 
     def _lacks_a_member(self, clause: Clause) -> bool:
-        """Whether a required member can have no value."""
         assert isinstance(clause, ObjectClause)
         return any(self._is_hopeless(clause.at(name)) for name in clause.required)
 

@@ -30,18 +30,10 @@ _NAMES = frozenset({"properties", "required", "dependentRequired"})
 def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[str, Any] | bool, list[Loss]]:
     """A copy of the schema that allows the same values (or, by ``extra``, fewer) in keywords that engines agree on.
 
-    Args:
-        constraint: the schema and its options.
-        alphabet: what strings with a pattern may be made of: for engines that write them without escapes.
-
-    Returns:
-        The schema; and what of it is not in plain words: the patterns for which there are none (they are still in
-        the schema).
-
-    Raises:
-        InvalidConstraint: it is no valid JSON Schema, or no value satisfies it; a ``$ref`` inside the document leads
-            nowhere, or only back to itself.
-        UnsupportedConstraint: it is of a draft before 4.
+    With it come the patterns for which there are no plain words; they are still in the schema. ``alphabet`` is what
+    strings with a pattern may be made of, for engines that write them without escapes. InvalidConstraint: no valid JSON
+    Schema, no value satisfies it, or a ``$ref`` inside the document leads nowhere or only back to itself.
+    UnsupportedConstraint: it is of a draft before 4.
     """
     constraint.check()
     schema = constraint.schema
@@ -146,10 +138,9 @@ def _must_stay_open(root: dict[str, Any] | bool) -> set[int]:
 
 
 def spell_out(schema: dict[str, Any] | bool) -> None:
-    """Replace every ``format`` of the table by its pattern, in place; other formats stay.
+    """Replace every ``format`` of the table by its pattern, in place, for strings; other formats stay.
 
-    Keywords already there stay: conflicting ones go into an ``allOf``. Formats bind strings only, and so
-    do the keywords that spell them out.
+    Keywords already there stay: conflicting ones go into an ``allOf``.
     """
     for _, here in list(iter_keywords(schema)):
         name = here.get("format")

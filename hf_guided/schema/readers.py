@@ -16,11 +16,7 @@ _T = TypeVar("_T")
 
 
 def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
-    """Report the actual and the expected value.
-
-    Raises:
-        InvalidConstraint: always.
-    """
+    """Raise InvalidConstraint, with the actual and the expected value."""
     got, pointer = sub.keywords[keyword], f"{sub.pointer}/{escape(keyword)}"
     raise InvalidConstraint(
         f"not a valid JSON Schema, at {pointer}: expected {expected}, got {shown(got)}", pointers=[pointer]
@@ -38,11 +34,7 @@ def count(sub: Subschema, keyword: str) -> int | None:
 
 
 def number(sub: Subschema, keyword: str) -> Decimal | None:
-    """A number, exactly.
-
-    Raises:
-        UnsupportedConstraint: it has more than ``MAX_DIGITS`` digits.
-    """
+    """A number, exactly; raises UnsupportedConstraint where it has more than ``MAX_DIGITS`` digits."""
     value = _value(sub, keyword)
     if value is None:
         return None

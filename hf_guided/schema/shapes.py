@@ -74,32 +74,20 @@ class BooleanClause(_Clause):
 
 @dataclass(frozen=True)
 class NumberClause(_Clause):
-    """Numbers.
-
-    Args:
-        integral: True: whole numbers only; False: anything but; None: both.
-        point_zero: whether 1.0 is a spelling of a whole number (not in draft 4).
-        low, high: bounds; None is none.
-        low_open, high_open: whether the bound itself is outside.
-        factors: the number is a multiple of each.
-        values: the only numbers there are, in order; None is no such list.
-        excluded: numbers that are not there.
-        floats: those of ``values`` that the schema writes with a point or an exponent.
-        origin: pointer of the schema that has the factors.
-    """
+    """Numbers."""
 
     kind = "number"
-    integral: bool | None = None
-    point_zero: bool = True
+    integral: bool | None = None  # True: whole numbers only; False: anything but; None: both
+    point_zero: bool = True  # whether 1.0 is a spelling of a whole number (not in draft 4)
     low: Decimal | None = None
-    low_open: bool = False
+    low_open: bool = False  # whether the bound itself is outside
     high: Decimal | None = None
     high_open: bool = False
-    factors: tuple[Decimal, ...] = ()
-    values: tuple[Decimal, ...] | None = None
-    excluded: frozenset[Decimal] = frozenset()
-    floats: frozenset[Decimal] = frozenset()
-    origin: str = field(default="", compare=False)
+    factors: tuple[Decimal, ...] = ()  # the number is a multiple of each
+    values: tuple[Decimal, ...] | None = None  # the only numbers there are, in order; None is no such list
+    excluded: frozenset[Decimal] = frozenset()  # numbers that are not there
+    floats: frozenset[Decimal] = frozenset()  # the ``values`` that the schema writes with a point or an exponent
+    origin: str = field(default="", compare=False)  # pointer of the schema that has the factors
 
     def has(self, number: Decimal) -> bool:
         """Whether the number satisfies all of it."""
@@ -115,7 +103,6 @@ class NumberClause(_Clause):
 
     @cached_property
     def _listed(self) -> frozenset[Decimal]:
-        """The values, for lists of many thousands."""
         return frozenset(self.values or ())
 
     @cached_property
@@ -169,22 +156,14 @@ class NumberClause(_Clause):
 
 @dataclass(frozen=True)
 class StringClause(_Clause):
-    """Strings.
-
-    Args:
-        low, high: code points; ``high`` None is no bound.
-        language: what the decoded string must match.
-        values: the only strings there are, in order; None is no such list.
-        usual: languages of formats that the strings are in, each with those of its strings that the canonical spelling
-            writes.
-    """
+    """Strings."""
 
     kind = "string"
-    low: int = 0
+    low: int = 0  # code points
     high: int | None = None
-    language: Node = ANYTHING
-    values: tuple[str, ...] | None = None
-    usual: tuple[tuple[Node, Node], ...] = ()
+    language: Node = ANYTHING  # language of the decoded string
+    values: tuple[str, ...] | None = None  # the only strings there are, in order; None is no such list
+    usual: tuple[tuple[Node, Node], ...] = ()  # languages of formats, each with its strings of canonical spelling
 
     def has(self, string: str) -> bool:
         """Whether the string satisfies all of it."""
@@ -202,7 +181,6 @@ class StringClause(_Clause):
 
     @cached_property
     def _listed(self) -> frozenset[str]:
-        """The values, for lists of many thousands."""
         return frozenset(self.values or ())
 
     @cached_property
@@ -231,16 +209,11 @@ class StringClause(_Clause):
 
 
 class Items(NamedTuple):
-    """The rules of one schema for an array's items: for the first ones each, and for all the others.
-
-    Args:
-        rest: None if the schema does not speak of the others.
-        evaluates: whether it names what the array has; False under a negation.
-    """
+    """The rules of one schema for an array's items: for the first ones each, and for all the others."""
 
     prefix: tuple[Position, ...] = ()
-    rest: Position | None = None
-    evaluates: bool = True
+    rest: Position | None = None  # None if the schema does not speak of the others
+    evaluates: bool = True  # whether it names what the array has; False under a negation
 
     def at(self, index: int) -> Position:
         """The position of the item at this index."""
@@ -250,18 +223,14 @@ class Items(NamedTuple):
 
 
 class Contains(NamedTuple):
-    """At least ``low`` and at most ``high`` items from ``start`` on satisfy ``item``.
-
-    Args:
-        evaluates: whether these items count as evaluated; False under a negation.
-    """
+    """At least ``low`` and at most ``high`` items from ``start`` on satisfy ``item``."""
 
     item: Position
     low: int
     high: int | None
     start: int
     origin: tuple[str, str]
-    evaluates: bool = True
+    evaluates: bool = True  # whether these items count as evaluated; False under a negation
 
     @property
     def counts(self) -> bool:
@@ -271,20 +240,15 @@ class Contains(NamedTuple):
 
 @dataclass(frozen=True)
 class ArrayClause(_Clause):
-    """Arrays; an item satisfies what every member of ``items`` says of its index.
-
-    Args:
-        unique: pointer of the schema that forbids equal items, or None.
-        constant: equal for all arrays there may be; None if there may be several.
-    """
+    """Arrays; an item satisfies what every member of ``items`` says of its index."""
 
     kind = "array"
     items: tuple[Items, ...] = ()
     low: int = 0
     high: int | None = None
     contains: tuple[Contains, ...] = ()
-    unique: str | None = None
-    constant: Hashable = None
+    unique: str | None = None  # pointer of the schema that forbids equal items
+    constant: Hashable = None  # equal for all arrays there may be; None if there may be several
 
     def at(self, index: int) -> Position:
         """The position of the item at this index."""
@@ -320,32 +284,22 @@ class Names(NamedTuple):
     """Property names that match a pattern.
 
     Readers of JSON Schema read some patterns differently. Names that only some of them match are not written, unless
-    the schema lists them.
-
-    Args:
-        language: the names that all match: no other rule holds for them.
-        either: those that any matches: the pattern's rule holds for them. Where values that any reader takes are
-            wanted (``Normalizer.is_widest``), it is the other way round.
+    the schema lists them. Where values that any reader takes are wanted (``Normalizer.is_widest``), the fields are the
+    other way round.
     """
 
-    language: Node
-    either: Node
+    language: Node  # the names that all match: no other rule holds for them
+    either: Node  # the names that any matches: the pattern's rule holds for them
 
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """The rules of one schema for an object's members: by name, by pattern of the name, and for all the others.
+    """The rules of one schema for an object's members: by name, by pattern of the name, and for all the others."""
 
-    Args:
-        named: in the order of the schema.
-        additional: the position of the others; None if the schema says nothing of them.
-        evaluates: whether it names what the object has; False under a negation.
-    """
-
-    named: Mapping[str, Position] = field(default_factory=dict)
+    named: Mapping[str, Position] = field(default_factory=dict)  # members in the order of the schema
     patterns: tuple[tuple[Names, Position], ...] = ()
-    additional: Position | None = None
-    evaluates: bool = True
+    additional: Position | None = None  # the position of the others; None if the schema says nothing of them
+    evaluates: bool = True  # whether it names what the object has; False under a negation
 
     def at(self, name: str) -> Position:
         """The position of the value under this name."""
@@ -369,28 +323,18 @@ class AtLeastOne(NamedTuple):
 
 @dataclass(frozen=True)
 class ObjectClause(_Clause):
-    """Objects; a value satisfies what every one of ``members`` says of its name.
-
-    Args:
-        required: names that are there, in order.
-        forbidden: names that are not.
-        names: what every name must satisfy, as a string.
-        low, high: how many members; ``high`` None is no bound.
-        at_least_one: members that must be present.
-        constant: see ``ArrayClause``.
-        origin: pointer of the schema that says how many.
-    """
+    """Objects; a value satisfies what every one of ``members`` says of its name."""
 
     kind = "object"
     members: tuple[Members, ...] = ()
-    required: tuple[str, ...] = ()
-    forbidden: frozenset[str] = frozenset()
-    names: Position = ANY
-    low: int = 0
+    required: tuple[str, ...] = ()  # names that are there, in order
+    forbidden: frozenset[str] = frozenset()  # names that are not
+    names: Position = ANY  # what every name must satisfy, as a string
+    low: int = 0  # lower bound of the number of members
     high: int | None = None
-    at_least_one: tuple[AtLeastOne, ...] = ()
-    constant: Hashable = None
-    origin: str = field(default="", compare=False)
+    at_least_one: tuple[AtLeastOne, ...] = ()  # members that must be present
+    constant: Hashable = None  # see ``ArrayClause``
+    origin: str = field(default="", compare=False)  # pointer of the schema that says how many
     _at: dict[str, Position] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, name: str) -> Position:
@@ -496,14 +440,12 @@ def _tighter(
 
 
 def _least_common_multiple(clause: NumberClause) -> Fraction:
-    """A common factor of all numbers of the clause."""
     steps = [factor.as_integer_ratio() for factor in clause.factors]
     steps += [(1, 1)] * (clause.integral is True)
     return Fraction(math.lcm(*(top for top, _ in steps)), math.gcd(*(bottom for _, bottom in steps)))
 
 
 def _times(step: Fraction, times: int) -> Decimal:
-    """A multiple of a decimal, exactly."""
     places = step.denominator.bit_length()  # enough: the denominator has no other factors than 2 and 5
     return Decimal(f"{step.numerator * times * 10**places // step.denominator}e-{places}")
 

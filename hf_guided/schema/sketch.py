@@ -36,15 +36,10 @@ _TYPES_OF["string"] |= {"format", "contentEncoding"}
 
 
 def sketch_of(schema_json: str, registry: Mapping[str, Any], *, open_objects: bool = False) -> str:
-    """The type that a schema describes, as text.
+    """The type that a schema describes, as text; raises InvalidConstraint where the schema is malformed.
 
-    Args:
-        schema_json: the schema, as JSON text.
-        registry: other documents that it may refer to, by URI.
-        open_objects: whether objects may have more keys where their schema says nothing about it.
-
-    Raises:
-        InvalidConstraint: the schema refers to something that does not exist, or it is malformed.
+    ``registry`` has other documents by URI; with ``open_objects``, objects may have more keys where their schema is
+    silent.
     """
     try:
         return _Sketch(Documents(schema_json, registry), open_objects).text()
@@ -79,8 +74,6 @@ class _Sketch:
         if key in self._recursive:
             return "\n".join(["Answer", f"Answer = {whole}", *named])
         return "\n".join([whole, *named])
-
-    # -- references ----------------------------------------------------------------------------------------------------
 
     def _reference(self, source: Subschema, keyword: str) -> str:
         ref = readers.string(source, keyword) or ""
@@ -128,8 +121,6 @@ class _Sketch:
             self._names[key] = name
         return self._names[key]
 
-    # -- one schema ----------------------------------------------------------------------------------------------------
-
     def _type(self, sub: Subschema, *, described: bool = True) -> str:
         """A schema's type, and as a comment its description if it is to be ``described``."""
         schema = sub.schema
@@ -146,7 +137,6 @@ class _Sketch:
         return f"{text} /* {comment} */" if described and comment else text
 
     def _inner(self, sub: Subschema, *steps: str | int, grouped: bool = False) -> str:
-        """The type of a schema inside another one."""
         value: Any = sub.schema
         for step in steps:
             value = value[step]
@@ -154,7 +144,6 @@ class _Sketch:
         return _grouped(text) if grouped else text
 
     def _own(self, sub: Subschema, schema: dict[str, Any]) -> list[str]:
-        """The types that the keywords of a schema describe, references aside; all of them hold."""
         parts: list[str] = []
         if "const" in schema:
             parts.append(_enumeration([_json(schema["const"])]))
@@ -213,8 +202,6 @@ class _Sketch:
             text, more = kind, []
         bounds = [*_bounds(schema, kind), *more]
         return f"{text} ({', '.join(bounds)})" if bounds else text
-
-    # -- objects and arrays --------------------------------------------------------------------------------------------
 
     def _object(self, sub: Subschema, schema: dict[str, Any]) -> tuple[str, list[str]]:
         properties = schema.get("properties")
@@ -275,7 +262,6 @@ def _key(key: Any) -> str:
 
 
 def _comment(schema: Any) -> str:
-    """A schema's description in one line."""
     text = schema.get("description") if isinstance(schema, dict) else None
     return " ".join(text.split()).replace("*/", "* /") if isinstance(text, str) else ""
 
@@ -299,7 +285,6 @@ def _braces(entries: list[tuple[str, str]]) -> str:
 
 
 def _json(value: Any) -> str:
-    """A JSON value whose numbers may be ``Decimal``, as text."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_json(key)}: {_json(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -308,7 +293,6 @@ def _json(value: Any) -> str:
 
 
 def _bounds(schema: dict[str, Any], kind: str) -> list[str]:
-    """The bounds of values of one JSON type, each in a few words; those that are schemas themselves are left out."""
     if kind in ("number", "integer"):
         return _number_bounds(schema)
     if kind == "string":

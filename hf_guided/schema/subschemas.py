@@ -13,24 +13,17 @@ _HOLDING = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP
 
 
 class Subschema(NamedTuple):
-    """A schema inside a schema.
+    """A schema inside a schema."""
 
-    Args:
-        pointer: JSON pointer from the root; "" is the root itself.
-        keyword: the keyword that holds it; "" for the root, "$ref" for one found only by following a reference.
-        schema: the schema there, the very object of the document.
-    """
-
-    pointer: str
-    keyword: str
-    schema: dict[str, Any] | bool
+    pointer: str  # JSON pointer from the root; "" is the root itself
+    keyword: str  # the holder's keyword; "" for the root, "$ref" for one found only by following a reference
+    schema: dict[str, Any] | bool  # the very object of the document
 
 
 def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
     """All schemas of a document, the outer before the inner, each once.
 
-    What a reference names is a schema even where no keyword holds it (``#/components/schemas/x``): they follow
-    at the end.
+    Targets of references follow at the end, also where no keyword holds them (``#/components/schemas/x``).
     """
     todo = [Subschema("", "", schema)]
     refs: deque[str] = deque()

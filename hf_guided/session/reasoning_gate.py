@@ -178,20 +178,15 @@ class ReasoningEngine:
         """See ``Engine.fork``."""
         return ReasoningEngine(self._prefixes, self._engine.fork(), self._states.copy())
 
-    def fill(self, bitmask: Tensor, row: int) -> None:
-        """See ``Engine.fill``."""
-        if self.is_thinking:
-            self._write(self._thinking_mask(None), bitmask, row)
-        else:
-            self._engine.fill(bitmask, row)
-            self._only_answer(bitmask, row)
-
-    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """See ``BudgetedEngine.fill_within``."""
+    def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
+        """See ``BudgetedEngine.fill``."""
         if self.is_thinking:
             self._write(self._thinking_mask(tokens_left), bitmask, row)
         else:
-            cast(BudgetedEngine, self._engine).fill_within(bitmask, row, tokens_left)
+            if tokens_left is None:
+                self._engine.fill(bitmask, row)
+            else:
+                cast(BudgetedEngine, self._engine).fill(bitmask, row, tokens_left)
             self._only_answer(bitmask, row)
 
     def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:

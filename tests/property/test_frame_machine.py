@@ -19,8 +19,7 @@ from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.core import CORE
 from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.frame_engine import FrameEngine
-from hf_guided.backends.network import NetworkBackend, NetworkEngine
+from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import BackendError, CompileLimitExceeded
 from hf_guided.schema import scalars

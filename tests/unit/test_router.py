@@ -11,8 +11,7 @@ import pytest
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
-from hf_guided.backends.frame_engine import FrameEngine
-from hf_guided.backends.network import NetworkBackend, NetworkEngine
+from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
