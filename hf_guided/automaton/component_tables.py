@@ -24,7 +24,7 @@ from .string_tables import StringTables
 from .token_nodes import Ints, Nodes, NodeSets
 from .token_trie import TokenTrie
 
-_BYTES = 16 * 2**20  # of the tables; as many of each of the other caches
+_BYTES = 16 * 2**20  # bytes of the tables; as many of each of the other caches
 
 
 class ComponentTables:
@@ -58,13 +58,10 @@ class ComponentTables:
     def table(
         self, component: Component, state: int, begun: Nodes | None = None, string: CountedString | None = None
     ) -> Table:
-        """What tokens do.
+        """The table of a state.
 
-        Args:
-            component: where they are.
-            state: of the component.
-            begun: the nodes where they are in this state, themselves no part of the table; None is the root.
-            string: the nodes where it may not end are left out, where one of its states is left.
+        Tokens are in this state at the nodes ``begun``, which are no part of the table; None is the root. Where a state
+        of ``string`` is left, the nodes where it may not end are left out.
         """
         walk, following = self._walk(component), None
         if string is not None and string.begins[state]:
@@ -94,17 +91,10 @@ class ComponentTables:
     ) -> Words | None:
         """(n, words) int32: of the tokens that stay in a string, those that have at most 0, 1 ... characters.
 
-        ``n`` is one more than the longest of these tokens has characters. Where characters are owed, a token that
-        counts for more because of them is in no row; elsewhere there are other tokens in the rows too.
-
+        ``n`` is one more than the longest of these tokens has characters. Where characters are owed (states,), a token
+        that counts for more because of them is in no row; elsewhere there are other tokens in the rows too. The way to
+        each node has ``characters`` (nodes,). With nodes ``begun`` (see ``table``), None where characters are owed.
         ``characters`` and ``owed`` are the same for equal components, so they are not in the key.
-
-        Args:
-            component: of the string.
-            state: where a character may begin.
-            characters: (nodes,) how many there are on the way to each.
-            owed: (states,) how many are owed in each; they count too.
-            begun: see ``table``; with nodes there, None where characters are owed.
         """
         if not owed.any():
             return self._short(characters)
@@ -120,7 +110,6 @@ class ComponentTables:
         return known
 
     def _short(self, characters: NDArray[np.int64]) -> Words:
-        """All tokens of the vocabulary, by their characters."""
         known = self._all_at_most.get(id(characters))
         if known is None:
             nodes = np.flatnonzero(self.tokens.has_token)
@@ -161,21 +150,15 @@ class ComponentTables:
 
 
 class Reached(NamedTuple):
-    """Nodes at which tokens are in one state of a component.
+    """Nodes at which tokens are in one state of a component."""
 
-    Args:
-        state: the state; of no account where it is not one.
-        nodes: (n,) int32.
-        words: (words,) int32, the mask of their tokens; None where they are few.
-    """
-
-    state: int
+    state: int  # ignored where the nodes are not in one state
     nodes: NDArray[np.int32]
-    words: Words | None
+    words: Words | None  # (words,) int32, the mask of their tokens; None where they are few
 
     @classmethod
     def of(cls, tokens: TokenTrie, state: int, nodes: NDArray[np.int32]) -> Reached:
-        """These nodes."""
+        """The nodes, with their mask where they are many."""
         return cls(state, nodes, tokens.mask_of(nodes) if len(nodes) > FEW else None)
 
     @property
@@ -185,7 +168,6 @@ class Reached(NamedTuple):
 
 
 def _apart(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
-    """Nodes by their states."""
     if not len(nodes):
         return []
     order = np.argsort(states, kind="stable")
@@ -195,18 +177,14 @@ def _apart(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
 
 
 class _ByState(NamedTuple):
-    """See ``ComponentTables.by_state``."""
-
     reached: tuple[Reached, ...]
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
         return sum([some.nbytes for some in self.reached])
 
 
 def _at_most(tokens: TokenTrie, nodes: Ints, characters: NDArray[np.int64], most: int) -> Words:
-    """See ``ComponentTables.at_most``: of the tokens that end in some nodes, how many characters each has."""
     nodes, characters = nodes[characters <= most], characters[characters <= most]
     counts = characters.astype(np.uint16)  # short integers are sorted quickly
     by_count = nodes[np.argsort(counts, kind="stable")]

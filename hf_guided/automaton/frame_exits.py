@@ -23,8 +23,8 @@ CALLS = 256  # as in frame_exits.c: from here on moves are calls
 READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
-_MOST_CHARACTERS = 2**31 - 1  # of any text
-_SHAPE_BYTES = 4 * 2**20  # of the arrays of components that were needed last
+_MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
+_SHAPE_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last
 
 
 class _ShapeArrays(NamedTuple):
@@ -36,7 +36,6 @@ class _ShapeArrays(NamedTuple):
 
     @classmethod
     def of(cls, shape: Shape) -> _ShapeArrays:
-        """The arrays of a shape."""
         dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
         callees, states = after_calls.shape
         call_begin, room = np.zeros(states + 1, np.int64), states
@@ -56,16 +55,10 @@ _known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
 
 
 class Described(NamedTuple):
-    """A component, or a table, for the compiled loops.
+    """A component, or a table, for the compiled loops."""
 
-    Args:
-        address: of its struct.
-        held: what holds the arrays, which live as long.
-        nbytes: bytes held.
-    """
-
-    address: int
-    held: tuple[Any, ...]
+    address: int  # the address of its struct
+    held: tuple[Any, ...]  # the owners of the arrays, which live as long
     nbytes: int
 
 
@@ -77,11 +70,8 @@ def describe(
 ) -> Described:
     """``Component`` of frames.h, without exits.
 
-    Args:
-        component: the component.
-        rule: of its register; of no account unless it counts characters, which are counted on ``tokens`` then.
-        tokens: of the vocabulary.
-        ends: (states,) where its ways end; None is where the component may end.
+    The rule is ignored unless it counts characters, which are counted on ``tokens`` then. Its ways end at ``ends``
+    (states,); None is where the component may end.
     """
     key = component.shape if component.callees else component.dfa
     known = _known_shapes.get(key)
@@ -108,11 +98,8 @@ def describe(
 class Exits:
     """The shortest ways from the states of a component to its end, or to other states.
 
-    Args:
-        component: the component.
-        weights: bytes that each callee takes.
-        letters: (257,) all bytes in the order to take them, and then -1.
-        ends: (states,) where the ways end; None is where the component may end.
+    Each callee takes ``weights`` bytes; ``letters`` (257,) are all bytes in the order to take them, and then -1. The
+    ways end at ``ends`` (states,); None is where the component may end.
     """
 
     def __init__(
@@ -160,11 +147,9 @@ class Exits:
 class Sizes:
     """Bytes that are enough for the texts of components; thread safe.
 
-    Components may call each other, so sizes are found again until none falls.
-
-    Args:
-        callees: of a component, those on which its size depends; a method, like the next one, of what holds the sizes.
-        measure: the size of a component, by those of its callees; UNREACHABLE if there is no text.
+    ``callees`` are those on which the size of a component depends, and ``measure`` its size by theirs, UNREACHABLE if
+    there is no text; both are methods of the object that holds the sizes. Components may call each other, so sizes are
+    found again until none falls.
     """
 
     def __init__(self, callees: Callable[[int], Iterable[int]], measure: Callable[[int, Callable[[int], int]], int]):

@@ -12,7 +12,7 @@ from .after_fork import renew_in_child
 
 
 class Weighed(Protocol):
-    """What knows its own size."""
+    """A value that knows its own size."""
 
     @property
     def nbytes(self) -> int:
@@ -25,29 +25,17 @@ Value = TypeVar("Value", bound=Weighed)
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What a cache has done so far; a snapshot.
-
-    Args:
-        hits: lookups that found something.
-        misses: lookups that did not.
-        evictions: entries dropped to make room, also because others have grown, and those too large to be kept at all.
-        entries: entries held now.
-        nbytes: bytes held now.
-    """
+    """A snapshot of the counts of a cache."""
 
     hits: int = 0
     misses: int = 0
-    evictions: int = 0
+    evictions: int = 0  # entries dropped to make room, because others have grown, or because they are too large to keep
     entries: int = 0
-    nbytes: int = 0
+    nbytes: int = 0  # bytes held now
 
 
 class ByteCache(Generic[Value]):
-    """A bounded cache.
-
-    Args:
-        max_bytes: the most bytes held together. A value that is too large is never kept.
-    """
+    """A cache of ``max_bytes`` at most. A value that is too large is never kept."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .network import Network
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
-_MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # of the ways to the end of a name; and steps to find them
+_MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # maximum number of ways to the end of a name, and of steps to find them
 
 
 class NetworkGraph:
@@ -82,7 +82,7 @@ class NetworkGraph:
         return known
 
     def _find_unbounded(self, component: int) -> None:
-        numbers = {} if component in self._unbounded else {component: None}  # of which nothing is known
+        numbers = {} if component in self._unbounded else {component: None}  # components of which nothing is known
         todo = list(numbers)
         while todo:
             for callee in self._components[todo.pop()].called:

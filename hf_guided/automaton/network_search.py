@@ -141,22 +141,17 @@ class NetworkSearch:
 
 
 class _Ways:
-    """Ways through a network."""
-
     def __init__(self, network: Network):
         self._network, self._graph = network, network.graph
 
     def __call__(
         self, frame: Frame, text: Text, owner: Frame | None, width: int, most: int
     ) -> Iterator[tuple[list[Frame], Text]]:
-        """Ways to go on that mean different values, the shortest first: where each leads, and its text.
+        """Ways to continue that mean different values, the shortest first: where each leads, and its text.
 
-        Args:
-            frame: where to begin.
-            text: so far; what belongs to a string that has begun is at hand.
-            owner: where to stop: what has begun there has ended.
-            width: bytes tried of each class: those that lead to the same state differ only in what is entered.
-            most: frames looked at.
+        The text of a string that has begun is at hand. They stop where what has begun in ``owner`` has ended. Of each
+        class ``width`` bytes are tried: those that lead to the same state differ only in what is entered. At most
+        ``most`` frames are looked at.
         """
         order = count(1)
         written = None if owner is None or owner.entered is None else text.since(owner.entered.begin)
@@ -164,7 +159,7 @@ class _Ways:
         for _ in range(most):
             if not queue:
                 return
-            *_, inside, frame, text = heapq.heappop(queue)  # of equally short ways the one that has come furthest
+            *_, inside, frame, text = heapq.heappop(queue)  # the one of equally short ways that has come furthest
             frames = self._network.everywhere([frame], text, owner)
             yield frames, text
             for place in frames:
@@ -212,11 +207,7 @@ class _Ways:
 
 
 class _Kept(Generic[Found]):
-    """The results of a generator, as far as it was asked for.
-
-    Attributes:
-        are_all: whether it has ended, and says that there is no more.
-    """
+    """The results of a generator, as far as it was asked for; ``are_all`` if it has ended and says so."""
 
     def __init__(self, left: Generator[Found, None, bool]):
         self._known: list[Found] = []

@@ -163,16 +163,10 @@ def call_codes(callees: int) -> tuple[bytes, ...]:
 
 
 def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
-    """Take the calls out of an automaton, which nothing else has yet: it is written in place.
+    """(callees, states) the state after each call, 0 where there is none, taken out of an automaton.
 
-    A byte of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
-
-    Args:
-        dfa: the automaton, in which no other bytes are codes.
-        codes: of each callee.
-
-    Returns:
-        (callees, states) the state after each call; 0 where there is none.
+    The automaton, which nothing else has yet, is written in place; it has bytes of the ``codes`` in calls alone. A byte
+    of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
     """
     if not codes:
         return np.empty((0, dfa.states), np.int32)
@@ -186,23 +180,17 @@ def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
 class Components(Protocol):
     """Components by number."""
 
-    def __getitem__(self, number: int) -> Component:
-        """The component; IndexError if there is none."""
-        ...
+    def __getitem__(self, number: int) -> Component: ...
 
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
+    def __len__(self) -> int: ...
 
 
 class Rtn(Generic[Name]):
     """The components of an RTN by number, each built when it is first needed; thread safe.
 
-    Args:
-        root: the name of the component that has number 0. A component may also be called by a regular language, its
-            texts.
-        build: adds a component of a name to a builder, and returns its first and its last state.
-        limits: of each component alone, for those that are built later: outside of a compile nothing counts the total.
+    A component is called by a name, or by a regular language, its texts; the root has number 0. ``build`` adds a
+    component of a name to a builder, and returns its first and its last state. ``limits`` are of each component alone,
+    for those that are built later: outside of a compile nothing counts the total.
     """
 
     def __init__(
@@ -227,20 +215,19 @@ class Rtn(Generic[Name]):
         return len(self._names)
 
     def __getitem__(self, number: int) -> Component:
-        """The component; IndexError if there is none."""
         component = self._components.get(number)
         return self.built(number, WorkMeter(self._limits)) if component is None else component
 
     def name(self, number: int) -> Name | Language:
-        """What it was called."""
+        """The name or language of a component."""
         return self._names[number]
 
     def known_number(self, name: Name | Language) -> int | None:
-        """Of the component of a name; None if nothing that is built calls it."""
+        """The number of the component of a name; None if nothing that is built calls it."""
         return self._numbers.get(name)
 
     def number(self, name: Name | Language) -> int:
-        """Of the component of a name: a new one, if nothing has called it."""
+        """The number of the component of a name: a new one, if nothing has called it."""
         with self._lock:
             number = self._numbers.get(name)
             if number is None:
@@ -271,13 +258,7 @@ class Rtn(Generic[Name]):
 def build_rtn(
     root: Name | Language, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
 ) -> dict[Name | Language, Component]:
-    """All components of an RTN, by name, in the order of their numbers; the root's is 0.
-
-    Args:
-        root: see ``Rtn``.
-        build: see ``Rtn``.
-        meter: limits for all components in total.
-    """
+    """All components of an RTN (see ``Rtn``), by name, in the order of their numbers; the meter limits their total."""
     rtn, states = Rtn(root, build), 0
     components: dict[Name | Language, Component] = {}
     while len(components) < len(rtn):

@@ -15,7 +15,7 @@ Ints = NDArray[np.integer[Any]]
 
 
 class NodeSets:
-    """The sets of a vocabulary that are in use, each once: what is known of one is known wherever it is reached."""
+    """The sets of a vocabulary that are in use, each once: facts about one are known wherever it is reached."""
 
     def __init__(self, tokens: TokenTrie):
         self.tokens = tokens
@@ -32,12 +32,7 @@ class NodeSets:
 
 
 class Nodes:
-    """Nodes of the trie from which tokens are followed together; only ``NodeSets.of`` creates it.
-
-    Args:
-        sets: of the vocabulary.
-        nodes: (n,) int32 of the trie, ascending.
-    """
+    """Nodes of the trie, ascending, from which tokens are followed together; only ``NodeSets.of`` creates it."""
 
     def __init__(self, sets: NodeSets, nodes: NDArray[np.int32]):
         self._sets, self.nodes = sets, nodes
@@ -45,7 +40,7 @@ class Nodes:
 
     @cached_property
     def address(self) -> int:
-        """Of ``nodes``."""
+        """The address of ``nodes``."""
         return self.nodes.ctypes.data
 
     @cached_property
@@ -69,7 +64,7 @@ class Nodes:
         return [(count, self._sets.of(self.nodes[counts == count])) for count in different]
 
     def before(self, following: bytes) -> Nodes:
-        """Those after which one of some bytes comes in a token."""
+        """The nodes after which one of some bytes comes in a token."""
         known = self._before.get(following)
         if known is None:
             before = self._sets.tokens.before(following)

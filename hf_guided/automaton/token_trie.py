@@ -34,21 +34,13 @@ _NAME = re.compile(rb'"[^"]*"[ \t\n\r]*:')
 
 @dataclass(frozen=True, eq=False)
 class Trie:
-    """Node 0 is the root; the nodes of a level are adjacent, and so are the children of a node.
+    """Node 0 is the root; the nodes of a level are adjacent, and so are the children of a node."""
 
-    Args:
-        levels: (depths + 1,) where each level begins, the root's first; then how many nodes there are.
-        byte: (nodes,) uint8, the byte that leads here; the root's means nothing.
-        parent: (nodes,) int64; the root's is 0.
-        child: (nodes + 1,) int64, where each node's children begin; they end where those of the next begin.
-        node_of: (strings,) int64, the node in which each of the strings ends.
-    """
-
-    levels: tuple[int, ...]
-    byte: NDArray[np.uint8]
-    parent: NDArray[np.int64]
-    child: NDArray[np.int64]
-    node_of: NDArray[np.int64]
+    levels: tuple[int, ...]  # (depths + 1,) the first node of each level, the root's first; then the number of nodes
+    byte: NDArray[np.uint8]  # (nodes,) the byte that leads here; the root's means nothing
+    parent: NDArray[np.int64]  # (nodes,) the parent of each; the root's is 0
+    child: NDArray[np.int64]  # (nodes + 1,) where each node's children begin; they end where the next ones begin
+    node_of: NDArray[np.int64]  # (strings,) the node in which each of the strings ends
 
     def child_by(self, node: int, byte: int) -> int:
         """The child of a node by a byte; 0 if there is none."""
@@ -57,13 +49,7 @@ class Trie:
 
 
 def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nodes: int | None = None) -> Trie:
-    """The trie of byte strings that are sorted; equal ones end in one node.
-
-    Args:
-        strings: sorted.
-        meter: counts the work of every level.
-        max_nodes: with a meter, how many nodes there may be.
-    """
+    """The trie of sorted byte strings; equal ones end in one node. With a meter, there may be ``max_nodes``."""
     text = np.frombuffer(b"".join(strings), np.uint8)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
     offsets = np.cumsum(lengths) - lengths
@@ -90,14 +76,9 @@ def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nod
 
 
 def with_strings(trie: Trie, strings: Sequence[bytes]) -> tuple[Trie, NDArray[np.int64]]:
-    """A trie with a few more strings: the arrays are copied, and nothing else depends on its size.
+    """A trie with a few more sorted strings, some of which it may have; and (nodes of ``trie``,) its nodes there.
 
-    Args:
-        trie: not changed.
-        strings: sorted; some may be in the trie already.
-
-    Returns:
-        The trie, whose ``node_of`` is that of these strings; (nodes of ``trie``,) their numbers in it.
+    The arrays are copied, and nothing else depends on its size. ``node_of`` of the new trie is that of these strings.
     """
     known = {b"": 0}  # the nodes of the prefixes of the strings
     new: set[bytes] = set()
@@ -149,21 +130,13 @@ def ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.i
 
 @dataclass(frozen=True, eq=False)
 class TokenTrie:
-    """Text tokens by their bytes; immutable, shared by threads.
-
-    Args:
-        trie: the nodes.
-        token_ids: (tokens,) int64, in the order of the nodes they end in; tokens with the same bytes share a node.
-        token_start: (nodes + 1,) int64, where in ``token_ids`` those of each node begin.
-        size: width of a mask in bits, a multiple of 32.
-        has_token: (nodes,) whether a token ends in the node.
-    """
+    """Text tokens by their bytes; immutable, shared by threads."""
 
     trie: Trie
-    token_ids: NDArray[np.int64]
-    token_start: NDArray[np.int64]
-    size: int
-    has_token: NDArray[np.bool_]
+    token_ids: NDArray[np.int64]  # (tokens,) in the order of the nodes they end in; equal bytes share a node
+    token_start: NDArray[np.int64]  # (nodes + 1,) int64, where in ``token_ids`` those of each node begin
+    size: int  # the width of a mask in bits, a multiple of 32
+    has_token: NDArray[np.bool_]  # (nodes,) whether a token ends in the node
 
     def mask(self, tokens: NDArray[Any]) -> NDArray[np.int32]:
         """(words,) int32, read-only: a mask of these tokens."""
@@ -190,7 +163,7 @@ class TokenTrie:
 
     @cached_property
     def addresses(self) -> tuple[int, int]:
-        """Of ``token_start`` and ``token_ids``."""
+        """The addresses of ``token_start`` and ``token_ids``."""
         return self.token_start.ctypes.data, self.token_ids.ctypes.data
 
     @cached_property
@@ -228,11 +201,7 @@ class TokenTrie:
         return np.array([*(byte for *_, byte in sorted(order)), -1], np.int32)
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
-        """(nodes,) the sums of what each byte counts, from the root to each node.
-
-        Args:
-            by_byte: (256,) the weight of each byte.
-        """
+        """(nodes,) the sums of the weights ``by_byte`` (256,) from the root to each node."""
         trie = self.trie
         sums = by_byte[trie.byte]
         sums[0] = 0
@@ -384,13 +353,7 @@ def token_trie(vocabulary: Vocabulary) -> TokenTrie:
 
 
 def trie_of(texts: Sequence[bytes], token_ids: Sequence[int] | NDArray[np.int64], size: int) -> TokenTrie:
-    """The trie of some tokens.
-
-    Args:
-        texts: the bytes of each.
-        token_ids: the id of each.
-        size: width of a mask in bits, a multiple of 32.
-    """
+    """The trie of some tokens, by their bytes and ids; ``size`` is the width of a mask in bits, a multiple of 32."""
     order = sorted(range(len(texts)), key=texts.__getitem__)
     trie = build_trie([texts[i] for i in order])
     by_node = np.argsort(trie.node_of, kind="stable")
@@ -400,12 +363,7 @@ def trie_of(texts: Sequence[bytes], token_ids: Sequence[int] | NDArray[np.int64]
 
 
 def with_tokens(tokens: TokenTrie, names: Mapping[int, bytes]) -> TokenTrie:
-    """A trie with a few more tokens.
-
-    Args:
-        tokens: not changed.
-        names: the bytes of the others, by id.
-    """
+    """A trie with a few more tokens, by id."""
     ordered = sorted(names.items(), key=lambda item: item[1])
     trie, numbers = with_strings(tokens.trie, [data for _, data in ordered])
     counts = np.zeros(len(trie.byte), np.int64)
