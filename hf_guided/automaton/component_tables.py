@@ -140,12 +140,12 @@ class ComponentTables:
         return known.reached
 
     def _walk(self, component: Component) -> ComponentWalk:
-        shape = component.shape if component.calls else component.dfa  # shared by more components than they are
-        walk = self._walks.get(shape)
+        key = component if component.callees else component.dfa  # several components share an automaton
+        walk = self._walks.get(key)
         if walk is None:
             walk = ComponentWalk(component, self.nodes)
             walk = self._by_content.setdefault(walk.content, walk)
-            self._walks.put(shape, walk)
+            self._walks.put(key, walk)
         return walk
 
 

@@ -88,7 +88,7 @@ class ComponentWalk:
 
     def __init__(self, component: Component, sets: NodeSets):
         self.dfa, self.sets, self.tokens = component.dfa, sets, sets.tokens
-        self.leaves = component.shape.leaves  # (states,) whether anything but bytes may come
+        self.leaves = component.leaves  # (states,) whether anything but bytes may come
         self._classes: int = self.dfa.table.shape[1]
         self._table: NDArray[np.int32] = np.ascontiguousarray(self.dfa.table, np.int32).ravel()
         self._next: memoryview[int] = self._table.data  # for one look at a time

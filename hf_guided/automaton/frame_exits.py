@@ -15,7 +15,7 @@ from .after_fork import renew_in_child
 from .core import CORE, address, record
 from .lru_bytes import ByteCache
 from .registers import LengthRule, Rule
-from .rtn import Component, Shape
+from .rtn import Component
 from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
@@ -24,10 +24,10 @@ READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
-_SHAPE_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last
+_ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last
 
 
-class _ShapeArrays(NamedTuple):
+class _Arrays(NamedTuple):
     """The arrays of a component without the callees, which equal components share, and their addresses."""
 
     addresses: tuple[int, ...]
@@ -35,8 +35,8 @@ class _ShapeArrays(NamedTuple):
     nbytes: int
 
     @classmethod
-    def of(cls, shape: Shape) -> _ShapeArrays:
-        dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
+    def of(cls, component: Component) -> _Arrays:
+        dfa, after_calls = component.dfa, np.ascontiguousarray(component.after_calls)
         callees, states = after_calls.shape
         call_begin, room = np.zeros(states + 1, np.int64), states
         calls = np.empty(2 * room, np.int32)
@@ -51,7 +51,7 @@ class _ShapeArrays(NamedTuple):
         return cls(tuple(map(address, arrays)), arrays, 2048 + sum([array.nbytes for array in arrays]))
 
 
-_known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
+_known_arrays: ByteCache[_Arrays] = ByteCache(_ARRAY_BYTES)
 
 
 class Described(NamedTuple):
@@ -73,11 +73,11 @@ def describe(
     The rule is ignored unless it counts characters, which are counted on ``tokens`` then. Its ways end at ``ends``
     (states,); None is where the component may end.
     """
-    key = component.shape if component.callees else component.dfa
-    known = _known_shapes.get(key)
+    key = component if component.callees else component.dfa
+    known = _known_arrays.get(key)
     if known is None:
-        known = _ShapeArrays.of(component.shape)
-        _known_shapes.put(key, known)
+        known = _Arrays.of(component)
+        _known_arrays.put(key, known)
     addresses, counted = [*known.addresses], [0] * 6
     arrays: tuple[NDArray[Any], ...] = ()
     if ends is not None:

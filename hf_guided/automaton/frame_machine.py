@@ -274,7 +274,7 @@ class FrameMachine:
         described = describe(component, rule, self._tables.tokens)
         self.has_counts |= isinstance(rule, LengthRule)
         if number not in self._built:
-            described = described._replace(nbytes=described.nbytes + component.shape.nbytes)
+            described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described
 
     def _with_exits(self, number: int) -> Described:

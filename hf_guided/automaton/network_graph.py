@@ -169,7 +169,7 @@ def _endings(
 ) -> tuple[bytes, ...] | None:
     """The bytes by which what has begun in the component may end; None where there may be many, or calls."""
     dfa, calls = components[component].dfa, components[component].calls
-    calling = set(np.flatnonzero(components[component].shape.after_calls.any(0)).tolist())
+    calling = set(np.flatnonzero(components[component].after_calls.any(0)).tolist())
     endings: list[bytes] = []
     todo = [(state, b"")]
     for _ in range(_MAX_STEPS):

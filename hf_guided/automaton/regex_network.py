@@ -166,10 +166,10 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork | N
     for callee, place in callees.items():
         if isinstance(callee, Counted):
             following = _following(components, root.callees.index(place))
-            string = CountedString.of_characters(components[place].shape.dfa, _inside(components[place]), following)
+            string = CountedString.of_characters(components[place].dfa, _inside(components[place]), following)
             rules[place] = LengthRule(callee.low, callee.high, string)
     meter.check_states(sum(component.dfa.states for component in components))
-    ways = root.dfa.states + 3 * np.count_nonzero(root.shape.after_calls) + sum(map(_ways, callees))
+    ways = root.dfa.states + 3 * np.count_nonzero(root.after_calls) + sum(map(_ways, callees))
     if ways > _MOST_WAYS and not _Entries(parts).are_unique(node):
         return None
     return RegexNetwork(components, rules)
@@ -352,7 +352,7 @@ def _has_wide(node: Node) -> bool:
 
 
 def _inside(component: Component) -> int:
-    return int(component.shape.after_calls[component.callees.index(Mark.BEGIN)].max())
+    return int(component.after_calls[component.callees.index(Mark.BEGIN)].max())
 
 
 def _following(components: Sequence[Component], call: int) -> bytes | None:
@@ -360,7 +360,7 @@ def _following(components: Sequence[Component], call: int) -> bytes | None:
     root = components[0]
     found: set[int] = set()
     seen = {0}
-    todo = np.unique(root.shape.after_calls[call]).tolist()
+    todo = np.unique(root.after_calls[call]).tolist()
     while todo:
         state = todo.pop()
         if state in seen:

@@ -54,60 +54,17 @@ class Mark(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
-    """A component but for what it calls: components that differ only there share one, as a rule.
-
-    Args:
-        dfa: its moves by bytes; a state that has only calls may look as if it had no path to the end.
-        after_calls: (calls, states) int32, the state after each call; 0 where there is none.
-    """
-
-    dfa: ByteDfa
-    after_calls: NDArray[np.int32]
-
-    @cached_property
-    def leaves(self) -> NDArray[np.bool_]:
-        """(states,) whether anything but bytes may come: a call, or the end."""
-        return self.after_calls.any(0) | self.dfa.accepting if len(self.after_calls) else self.dfa.accepting
-
-    @cached_property
-    def counted_string(self) -> CountedString:
-        """The string between the calls of ``Mark.BEGIN`` and ``Mark.END``; in JSON a quote comes before the first."""
-        begin, end = self.after_calls
-        return CountedString.of(self.dfa, int(begin.max()), end, in_json=not begin[self.dfa.start])
-
-    @property
-    def string_of_any_spelling(self) -> CountedString:
-        """That string, if its characters have several spellings."""
-        return CountedString.of_any_spelling(self.dfa, int(self.after_calls[0].max()))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory the arrays take."""
-        return self.dfa.nbytes + self.after_calls.nbytes
-
-
-@dataclass(frozen=True, eq=False)
 class Component:
-    """One automaton.
+    """One automaton, and its calls."""
 
-    Args:
-        shape: all of it but what it calls.
-        callees: of each call of the shape the called component, or a ``Mark`` of a register.
-    """
-
-    shape: Shape
-    callees: tuple[int, ...] = ()
+    dfa: ByteDfa  # its moves by bytes; a state that has only calls may look as if it had no path to the end
+    after_calls: NDArray[np.int32]  # (calls, states) the state after each call; 0 where there is none
+    callees: tuple[int, ...]  # the called component of each call, or a ``Mark`` of a register
 
     @classmethod
     def without_calls(cls, dfa: ByteDfa) -> Component:
-        """That of a regular language."""
-        return cls(Shape(dfa, np.empty((0, dfa.states), np.int32)))
-
-    @property
-    def dfa(self) -> ByteDfa:
-        """See ``Shape``."""
-        return self.shape.dfa
+        """The component of a regular language."""
+        return cls(dfa, np.empty((0, dfa.states), np.int32), ())
 
     @property
     def called(self) -> list[int]:
@@ -117,10 +74,31 @@ class Component:
     @cached_property
     def calls(self) -> tuple[tuple[int, NDArray[np.int32]], ...]:
         """Each callee, and for each state the state after it."""
-        return tuple(zip(self.callees, self.shape.after_calls, strict=True))
+        return tuple(zip(self.callees, self.after_calls, strict=True))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Component, (self.shape, self.callees)
+    @cached_property
+    def leaves(self) -> NDArray[np.bool_]:
+        """(states,) whether anything but bytes may come: a call, or the end."""
+        return self.after_calls.any(0) | self.dfa.accepting if self.callees else self.dfa.accepting
+
+    @cached_property
+    def counted_string(self) -> CountedString:
+        """The string between the calls of ``Mark.BEGIN`` and ``Mark.END``; in JSON a quote comes before the first."""
+        begin, end = self.after_calls
+        return CountedString.of(self.dfa, int(begin.max()), end, in_json=not begin[self.dfa.start])
+
+    @property
+    def string_of_any_spelling(self) -> CountedString:
+        """The same string, if its characters have several spellings."""
+        return CountedString.of_any_spelling(self.dfa, int(self.after_calls[0].max()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the arrays take."""
+        return self.dfa.nbytes + self.after_calls.nbytes
+
+    def __getstate__(self) -> dict[str, Any]:  # the rows of ``calls`` are those of ``after_calls``
+        return {name: value for name, value in self.__dict__.items() if name != "calls"}
 
 
 class ComponentBuilder(NfaBuilder):
@@ -150,7 +128,7 @@ class ComponentBuilder(NfaBuilder):
             data = b"".join([part if isinstance(part, bytes) else codes[part] for part in row])
             self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))
         dfa = self.dfa(start, end)
-        return Component(Shape(dfa, take_calls(dfa, codes)), tuple(map(number, self.callees)))
+        return Component(dfa, take_calls(dfa, codes), tuple(map(number, self.callees)))
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,7 @@ from .byte_dfa import NOTHING, ByteDfa, productive
 from .limits import SORTED, WorkMeter
 from .nfa import NfaBuilder
 from .products import pairs_of
-from .rtn import Component, Mark, Shape
+from .rtn import Component, Mark
 from .token_trie import TokenTrie
 
 _IN_UTF8 = frozenset(range(0xF5)) - {0xC0, 0xC1}
@@ -188,7 +188,7 @@ class _Product(NamedTuple):
         own_columns = np.append(dfa.byte_class[first], dfa.table.shape[1] + np.arange(calls))
         columns = own_columns, np.append(rows.byte_class[first], np.repeat(rows.table.shape[1], calls))
         table, states, places = pairs_of(
-            np.hstack([dfa.table, component.shape.after_calls.T]),
+            np.hstack([dfa.table, component.after_calls.T]),
             np.hstack([rows.table, between]),
             columns,
             (dfa.start, rows.start),
@@ -249,5 +249,5 @@ class _Product(NamedTuple):
             int(numbers[1]),
         )
         calls = np.flatnonzero(table[:, classes:].any(0))
-        shape = Shape(dfa, np.ascontiguousarray(table[:, classes + calls].T))
-        return Component(shape, tuple([self.callees[number] for number in calls.tolist()]))
+        callees = tuple([self.callees[number] for number in calls.tolist()])
+        return Component(dfa, np.ascontiguousarray(table[:, classes + calls].T), callees)
