@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from weakref import WeakMethod
 import numpy as np
 from numpy.typing import NDArray
 
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .core import CORE, address, record
 from .lru_bytes import ByteCache
 from .registers import LengthRule, Rule
@@ -144,7 +143,7 @@ class Exits:
         return None, self.component.callees[self._calls[call]], int(self._calls[call + 1])
 
 
-class Sizes:
+class Sizes(Shared):
     """Bytes that are enough for the texts of components; thread safe.
 
     ``callees`` are those on which the size of a component depends, and ``measure`` its size by theirs, UNREACHABLE if
@@ -155,12 +154,7 @@ class Sizes:
     def __init__(self, callees: Callable[[int], Iterable[int]], measure: Callable[[int, Callable[[int], int]], int]):
         self._callees, self._measure = WeakMethod(callees), WeakMethod(measure)  # or they would hold each other
         self._known: dict[int, int] = {}
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.RLock()
+        super().__init__()
 
     def __contains__(self, number: int) -> bool:
         return number in self._known

@@ -23,7 +23,7 @@ from .component_tables import ComponentTables
 from .component_walk import Words, scratch_of_thread
 from .core import CORE, address, record
 from .frame_exits import Described, Exits, Sizes, describe
-from .growth import Growth
+from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from .after_fork import renew_in_child
+from .after_fork import Shared
 
 
 class Weighed(Protocol):
@@ -20,6 +19,7 @@ class Weighed(Protocol):
         ...
 
 
+_STEP = 2**16  # bytes: smaller changes of a value are reported together
 Value = TypeVar("Value", bound=Weighed)
 
 
@@ -34,19 +34,14 @@ class CacheStats:
     nbytes: int = 0  # bytes held now
 
 
-class ByteCache(Generic[Value]):
+class ByteCache(Shared, Generic[Value]):
     """A cache of ``max_bytes`` at most. A value that is too large is never kept."""
 
     def __init__(self, max_bytes: int) -> None:
+        super().__init__()
         self.max_bytes = max_bytes
-        self.after_fork()
-        renew_in_child(self)
         self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._hits = self._misses = self._evictions = self._nbytes = 0
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
         """The value, now the most recently used; None if it is not held."""
@@ -105,3 +100,25 @@ class ByteCache(Generic[Value]):
     def __len__(self) -> int:
         with self._lock:
             return len(self._entries)
+
+
+class Growth:
+    """How many bytes a value holds beside those that it held at first.
+
+    It calls its caches: to ask every value now and then takes longer than computing a mask.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0  # bytes reported last; at most a step more or less are held
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, call: Callable[[], None]) -> None:
+        """Have a function called after each step. Thread safe."""
+        self._watchers.append(call)
+
+    def update(self, nbytes: int) -> None:
+        """Report how many bytes are held now; never called by two threads at once."""
+        if not -_STEP < nbytes - self.nbytes < _STEP:
+            self.nbytes = nbytes
+            for call in self._watchers:
+                call()

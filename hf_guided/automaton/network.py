@@ -10,7 +10,6 @@ name that has begun like one that is entered already must have another way to en
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import cached_property
 from weakref import WeakValueDictionary
@@ -18,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..errors import CompileLimitExceeded
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .frame import Frame, Frames, Text
 from .network_graph import NetworkGraph
 from .network_search import NetworkSearch
@@ -45,7 +44,7 @@ class _Moves:
                 self.calls.setdefault(state, []).append((callee, int(after_call[state])))
 
 
-class Network:
+class Network(Shared):
     """A network; thread safe.
 
     Only components that a text reaches are looked up, and may be built then; ``rules`` are theirs. The root is the
@@ -60,12 +59,7 @@ class Network:
         self._known_moves: dict[int, _Moves] = {}
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.Lock()
+        super().__init__()
 
     def reach(self, component: int) -> None:
         """Build a component, if it is not there yet, and its rule."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .after_fork import Shared
 from .frame_exits import ANY_LETTERS, Exits, Sizes
 from .registers import NOTHING_ENTERED, LengthRule
 from .rtn import Component, Components, Mark, callers
@@ -23,20 +23,20 @@ _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same 
 _MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # maximum number of ways to the end of a name, and of steps to find them
 
 
-class NetworkGraph:
+class NetworkGraph(Shared):
     """Facts about the states of a network, computed when they are first needed; thread safe.
 
     What is known of a component depends on those that it calls, and on those that these call: no others are built.
     """
 
     def __init__(self, network: Network):
+        super().__init__()
         self._network: Network = weakref.proxy(network)  # or only a full collection could free either
         self._components = network.components
         self._sizes = Sizes(self._called, self._size)
         self._distances: dict[int, list[int]] = {}
         self._unbounded: dict[int, NDArray[np.bool_]] = {}
         self._unbounded_begun: dict[int, NDArray[np.bool_]] = {}
-        self._lock = threading.Lock()
         # Not methods, whose caches would hold the graph: only a full collection could free it.
         self.moves = lru_cache(maxsize=4096)(partial(_moves, self._components, {}))
         self.endings = lru_cache(maxsize=1024)(partial(_endings, self._components, self.moves))

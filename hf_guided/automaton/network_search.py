@@ -7,7 +7,6 @@ tried, the shortest first.
 from __future__ import annotations
 
 import heapq
-import threading
 import weakref
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from functools import reduce
@@ -15,7 +14,7 @@ from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakMethod
 
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .frame import Frame, Text, is_level
 from .frame_exits import UNREACHABLE
 from .registers import Different, Entered
@@ -35,7 +34,7 @@ _MAX_REPEATED = 500  # texts in a row that mean values which are known: in all s
 Found = TypeVar("Found")
 
 
-class NetworkSearch:
+class NetworkSearch(Shared):
     """Searches in one network, and the values of its components; thread safe."""
 
     def __init__(self, network: Network):
@@ -47,12 +46,7 @@ class NetworkSearch:
         self._after_items: dict[tuple[int, int], int] = {}  # a state of an array after an item of a component
         self._others: dict[Hashable, _Kept[tuple[bytes, bytes]]] = {}
         self.shortcut: WeakMethod[Callable[[Frame, Frame, Text], bool]] | None = None  # see ``ExitTexts.can_end``
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.RLock()
+        super().__init__()
 
     def can_end(self, frame: Frame, owner: Frame, above: Iterable[Frame], text: Text) -> bool:
         """Whether an item or name that is open in ``owner`` can end as one that is not entered yet.

@@ -5,7 +5,6 @@ A *component* is one automaton over bytes in which some moves are calls: the tex
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..options import CompileLimits
 from ..regex import Node
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .byte_dfa import ByteDfa
 from .core import CORE, address
 from .counted_string import CountedString
@@ -163,7 +162,7 @@ class Components(Protocol):
     def __len__(self) -> int: ...
 
 
-class Rtn(Generic[Name]):
+class Rtn(Shared, Generic[Name]):
     """The components of an RTN by number, each built when it is first needed; thread safe.
 
     A component is called by a name, or by a regular language, its texts; the root has number 0. ``build`` adds a
@@ -177,16 +176,11 @@ class Rtn(Generic[Name]):
         build: Callable[[Name, ComponentBuilder], tuple[int, int]],
         limits: CompileLimits | None = None,
     ):
+        super().__init__()
         self._build, self._limits = build, limits
         self._numbers: dict[Name | Language, int] = {root: 0}
         self._names = [root]
         self._components: dict[int, Component] = {}
-        self._lock = threading.RLock()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         """How many components there are, as far as those that are built call others."""
