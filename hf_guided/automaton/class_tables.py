@@ -19,8 +19,7 @@ from .component_walk import ComponentWalk, Table, Words, scratch_of_thread
 from .core import CORE
 from .lru_bytes import ByteCache
 from .rtn import Component
-from .token_nodes import Nodes, NodeSets
-from .token_trie import packed
+from .token_trie import Nodes, NodeSets, packed
 
 _MANY = 20  # ASCII characters; with fewer the walk is short
 _ASCII = 128

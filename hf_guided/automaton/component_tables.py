@@ -21,8 +21,7 @@ from .counted_string import CountedString
 from .lru_bytes import ByteCache
 from .rtn import Component
 from .string_tables import StringTables
-from .token_nodes import Ints, Nodes, NodeSets
-from .token_trie import TokenTrie
+from .token_trie import Ints, Nodes, NodeSets, TokenTrie
 
 _BYTES = 16 * 2**20  # bytes of the tables; as many of each of the other caches
 

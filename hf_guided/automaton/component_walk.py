@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from .core import CORE
 from .rtn import Component
-from .token_nodes import Ints, Nodes, NodeSets
-from .token_trie import MaskBuilder, TokenTrie
+from .token_trie import Ints, MaskBuilder, Nodes, NodeSets, TokenTrie
 
 Words = NDArray[np.int32]
 MOST_DIFFERENT = 16_384  # nodes that tell two states apart; where there are more, a walk takes about as long

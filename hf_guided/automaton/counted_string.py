@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
-from .token_nodes import Nodes
-from .token_trie import TokenTrie
+from .token_trie import Nodes, TokenTrie
 from .written_values import characters, first_bytes
 
 _BACKSLASH = ord("\\")

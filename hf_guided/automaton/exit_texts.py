@@ -388,9 +388,8 @@ class ExitTexts(ExitPaths):
     def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
         """A step of the way to another item, where that which the frame would have is entered already."""
         network, width = self._network, 1
-        for (
-            place
-        ) in frame.stack():  # what is below the owner must not decide: texts of components are the same everywhere
+        # Frames below the owner must not decide: texts of components are the same everywhere.
+        for place in frame.stack():
             width += 0 if place.entered is None else len(place.entered.keys)
             if is_level(place, owner):
                 break

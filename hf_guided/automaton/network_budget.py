@@ -25,8 +25,7 @@ from .network import EXACTLY, Network
 from .network_masks import NetworkMasks, Part, TokenWalk
 from .registers import Entered, ItemRule, NameRule
 from .token_counts import END, NO_WAY, Way, written_out
-from .token_nodes import Ints
-from .token_trie import MaskBuilder, TokenTrie
+from .token_trie import Ints, MaskBuilder, TokenTrie
 
 _MAX_WAYS = 5_000  # remembered
 _BYTES = 4 * 2**20  # bytes of the facts about texts

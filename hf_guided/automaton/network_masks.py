@@ -24,8 +24,7 @@ from .lru_bytes import ByteCache
 from .network import Network
 from .registers import UNKNOWN, Different, ItemRule, LengthRule
 from .rtn import Component
-from .token_nodes import Ints, Nodes
-from .token_trie import MaskBuilder
+from .token_trie import Ints, MaskBuilder, Nodes
 from .written_values import CHARACTER_BYTES, characters
 
 _MASK_BYTES = 2 * 2**20  # bytes of the masks that are kept

@@ -277,9 +277,7 @@ def expected_states(node: Node) -> int:
     The guess is that repetitions multiply what is repeated, and that a text whose length is counted while it follows a
     pattern has every state of the pattern at every length.
     """
-    if isinstance(node, Concat):
-        return sum(map(expected_states, node.parts))
-    if isinstance(node, Alt):
+    if isinstance(node, (Concat, Alt)):
         return sum(map(expected_states, node.parts))
     if isinstance(node, Repeat):
         return max(node.low, node.high or 1, 1) * expected_states(node.body)
@@ -303,7 +301,7 @@ def longest(node: Node) -> int | None:
         most = longest(node.body)
         return None if most is None or node.high is None else most * node.high
     if isinstance(node, (Concat, Alt, And)):
-        lengths = [longest(part) for part in (node.parts if isinstance(node, Alt) else node.parts)]
+        lengths = [longest(part) for part in node.parts]
         bounded = [length for length in lengths if length is not None]
         if isinstance(node, And):
             return min(bounded, default=None)

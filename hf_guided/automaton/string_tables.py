@@ -16,7 +16,7 @@ from .component_walk import ComponentWalk, Table, joined
 from .limits import WorkMeter
 from .nfa import regex_dfa
 from .rtn import Component
-from .token_nodes import NodeSets
+from .token_trie import NodeSets
 
 _QUOTE = ord('"')
 

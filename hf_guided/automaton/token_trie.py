@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ _ENTRIES = 8  # of arrays, for each string at each level of a trie
 _LONG_RUN = 8  # times the same byte: of tokens with more, the readable ones are taken
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -_."
 _NAME = re.compile(rb'"[^"]*"[ \t\n\r]*:')
+Ints = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,18 +145,18 @@ class TokenTrie:
         bits[tokens] = True
         return packed(bits)
 
-    def mask_of(self, nodes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    def mask_of(self, nodes: Ints) -> NDArray[np.int32]:
         """(words,) int32: a mask of the tokens that end in these nodes (n,)."""
         words = np.zeros(self.size // 32, np.int32)
         self.add_to(words, nodes)
         return words
 
-    def add_to(self, words: NDArray[np.int32], nodes: NDArray[np.integer[Any]]) -> None:
+    def add_to(self, words: NDArray[np.int32], nodes: Ints) -> None:
         """Add the tokens that end in these nodes (n,) to a mask (words,)."""
         nodes = nodes.astype(np.int32, copy=False)
         CORE.add_tokens(*self.addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
 
-    def tokens_at(self, nodes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def tokens_at(self, nodes: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens that end in these nodes (n,), one node after the other; and (n,) how many each node has."""
         starts = self.token_start.take(nodes)
         counts = self.token_start.take(nodes + 1) - starts
@@ -215,13 +216,6 @@ class TokenTrie:
         node_of = np.zeros(self.size, np.int64)
         node_of[self.token_ids] = np.repeat(np.arange(len(self.trie.byte)), np.diff(self.token_start))
         return node_of
-
-    @cached_property
-    def json_escapes(self) -> NDArray[np.int64]:
-        """(nodes,) how many backslashes are on the way to each."""
-        backslash = np.zeros(256, np.int64)
-        backslash[ord("\\")] = 1
-        return self.along(backslash)
 
     @cached_property
     def with_names(self) -> NDArray[np.int64]:
@@ -306,19 +300,15 @@ class MaskBuilder:
         self._tokens = tokens
         self._words = np.zeros(tokens.size // 32, np.int32)
         self._forbidden: list[int] = []
-        self._nodes: list[NDArray[np.integer[Any]]] = []  # to set each part's tokens takes longer than to collect it
+        self._nodes: list[Ints] = []  # to set each part's tokens takes longer than to collect it
 
-    def add_nodes(self, nodes: NDArray[np.integer[Any]]) -> None:
+    def add_nodes(self, nodes: Ints) -> None:
         """Allow the tokens that end in these nodes (n,)."""
         self._nodes.append(nodes)
 
     def add_words(self, words: NDArray[np.int32]) -> None:
         """Allow the tokens of another mask (words,)."""
         np.bitwise_or(self._words, words, out=self._words)
-
-    def add_token(self, token_id: int) -> None:
-        """Allow one token."""
-        self._words.view(np.uint32)[token_id >> 5] |= np.uint32(1 << (token_id & 31))
 
     def forbid_token(self, token_id: int) -> None:
         """Take back one token, whatever allows it."""
@@ -332,6 +322,66 @@ class MaskBuilder:
             self._words.view(np.uint32)[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
         self._words.flags.writeable = False
         return self._words
+
+
+class NodeSets:
+    """The sets of a vocabulary that are in use, each once: facts about one are known wherever it is reached."""
+
+    def __init__(self, tokens: TokenTrie):
+        self.tokens = tokens
+        self._known: WeakValueDictionary[bytes, Nodes] = WeakValueDictionary()
+
+    def of(self, nodes: Ints) -> Nodes:
+        """The set of these nodes (n,); as a rule the same object for equal ones."""
+        nodes_int32: NDArray[np.int32] = np.ascontiguousarray(nodes, np.int32)
+        key = nodes_int32.tobytes()
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Nodes(self, nodes_int32)
+        return known
+
+
+class Nodes:
+    """Nodes of the trie, ascending, from which tokens are followed together; only ``NodeSets.of`` creates it."""
+
+    def __init__(self, sets: NodeSets, nodes: NDArray[np.int32]):
+        self._sets, self.nodes = sets, nodes
+        self._before: dict[bytes, Nodes] = {}
+
+    @cached_property
+    def address(self) -> int:
+        """The address of ``nodes``."""
+        return self.nodes.ctypes.data
+
+    @cached_property
+    def children(self) -> list[tuple[int, Nodes]]:
+        """The nodes after each byte."""
+        trie = self._sets.tokens.trie
+        starts = trie.child[self.nodes]
+        below = ranges(starts, trie.child[self.nodes + 1] - starts)
+        order = np.argsort(trie.byte[below], kind="stable")
+        counts = np.bincount(trie.byte[below], minlength=256)
+        letters = np.flatnonzero(counts)
+        parts = np.split(below[order], np.cumsum(counts[letters])[:-1])
+        return [(letter, self._sets.of(nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)]
+
+    def by_characters(self, characters: NDArray[np.int64]) -> list[tuple[int, Nodes]]:
+        """The nodes with equally many ``characters`` (all nodes,) on the way to them, and how many these are."""
+        counts = characters[self.nodes]
+        different = np.unique(counts).tolist()
+        if len(different) == 1:
+            return [(different[0], self)]
+        return [(count, self._sets.of(self.nodes[counts == count])) for count in different]
+
+    def before(self, following: bytes) -> Nodes:
+        """The nodes after which one of some bytes comes in a token."""
+        known = self._before.get(following)
+        if known is None:
+            before = self._sets.tokens.before(following)
+            places = np.searchsorted(self.nodes, before)
+            before, places = (part[places < len(self.nodes)] for part in (before, places))
+            known = self._before[following] = self._sets.of(before[self.nodes[places] == before])
+        return known
 
 
 _tries: WeakKeyDictionary[Vocabulary, TokenTrie] = WeakKeyDictionary()

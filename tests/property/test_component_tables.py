@@ -25,8 +25,7 @@ from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component
 from hf_guided.automaton.string_tables import _by_byte, string_dfas
-from hf_guided.automaton.token_nodes import NodeSets
-from hf_guided.automaton.token_trie import TokenTrie, trie_of
+from hf_guided.automaton.token_trie import NodeSets, TokenTrie, trie_of
 from hf_guided.regex import ANYTHING, json_spelling, json_spellings, parse_fullmatch
 from hf_guided.regex.ast import EMPTY, Node, alt, both, complement, concat, repeat, text
 from tests.compiled_core import run_under_sanitizers
