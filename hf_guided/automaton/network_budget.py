@@ -184,7 +184,7 @@ class _BudgetWalk(TokenWalk):
 
     @property
     def nbytes(self) -> int:
-        return 2048 + _PART_BYTES * len(self.parts)
+        return 2048 + _PART_BYTES * len(self.parts)  # most nodes are those of the tables
 
     def _from(self, frame: Frame) -> None:
         if frame.entered is not None and frame.entered.has_begun:

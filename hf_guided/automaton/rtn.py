@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,14 +154,6 @@ def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
     return after_calls
 
 
-class Components(Protocol):
-    """Components by number."""
-
-    def __getitem__(self, number: int) -> Component: ...
-
-    def __len__(self) -> int: ...
-
-
 class Rtn(Shared, Generic[Name]):
     """The components of an RTN by number, each built when it is first needed; thread safe.
 
@@ -225,6 +217,9 @@ class Rtn(Shared, Generic[Name]):
 
     def _callee(self, name: Any) -> int:  # what a builder has called
         return int(name) if isinstance(name, Mark) else self.number(name)
+
+
+Components: TypeAlias = Sequence[Component] | Rtn[Any]  # by number
 
 
 def build_rtn(

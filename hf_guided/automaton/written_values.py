@@ -40,7 +40,7 @@ class CompetingItems(NamedTuple):
     """Keys that a value may still get whose text has begun."""
 
     keys: list[bytes]  # empty if it is certain to get another one, as long as no name is repeated
-    after: bytes | None  # the text after which, anywhere in the keys, they may continue as the text does; or None
+    after: bytes | None  # the text after which, anywhere in them, the keys may continue as the text does; None: unknown
     is_whole: bool = False  # whether ``after`` is how each key begins, and they continue so nowhere else
     names: Collection[bytes] = ()  # names that would be repeated
 
