@@ -31,7 +31,7 @@ class ByteDfa:
 
     @property
     def states(self) -> int:
-        """How many, the dead one included."""
+        """The number of states, the dead one included."""
         return len(self.table)
 
     @property

@@ -1,4 +1,4 @@
-"""What tokens do inside one component of a network: which stay in it, and where the others leave.
+"""The effect of tokens inside one component of a network: which stay in it, and where the others leave.
 
 Found once for all networks of a vocabulary: components with the same automaton share their tables. A walk through the
 whole vocabulary takes milliseconds, so few tables are made by one: the body of a string has the same table everywhere

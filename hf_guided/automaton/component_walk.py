@@ -101,7 +101,7 @@ class ComponentWalk:
 
     @property
     def content(self) -> bytes:
-        """The same for components that have the same tables: what they call is of no account."""
+        """A digest, the same for components that have the same tables: their callees do not matter."""
         content = blake2b(digest_size=16)
         for array in (np.array(self.dfa.table.shape), self._table, self._byte_class, self.leaves):
             content.update(array.tobytes())

@@ -126,7 +126,7 @@ class CountedString(NamedTuple):
         return characters(written) if self.in_json else first_bytes(written)
 
     def ends(self, nodes: Nodes) -> Nodes:
-        """Of some nodes of a vocabulary those at which the string may end, because of the byte that comes next."""
+        """The nodes among some at which the string may end, because of the byte that comes next."""
         return nodes if self.following is None else nodes.before(self.following)
 
     def owed_after(self, written: bytes) -> int:
@@ -135,7 +135,7 @@ class CountedString(NamedTuple):
 
 
 def is_free(dfa: ByteDfa) -> bool:
-    """Whether a text of a language may end after each character, and go on: so it may have any length."""
+    """Whether a text of a language may end after each character, and continue: so it may have any length."""
     between = _between_characters(dfa)[1:]
     return bool(between.any() and (dfa.accepting & dfa.table.any(1))[1:][between].all())
 

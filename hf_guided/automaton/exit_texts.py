@@ -400,7 +400,7 @@ class ExitTexts(ExitPaths):
         if path is None:
             return Own(b"", (), text)
         step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
-        # The first one goes on as was found.
+        # The first one continues as was found.
         return Own(path[:1], tuple(sorted(step, key=lambda after: not network.read((after,), path[1:], at))), at)
 
     def _with_another_byte(self, frame: Frame, owner: Frame, text: Text, width: int) -> Own | None:

@@ -199,7 +199,7 @@ class FrameMachine:
         return 1 + self._found(CORE.machine_needed, number)
 
     def can_finish_in(self, number: int, tokens_left: int) -> bool:
-        """Whether so many are enough; they are not counted where there are more than bytes."""
+        """Whether ``tokens_left`` are enough; tokens are not counted where there are more than bytes."""
         size = self._found(CORE.machine_size, number)
         return size < tokens_left or self.needed(number) <= tokens_left
 

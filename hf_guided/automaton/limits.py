@@ -61,7 +61,7 @@ class Allowance:
         self._end -= seconds
 
     def move(self) -> None:
-        """Raise ``MovesToWorker``, where the compile can go on there."""
+        """Raise ``MovesToWorker``, where the compile can continue there."""
         if self._can_move:
             raise MovesToWorker
 
@@ -149,7 +149,7 @@ class WorkMeter:
             self._allowance.check("the automaton")
 
     def spend_cells(self, cells: int) -> None:
-        """Count the work of numpy on an array with so many entries; see ``spend``."""
+        """Count the work of numpy on an array with ``cells`` entries; see ``spend``."""
         self.spend(1 + cells // CELLS)
 
     def check_states(self, states: int, allowed: int | None = None) -> None:

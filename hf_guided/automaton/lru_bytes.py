@@ -76,7 +76,7 @@ class ByteCache(Shared, Generic[Value]):
         return value.nbytes > self.max_bytes
 
     def _make_room(self, nbytes: int = 0) -> list[Value]:
-        """Remove the least recently used values, until so many bytes are free; returns them."""
+        """Remove the least recently used values, until ``nbytes`` more fit; returns them."""
         dropped = []
         while self._entries and self._nbytes + nbytes > self.max_bytes:
             dropped.append(self._pop(next(iter(self._entries))))

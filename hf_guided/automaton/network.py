@@ -133,7 +133,7 @@ class Network(Shared):
         return moves.accepting[state] or state in moves.calls
 
     def everywhere(self, frames: Iterable[Frame], text: Text, owner: Frame | None = None) -> list[Frame]:
-        """These frames, and those that calls, marks and the ends of components lead to.
+        """The frames, and those that calls, marks and the ends of components lead to.
 
         With an ``owner``, the array or object of a frame, none after the end of what is open there.
         """

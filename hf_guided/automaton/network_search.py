@@ -118,7 +118,7 @@ class NetworkSearch(Shared):
         return self._graph.is_unbounded(component, self._network.start_of(component))
 
     def first(self, component: int, count: int) -> list[bytes]:
-        """The keys of so many different values; fewer where there are no more, or no more were found."""
+        """The keys of ``count`` different values; fewer where there are no more, or no more were found."""
         with self._lock:
             return list(islice(self._values_of(component), count))
 

@@ -97,7 +97,7 @@ class NfaBuilder:
         return end
 
     def is_empty(self, node: Node) -> bool:
-        """Whether a language has no strings; its automaton tells."""
+        """Whether a language has no strings, by its automaton."""
         return not language_dfa(node, self._meter).accepting.any()
 
     def add_multiples(self, node: Node, factors: Iterable[Decimal], start: int, end: int) -> None:

@@ -52,7 +52,7 @@ from .writable_texts import WritableTexts, writable_components
 _SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # for an automaton that is one component
 _PART = CompileLimits(max_states=1_000, max_work=150_000)  # for one that is a part
 _COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # for one without the counted parts
-_WIDE = 20  # characters of a set; so many have so many tokens that one table for all counts is worth while
+_WIDE = 20  # characters of a set that has enough tokens for one table of all counts to pay
 _FEW = 4  # repetitions of a wide set that are counted by a register
 _LARGE = 500  # states, about, of repetitions of a part that becomes a component
 _MANY = 17  # and of any set, where an automaton with all would be too large

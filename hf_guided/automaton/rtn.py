@@ -43,7 +43,7 @@ Language: TypeAlias = Node | LaterLanguage  # a component may also be called by 
 
 
 class Mark(IntEnum):
-    """A move without a text, where a register is asked, or told something; the callee of a call."""
+    """A move without a text, where a register is asked, or changed; the callee of a call."""
 
     BEGIN = -1  # here an item begins, or the name of a member
     BEGIN_REQUIRED = -2  # here the name of a member begins that is still missing, because there is no room for others
