@@ -258,7 +258,7 @@ class TokenWalk(ABC):
             yield from self._beyond(frame, leaving, text)
 
     def _leaving(self, frame: Frame, leaving: Leaving, bounds: tuple[int, int | None]) -> Leaving:
-        """The part of a table where the string of a frame ends, with characters within bounds on the way down the trie."""
+        """The part of a table where the string of a frame ends, with characters within bounds on the way."""
         rule, (low, high) = self._network.rules[frame.component], bounds
         assert isinstance(rule, LengthRule)
         count = rule.string.characters_on(self._tokens)
