@@ -101,12 +101,13 @@ def trimmed(
     return finished(table, byte_class, accepting, start, meter)
 
 
-def productive(table: NDArray[Any], accepting: NDArray[np.bool_], meter: WorkMeter) -> NDArray[np.bool_]:
+def productive(table: NDArray[Any], accepting: NDArray[np.bool_], meter: WorkMeter | None = None) -> NDArray[np.bool_]:
     """(states,) from which the end can be reached; not the dead state."""
     table, accepting = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(accepting)
     live = np.empty(len(table), np.bool_)
     moves = CORE.productive(table.ctypes.data, *table.shape, accepting.ctypes.data, live.ctypes.data)
     if moves < 0:
         raise no_memory()
-    meter.spend(len(table) + moves // EDGES)
+    if meter is not None:
+        meter.spend(len(table) + moves // EDGES)
     return live

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .class_tables import ClassTables
-from .component_walk import FEW, ComponentWalk, Stay, Table, Words
+from .component_walk import FEW, ComponentWalk, Stay, Table, Words, by_state
 from .counted_string import CountedString
 from .lru_bytes import ByteCache
 from .rtn import Component
@@ -134,7 +134,7 @@ class ComponentTables:
                 nodes, states = self.stay(component, state)
             else:
                 nodes, states = (part[len(begun.nodes) :] for part in self.below(component, state, begun))
-            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in _apart(nodes, states)]))
+            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in by_state(nodes, states)]))
             self._by_state.put(key, known)
         return known.reached
 
@@ -164,15 +164,6 @@ class Reached(NamedTuple):
     def nbytes(self) -> int:
         """Bytes held."""
         return 256 + self.nodes.nbytes + (0 if self.words is None else self.words.nbytes)
-
-
-def _apart(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
-    if not len(nodes):
-        return []
-    order = np.argsort(states, kind="stable")
-    nodes, states = nodes[order], states[order]
-    begins = np.flatnonzero(np.diff(states, prepend=-1))
-    return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins[1:]), strict=True)]
 
 
 class _ByState(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
@@ -197,13 +197,13 @@ class ComponentWalk:
             return None
         words, (nodes, ours, theirs) = changed
         leaving = dict(base.leaving)
-        for to, dropped in _by_state(nodes, theirs):
+        for to, dropped in by_state(nodes, theirs):
             left = leaving.pop(to).nodes
             kept = np.ones(len(left), np.bool_)
             kept[np.searchsorted(left, dropped)] = False
             if kept.any():
                 leaving[to] = self.sets.of(left[kept])
-        for to, added in _by_state(nodes, ours):
+        for to, added in by_state(nodes, ours):
             known = leaving.get(to)
             leaving[to] = self.sets.of(added if known is None else np.sort(np.concatenate((known.nodes, added))))
         return Table(base.nodes, words, tuple(sorted(leaving.items())))
@@ -226,7 +226,9 @@ class ComponentWalk:
         return None if kept < 0 else (words, tuple(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
 
 
-def _by_state(nodes: Ints, states: Ints) -> Iterator[tuple[int, Ints]]:
-    """Nodes (n,), together those with the same state (n,) other than 0, ascending like all of them."""
-    for state in sorted({*states.tolist()} - {0}):
-        yield state, nodes[states == state]
+def by_state(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
+    """Nodes (n,) apart by their states (n,) other than 0, each part in the order of all."""
+    order = np.argsort(states, kind="stable")
+    nodes, states = nodes[order], states[order]
+    begins = np.flatnonzero(np.diff(states, prepend=0))
+    return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins)[1:], strict=True)]

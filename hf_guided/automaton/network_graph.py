@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .after_fork import Shared
+from .byte_dfa import productive
 from .frame_exits import ANY_LETTERS, Exits, Sizes
 from .registers import NOTHING_ENTERED, LengthRule
 from .rtn import Component, Components, Mark, callers
@@ -78,7 +79,7 @@ class NetworkGraph(Shared):
             for callee, after in self._components[component].calls:
                 if callee >= 0 and self.is_unbounded(callee, self._components[callee].dfa.start):
                     seeds |= after != 0
-            known = self._unbounded_begun[component] = _reaching(targets, seeds)
+            known = self._unbounded_begun[component] = productive(targets, seeds)
         return known
 
     def _find_unbounded(self, component: int) -> None:
@@ -92,7 +93,7 @@ class NetworkGraph(Shared):
         recursive = self._recursive(numbers)
         targets = {number: _certain_targets(self._components[number]) for number in numbers}
         unbounded = {
-            number: _reaching(after, _on_cycles(self._components[number], after)) for number, after in targets.items()
+            number: productive(after, _on_cycles(self._components[number], after)) for number, after in targets.items()
         }
         known = ChainMap(unbounded, self._unbounded)
         called_by = callers({number: self._components[number] for number in numbers})
@@ -122,7 +123,7 @@ class NetworkGraph(Shared):
             elif callee == Mark.BEGIN and rule is not None and rule.begin(NOTHING_ENTERED, 0, required=False):
                 start = component.dfa.start
                 seeds[start] |= seeds[after[start]]
-        return _reaching(targets, seeds)
+        return productive(targets, seeds)
 
     def _recursive(self, numbers: Collection[int]) -> set[int]:
         """The components among some that lead back to themselves."""
@@ -209,20 +210,6 @@ def _on_cycles(component: Component, targets: NDArray[np.int64]) -> NDArray[np.b
                 todo.append(source)
     left: NDArray[np.bool_] = np.array(onwards) > 0
     return left
-
-
-def _reaching(targets: NDArray[np.int64], seeds: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(states,) from which one of the states is reached."""
-    sources = _sources(targets)
-    reaching: NDArray[np.bool_] = seeds.copy()
-    reaching[0] = False
-    todo = np.flatnonzero(reaching).tolist()
-    while todo:
-        for source in sources[todo.pop()]:
-            if not reaching[source]:
-                reaching[source] = True
-                todo.append(source)
-    return reaching
 
 
 def _sources(targets: NDArray[np.int64]) -> list[list[int]]:
