@@ -92,43 +92,32 @@ class ClassTables:
         others = _others(walk, state, targets)
         if others is None:
             return None
-        among, (tokens, nodes) = self._among_of(others), self._texts
+        among, (tokens, nodes) = self._among.of(others.tobytes(), lambda: self._among_of(others)), self._texts
         words = tokens.made_of(inside, first, among.tokens)
         words.flags.writeable = False
         if not walk.leaves[state]:
             return Table(_NO_NODES, words, ())
-        before = among.nodes if following is None else among.nodes & self._nodes_before(following)
+        before = among.nodes
+        if following is not None:
+            before = before & self._before.of(following, lambda: _bits(self._sets.tokens.are_before(following)))
         left = _ones(nodes.made_of(inside, first, before))
         return Table(_NO_NODES, words, ((state, self._sets.of(left)),) if len(left) else ())
 
-    def _nodes_before(self, following: bytes) -> Words:
-        """(words,) a bit for each node after which one of some bytes comes."""
-        known = self._before.get(following)
-        if known is None:
-            known = _bits(self._sets.tokens.are_before(following))
-            self._before.put(following, known)
-        return known
-
     def _among_of(self, others: NDArray[np.unsignedinteger[Any]]) -> _Among:
         """The texts whose characters that are not ASCII lead from a state to itself; see ``_others``."""
-        key = others.tobytes()
-        known = self._among.get(key)
-        if known is None:
-            trie, tokens = self._trie, self._sets.tokens
-            is_any, is_whole = self._is_ascii.copy(), self._is_ascii.copy()
-            begins = self._first_others[others[_STATE, trie.byte[self._first_others] - _ASCII] != 0]
-            if len(begins):
-                table = np.zeros((len(others), _ASCII + 1), np.int32)  # columns: all ASCII characters, and other bytes
-                table[:, 1:], table[_STATE, 0] = others, _STATE
-                byte_class = np.maximum(np.arange(256) - _ASCII + 1, 0).astype(np.uint8)
-                dfa = ByteDfa(table, byte_class, np.zeros(len(table), np.bool_), _STATE)
-                walk = ComponentWalk(Component.without_calls(dfa), self._sets)
-                reached, states = walk.below(begins, others[_STATE, trie.byte[begins] - _ASCII])
-                reached = reached.astype(np.intp)  # for indices of 32 bits numpy takes three times as long
-                is_any[reached], is_whole[reached] = True, states == _STATE
-            known = _Among(_bits(is_whole & (trie.child[1:] > trie.child[:-1])), packed(is_any[tokens.node_of]))
-            self._among.put(key, known)
-        return known
+        trie, tokens = self._trie, self._sets.tokens
+        is_any, is_whole = self._is_ascii.copy(), self._is_ascii.copy()
+        begins = self._first_others[others[_STATE, trie.byte[self._first_others] - _ASCII] != 0]
+        if len(begins):
+            table = np.zeros((len(others), _ASCII + 1), np.int32)  # columns: all ASCII characters, and other bytes
+            table[:, 1:], table[_STATE, 0] = others, _STATE
+            byte_class = np.maximum(np.arange(256) - _ASCII + 1, 0).astype(np.uint8)
+            dfa = ByteDfa(table, byte_class, np.zeros(len(table), np.bool_), _STATE)
+            walk = ComponentWalk(Component.without_calls(dfa), self._sets)
+            reached, states = walk.below(begins, others[_STATE, trie.byte[begins] - _ASCII])
+            reached = reached.astype(np.intp)  # for indices of 32 bits numpy takes three times as long
+            is_any[reached], is_whole[reached] = True, states == _STATE
+        return _Among(_bits(is_whole & (trie.child[1:] > trie.child[:-1])), packed(is_any[tokens.node_of]))
 
     @cached_property
     def _texts(self) -> tuple[_Texts, _Texts]:

@@ -47,12 +47,7 @@ class ComponentTables:
 
     def stay(self, component: Component, state: int) -> Stay:
         """The nodes that are reached from the root of the trie, ascending: in a string takes milliseconds."""
-        key = self._walk(component), state
-        stay = self._stays.get(key)
-        if stay is None:
-            stay = self.below(component, state, self._root)
-            self._stays.put(key, stay)
-        return stay
+        return self._stays.of((self._walk(component), state), lambda: self.below(component, state, self._root))
 
     def table(
         self, component: Component, state: int, begun: Nodes | None = None, string: CountedString | None = None

@@ -73,10 +73,7 @@ def describe(
     (states,); None is where the component may end.
     """
     key = component if component.callees else component.dfa
-    known = _known_arrays.get(key)
-    if known is None:
-        known = _Arrays.of(component)
-        _known_arrays.put(key, known)
+    known = _known_arrays.of(key, lambda: _Arrays.of(component))
     addresses, counted = [*known.addresses], [0] * 6
     arrays: tuple[NDArray[Any], ...] = ()
     if ends is not None:

@@ -68,6 +68,14 @@ class ByteCache(Shared, Generic[Value]):
             self._entries[key] = value, nbytes
             self._nbytes += nbytes
 
+    def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key; made, without the lock, if it is not held."""
+        value = self.get(key)
+        if value is None:
+            value = make()
+            self.put(key, value)
+        return value
+
     def _weight(self, value: Value) -> int:
         return max(0, value.nbytes)
 

@@ -131,11 +131,7 @@ class BudgetedNetworkMasks(NetworkMasks):
             return words
 
     def _within_budget(self, words: Words, frames: Frames, at: Text, room: int) -> Words:
-        key = self._key(frames, at)
-        walk = self._walks.get(key)
-        if walk is None:
-            walk = _BudgetWalk(self, frames, at)
-            self._walks.put(key, walk)
+        walk = self._walks.of(self._key(frames, at), lambda: _BudgetWalk(self, frames, at))
         if walk.most <= room or self.ways.needed(frames, at) > room + 1:
             return words
         mask, is_whole = MaskBuilder(self.tokens), True
