@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Protocol
 from weakref import WeakSet
 
@@ -21,6 +22,18 @@ _shared: WeakSet[Renewed] = WeakSet()
 def renew_in_child(shared: Renewed) -> None:
     """Have ``after_fork`` called in forked children, as long as the object lives."""
     _shared.add(shared)
+
+
+class Shared:
+    """An object that threads share, and of which a forked child renews only the lock."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """See ``Renewed``."""
+        self._lock = threading.RLock()
 
 
 def _after_fork_in_child() -> None:

@@ -22,23 +22,16 @@ Counts = ctypes.c_int64 * 3
 
 @dataclass(frozen=True, eq=False)
 class ByteDfa:
-    """A language of byte strings; immutable, shared by threads.
+    """A language of byte strings; immutable, shared by threads."""
 
-    Args:
-        table: (states, classes) uint16 or uint32, where a class of bytes leads.
-        byte_class: (256,) uint8, the class of each byte.
-        accepting: (states,) whether the string so far is in the language.
-        start: the state at the beginning.
-    """
-
-    table: NDArray[Any] = field(repr=False)
-    byte_class: NDArray[np.uint8] = field(repr=False)
-    accepting: NDArray[np.bool_] = field(repr=False)
+    table: NDArray[Any] = field(repr=False)  # (states, classes) uint16 or uint32, the state after each class of bytes
+    byte_class: NDArray[np.uint8] = field(repr=False)  # (256,) uint8, the class of each byte
+    accepting: NDArray[np.bool_] = field(repr=False)  # (states,) whether the string so far is in the language
     start: int
 
     @property
     def states(self) -> int:
-        """How many, the dead one included."""
+        """The number of states, the dead one included."""
         return len(self.table)
 
     @property
@@ -63,19 +56,9 @@ NOTHING = ByteDfa(np.zeros((1, 1), np.uint16), np.zeros(256, np.uint8), np.zeros
 def finished(
     table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
-    """The minimal automaton of a table in which every state but 0 reaches the end.
+    """The minimal automaton of a table (states, classes) in which every state but 0, the dead one, reaches the end.
 
-    Its states are in the order of the first ones of their kind.
-
-    Args:
-        table: (states, classes), where each class of bytes leads; state 0 is the dead one.
-        byte_class: (256,) the class of each byte.
-        accepting: (states,) bool.
-        start: where it begins.
-        meter: counts the work.
-
-    Raises:
-        CompileLimitExceeded: there is no memory for it, or it takes too much work.
+    Its states are in the order of the first ones of their kind. ``byte_class`` is (256,), ``accepting`` (states,) bool.
     """
     if not start:
         return NOTHING
@@ -90,15 +73,7 @@ def finished(
 
 
 def minimal_dfa(handle: int | None, counts: Iterable[int]) -> ByteDfa:
-    """The automaton that ``minimal_of`` of tables.h has made, which is freed.
-
-    Args:
-        handle: what it returned; where it was stopped, ``looking`` has raised.
-        counts: what it wrote.
-
-    Raises:
-        CompileLimitExceeded: there was no memory for it.
-    """
+    """The automaton that ``minimal_of`` of tables.h returned as ``handle``, with ``counts``; the handle is freed."""
     if not handle:
         raise no_memory()
     states, columns, start = counts
@@ -116,7 +91,7 @@ def minimal_dfa(handle: int | None, counts: Iterable[int]) -> ByteDfa:
 def trimmed(
     table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
-    """As ``finished``, but states that cannot reach the end may be among them."""
+    """The automaton of ``finished``, but states that cannot reach the end may be among the given ones."""
     live = productive(table, accepting, meter)
     if np.count_nonzero(live) < len(table) - 1:  # most often all do, and to copy them takes as long as all of the above
         kept = np.concatenate(([0], np.flatnonzero(live)))
@@ -126,12 +101,13 @@ def trimmed(
     return finished(table, byte_class, accepting, start, meter)
 
 
-def productive(table: NDArray[Any], accepting: NDArray[np.bool_], meter: WorkMeter) -> NDArray[np.bool_]:
+def productive(table: NDArray[Any], accepting: NDArray[np.bool_], meter: WorkMeter | None = None) -> NDArray[np.bool_]:
     """(states,) from which the end can be reached; not the dead state."""
     table, accepting = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(accepting)
     live = np.empty(len(table), np.bool_)
     moves = CORE.productive(table.ctypes.data, *table.shape, accepting.ctypes.data, live.ctypes.data)
     if moves < 0:
         raise no_memory()
-    meter.spend(len(table) + moves // EDGES)
+    if meter is not None:
+        meter.spend(len(table) + moves // EDGES)
     return live

@@ -19,44 +19,31 @@ from .component_walk import ComponentWalk, Table, Words, scratch_of_thread
 from .core import CORE
 from .lru_bytes import ByteCache
 from .rtn import Component
-from .token_nodes import Nodes, NodeSets
-from .token_trie import packed
+from .token_trie import Nodes, NodeSets, packed
 
 _MANY = 20  # ASCII characters; with fewer the walk is short
 _ASCII = 128
 _BYTE, _AGAIN, _ALONE = 255, 256, 512
 _STATE = 1  # the number of the state itself among those that other characters go through
-_BYTES = 2 * 2**20  # of what is known of sets of others; as many of the nodes before some bytes
+_BYTES = 2 * 2**20  # bytes of the facts about sets of others; as many of the nodes before some bytes
 _NO_NODES = np.empty(0, np.int32)
 
 
 class _Texts(NamedTuple):
-    """What nodes or tokens are made of.
+    """The bytes of nodes or tokens."""
 
-    Args:
-        characters: (n, 2) uint64, the ASCII characters on the way to each: one bit for each.
-        heads: (n,) uint16, the first byte on the way; ``_AGAIN`` where it comes again, ``_ALONE`` where it is all.
-    """
-
-    characters: NDArray[np.uint64]
-    heads: NDArray[np.uint16]
+    characters: NDArray[np.uint64]  # (n, 2) uint64, one bit for each ASCII character on the way
+    heads: NDArray[np.uint16]  # (n,) the first byte on the way; _AGAIN where it is repeated, _ALONE where it is all
 
     @classmethod
     def of(cls, characters: NDArray[np.uint64], heads: NDArray[np.uint16]) -> _Texts:
-        """So many that their bits fill words of 32."""
         more = -len(heads) % 32
         return cls(np.pad(characters, ((0, more), (0, 0))), np.pad(heads, (0, more)))
 
     def made_of(self, inside: NDArray[np.bool_], first: int | None, among: Words) -> Words:
-        """Those that have no other ASCII characters.
+        """(words,) the texts among some (words,) whose ASCII characters are all in ``inside`` (128,).
 
-        Args:
-            inside: (128,) which ones.
-            first: the first byte, which need not be one of them, and is not all; None is any text.
-            among: (words,) int32, a bit for each that is asked about.
-
-        Returns:
-            (words,) int32, likewise.
+        They begin with ``first``, which need not be inside and is not the whole text; None is any first byte.
         """
         mask = head = 0
         if first is not None:
@@ -69,28 +56,18 @@ class _Texts(NamedTuple):
 
 
 class _Among(NamedTuple):
-    """Nodes and tokens, a bit for each: those that have certain characters that are not ASCII, and no other such.
+    """Nodes and tokens, a bit for each: those that have certain characters that are not ASCII, and no other such."""
 
-    Args:
-        nodes: at the end of a character, and with longer tokens.
-        tokens: whose last character need not be whole.
-    """
-
-    nodes: Words
-    tokens: Words
+    nodes: Words  # nodes at the end of a character, and with longer tokens
+    tokens: Words  # tokens whose last character need not be whole
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
         return 1024 + self.nodes.nbytes + self.tokens.nbytes
 
 
 class ClassTables:
-    """Those of a vocabulary; thread safe.
-
-    Args:
-        sets: of nodes of the vocabulary.
-    """
+    """The tables of a vocabulary; thread safe."""
 
     def __init__(self, sets: NodeSets):
         self._sets, self._trie = sets, sets.tokens.trie
@@ -100,11 +77,8 @@ class ClassTables:
     def table(self, walk: ComponentWalk, state: int, begun: Nodes, following: bytes | None) -> Table | None:
         """The table of a state; None where it is not that of a repeated set with many ASCII characters.
 
-        Args:
-            walk: the component.
-            state: of the component.
-            begun: where tokens are in this state; None is returned for others than the root, or after one ASCII byte.
-            following: the bytes one of which comes after the nodes where they leave; None is any.
+        Tokens are in this state at ``begun``; None is returned for others than the root, or after one ASCII byte. One
+        of the bytes ``following`` comes after the nodes where tokens leave; None is any.
         """
         node, first = int(begun.nodes[0]) if len(begun.nodes) == 1 else -1, None
         if not 0 <= node < self._trie.child[1]:
@@ -118,51 +92,35 @@ class ClassTables:
         others = _others(walk, state, targets)
         if others is None:
             return None
-        among, (tokens, nodes) = self._among_of(others), self._texts
+        among, (tokens, nodes) = self._among.of(others.tobytes(), lambda: self._among_of(others)), self._texts
         words = tokens.made_of(inside, first, among.tokens)
         words.flags.writeable = False
         if not walk.leaves[state]:
             return Table(_NO_NODES, words, ())
-        before = among.nodes if following is None else among.nodes & self._nodes_before(following)
+        before = among.nodes
+        if following is not None:
+            before = before & self._before.of(following, lambda: _bits(self._sets.tokens.are_before(following)))
         left = _ones(nodes.made_of(inside, first, before))
         return Table(_NO_NODES, words, ((state, self._sets.of(left)),) if len(left) else ())
 
-    def _nodes_before(self, following: bytes) -> Words:
-        """(words,) a bit for each node after which one of some bytes comes."""
-        known = self._before.get(following)
-        if known is None:
-            known = _bits(self._sets.tokens.are_before(following))
-            self._before.put(following, known)
-        return known
-
     def _among_of(self, others: NDArray[np.unsignedinteger[Any]]) -> _Among:
-        """What has, of those that are not ASCII, the characters that lead from a state to itself.
-
-        Args:
-            others: see ``_others``.
-        """
-        key = others.tobytes()
-        known = self._among.get(key)
-        if known is None:
-            trie, tokens = self._trie, self._sets.tokens
-            is_any, is_whole = self._is_ascii.copy(), self._is_ascii.copy()
-            begins = self._first_others[others[_STATE, trie.byte[self._first_others] - _ASCII] != 0]
-            if len(begins):
-                table = np.zeros((len(others), _ASCII + 1), np.int32)  # of all ASCII characters, and each other byte
-                table[:, 1:], table[_STATE, 0] = others, _STATE
-                byte_class = np.maximum(np.arange(256) - _ASCII + 1, 0).astype(np.uint8)
-                dfa = ByteDfa(table, byte_class, np.zeros(len(table), np.bool_), _STATE)
-                walk = ComponentWalk(Component.without_calls(dfa), self._sets)
-                reached, states = walk.below(begins, others[_STATE, trie.byte[begins] - _ASCII])
-                reached = reached.astype(np.intp)  # for indices of 32 bits numpy takes three times as long
-                is_any[reached], is_whole[reached] = True, states == _STATE
-            known = _Among(_bits(is_whole & (trie.child[1:] > trie.child[:-1])), packed(is_any[tokens.node_of]))
-            self._among.put(key, known)
-        return known
+        """The texts whose characters that are not ASCII lead from a state to itself; see ``_others``."""
+        trie, tokens = self._trie, self._sets.tokens
+        is_any, is_whole = self._is_ascii.copy(), self._is_ascii.copy()
+        begins = self._first_others[others[_STATE, trie.byte[self._first_others] - _ASCII] != 0]
+        if len(begins):
+            table = np.zeros((len(others), _ASCII + 1), np.int32)  # columns: all ASCII characters, and other bytes
+            table[:, 1:], table[_STATE, 0] = others, _STATE
+            byte_class = np.maximum(np.arange(256) - _ASCII + 1, 0).astype(np.uint8)
+            dfa = ByteDfa(table, byte_class, np.zeros(len(table), np.bool_), _STATE)
+            walk = ComponentWalk(Component.without_calls(dfa), self._sets)
+            reached, states = walk.below(begins, others[_STATE, trie.byte[begins] - _ASCII])
+            reached = reached.astype(np.intp)  # for indices of 32 bits numpy takes three times as long
+            is_any[reached], is_whole[reached] = True, states == _STATE
+        return _Among(_bits(is_whole & (trie.child[1:] > trie.child[:-1])), packed(is_any[tokens.node_of]))
 
     @cached_property
     def _texts(self) -> tuple[_Texts, _Texts]:
-        """What tokens are made of, by their ids, and nodes."""
         trie, node_of = self._trie, self._sets.tokens.node_of
         by_byte = np.zeros((256, 2), np.uint64)
         for half in (0, 1):
@@ -201,13 +159,8 @@ def _others(
 ) -> NDArray[np.unsignedinteger[Any]] | None:
     """Where bytes that are not ASCII lead, in new numbers; None where anything else may come before they lead back.
 
-    Args:
-        walk: the component.
-        state: where they begin; its number is ``_STATE``.
-        targets: (256,) where each byte leads from there.
-
-    Returns:
-        (states, 128); row 0 has no moves, and there are no more where there are none at all.
+    From ``state``, whose number is ``_STATE``, each byte leads to ``targets`` (256,). The result is (states, 128); row
+    0 has no moves, and there are no more rows where there are none at all.
     """
     dfa, high = walk.dfa, walk.dfa.byte_class[_ASCII:]
     columns, low = np.unique(high), np.unique(dfa.byte_class[:_ASCII])
@@ -231,12 +184,10 @@ def _others(
 
 
 def _bits(values: NDArray[np.bool_]) -> Words:
-    """A bit for each value, in words of 32."""
     return packed(np.pad(values, (0, -len(values) % 32)))
 
 
 def _ones(bits: Words) -> NDArray[np.int32]:
-    """Which bits are set."""
     scratch, address = scratch_of_thread(32 * len(bits) + 1)
     found: NDArray[np.int32] = scratch[: CORE.ones(bits.ctypes.data, len(bits), address)].copy()
     return found

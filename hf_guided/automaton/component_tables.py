@@ -1,4 +1,4 @@
-"""What tokens do inside one component of a network: which stay in it, and where the others leave.
+"""The effect of tokens inside one component of a network: which stay in it, and where the others leave.
 
 Found once for all networks of a vocabulary: components with the same automaton share their tables. A walk through the
 whole vocabulary takes milliseconds, so few tables are made by one: the body of a string has the same table everywhere
@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .class_tables import ClassTables
-from .component_walk import FEW, ComponentWalk, Stay, Table, Words
+from .component_walk import FEW, ComponentWalk, Stay, Table, Words, by_state
 from .counted_string import CountedString
 from .lru_bytes import ByteCache
 from .rtn import Component
 from .string_tables import StringTables
-from .token_nodes import Ints, Nodes, NodeSets
-from .token_trie import TokenTrie
+from .token_trie import Ints, Nodes, NodeSets, TokenTrie
 
-_BYTES = 16 * 2**20  # of the tables; as many of each of the other caches
+_BYTES = 16 * 2**20  # bytes of the tables; as many of each of the other caches
 
 
 class ComponentTables:
@@ -48,23 +47,15 @@ class ComponentTables:
 
     def stay(self, component: Component, state: int) -> Stay:
         """The nodes that are reached from the root of the trie, ascending: in a string takes milliseconds."""
-        key = self._walk(component), state
-        stay = self._stays.get(key)
-        if stay is None:
-            stay = self.below(component, state, self._root)
-            self._stays.put(key, stay)
-        return stay
+        return self._stays.of((self._walk(component), state), lambda: self.below(component, state, self._root))
 
     def table(
         self, component: Component, state: int, begun: Nodes | None = None, string: CountedString | None = None
     ) -> Table:
-        """What tokens do.
+        """The table of a state.
 
-        Args:
-            component: where they are.
-            state: of the component.
-            begun: the nodes where they are in this state, themselves no part of the table; None is the root.
-            string: the nodes where it may not end are left out, where one of its states is left.
+        Tokens are in this state at the nodes ``begun``, which are no part of the table; None is the root. Where a state
+        of ``string`` is left, the nodes where it may not end are left out.
         """
         walk, following = self._walk(component), None
         if string is not None and string.begins[state]:
@@ -94,17 +85,10 @@ class ComponentTables:
     ) -> Words | None:
         """(n, words) int32: of the tokens that stay in a string, those that have at most 0, 1 ... characters.
 
-        ``n`` is one more than the longest of these tokens has characters. Where characters are owed, a token that
-        counts for more because of them is in no row; elsewhere there are other tokens in the rows too.
-
+        ``n`` is one more than the longest of these tokens has characters. Where characters are owed (states,), a token
+        that counts for more because of them is in no row; elsewhere there are other tokens in the rows too. The way to
+        each node has ``characters`` (nodes,). With nodes ``begun`` (see ``table``), None where characters are owed.
         ``characters`` and ``owed`` are the same for equal components, so they are not in the key.
-
-        Args:
-            component: of the string.
-            state: where a character may begin.
-            characters: (nodes,) how many there are on the way to each.
-            owed: (states,) how many are owed in each; they count too.
-            begun: see ``table``; with nodes there, None where characters are owed.
         """
         if not owed.any():
             return self._short(characters)
@@ -120,7 +104,6 @@ class ComponentTables:
         return known
 
     def _short(self, characters: NDArray[np.int64]) -> Words:
-        """All tokens of the vocabulary, by their characters."""
         known = self._all_at_most.get(id(characters))
         if known is None:
             nodes = np.flatnonzero(self.tokens.has_token)
@@ -146,36 +129,30 @@ class ComponentTables:
                 nodes, states = self.stay(component, state)
             else:
                 nodes, states = (part[len(begun.nodes) :] for part in self.below(component, state, begun))
-            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in _apart(nodes, states)]))
+            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in by_state(nodes, states)]))
             self._by_state.put(key, known)
         return known.reached
 
     def _walk(self, component: Component) -> ComponentWalk:
-        shape = component.shape if component.calls else component.dfa  # shared by more components than they are
-        walk = self._walks.get(shape)
+        key = component if component.callees else component.dfa  # several components share an automaton
+        walk = self._walks.get(key)
         if walk is None:
             walk = ComponentWalk(component, self.nodes)
             walk = self._by_content.setdefault(walk.content, walk)
-            self._walks.put(shape, walk)
+            self._walks.put(key, walk)
         return walk
 
 
 class Reached(NamedTuple):
-    """Nodes at which tokens are in one state of a component.
+    """Nodes at which tokens are in one state of a component."""
 
-    Args:
-        state: the state; of no account where it is not one.
-        nodes: (n,) int32.
-        words: (words,) int32, the mask of their tokens; None where they are few.
-    """
-
-    state: int
+    state: int  # ignored where the nodes are not in one state
     nodes: NDArray[np.int32]
-    words: Words | None
+    words: Words | None  # (words,) int32, the mask of their tokens; None where they are few
 
     @classmethod
     def of(cls, tokens: TokenTrie, state: int, nodes: NDArray[np.int32]) -> Reached:
-        """These nodes."""
+        """The nodes, with their mask where they are many."""
         return cls(state, nodes, tokens.mask_of(nodes) if len(nodes) > FEW else None)
 
     @property
@@ -184,29 +161,15 @@ class Reached(NamedTuple):
         return 256 + self.nodes.nbytes + (0 if self.words is None else self.words.nbytes)
 
 
-def _apart(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
-    """Nodes by their states."""
-    if not len(nodes):
-        return []
-    order = np.argsort(states, kind="stable")
-    nodes, states = nodes[order], states[order]
-    begins = np.flatnonzero(np.diff(states, prepend=-1))
-    return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins[1:]), strict=True)]
-
-
 class _ByState(NamedTuple):
-    """See ``ComponentTables.by_state``."""
-
     reached: tuple[Reached, ...]
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
         return sum([some.nbytes for some in self.reached])
 
 
 def _at_most(tokens: TokenTrie, nodes: Ints, characters: NDArray[np.int64], most: int) -> Words:
-    """See ``ComponentTables.at_most``: of the tokens that end in some nodes, how many characters each has."""
     nodes, characters = nodes[characters <= most], characters[characters <= most]
     counts = characters.astype(np.uint16)  # short integers are sorted quickly
     by_count = nodes[np.argsort(counts, kind="stable")]

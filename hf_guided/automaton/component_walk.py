@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from .core import CORE
 from .rtn import Component
-from .token_nodes import Ints, Nodes, NodeSets
-from .token_trie import MaskBuilder, TokenTrie
+from .token_trie import Ints, MaskBuilder, Nodes, NodeSets, TokenTrie
 
 Words = NDArray[np.int32]
 MOST_DIFFERENT = 16_384  # nodes that tell two states apart; where there are more, a walk takes about as long
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
-_MANY_BYTES = 24  # of states that lead fewer bytes to one state the walk is short
+_MANY_BYTES = 24  # bytes that lead to one state; with fewer the walk is short
 _NO_NODES = np.empty(0, np.int32)
 
 _of_thread = threading.local()
@@ -35,15 +34,10 @@ def scratch_of_thread(numbers: int) -> tuple[NDArray[np.int32], int]:
 
 
 class Stay(NamedTuple):
-    """The nodes of the trie that are reached in one component.
+    """The nodes of the trie that are reached in one component."""
 
-    Args:
-        nodes: (n,) int32; those where it begins, and then, breadth first, those below.
-        states: (n,) int32 of the component there.
-    """
-
-    nodes: Ints
-    states: Ints
+    nodes: Ints  # (n,) int32; those where it begins, and then, breadth first, those below
+    states: Ints  # (n,) int32 of the component there
 
     @property
     def nbytes(self) -> int:
@@ -55,17 +49,11 @@ Leaving = tuple[tuple[int, Nodes], ...]
 
 
 class Table(NamedTuple):
-    """What tokens do from one state of a component.
+    """The nodes and tokens that one state of a component leads to."""
 
-    Args:
-        nodes: where they are in the component still; empty where there are many.
-        words: the tokens that end there; None where they are so few that a mask is made when it is needed.
-        leaving: states where other than bytes may come, with the nodes that reach them and have more bytes.
-    """
-
-    nodes: Ints
-    words: Words | None
-    leaving: Leaving
+    nodes: Ints  # nodes inside the component; empty where there are many
+    words: Words | None  # the tokens that end there; None where they are so few that a mask is made when it is needed
+    leaving: Leaving  # states where other than bytes may come, with the nodes that reach them and have more bytes
 
     def mask(self, tokens: TokenTrie) -> Words:
         """(words,) int32: the tokens that end in the component."""
@@ -86,7 +74,7 @@ class Table(NamedTuple):
 
 
 def joined(sets: NodeSets, first: Mapping[int, Nodes], second: Leaving) -> Leaving:
-    """What leaves in one of two ways."""
+    """The nodes that leave in one of two ways."""
     together = dict(first)
     for to, left in second:
         known = together.get(to)
@@ -99,7 +87,7 @@ class ComponentWalk:
 
     def __init__(self, component: Component, sets: NodeSets):
         self.dfa, self.sets, self.tokens = component.dfa, sets, sets.tokens
-        self.leaves = component.shape.leaves  # (states,) whether anything but bytes may come
+        self.leaves = component.leaves  # (states,) whether anything but bytes may come
         self._classes: int = self.dfa.table.shape[1]
         self._table: NDArray[np.int32] = np.ascontiguousarray(self.dfa.table, np.int32).ravel()
         self._next: memoryview[int] = self._table.data  # for one look at a time
@@ -113,7 +101,7 @@ class ComponentWalk:
 
     @property
     def content(self) -> bytes:
-        """The same for components that have the same tables: what they call is of no account."""
+        """A digest, the same for components that have the same tables: their callees do not matter."""
         content = blake2b(digest_size=16)
         for array in (np.array(self.dfa.table.shape), self._table, self._byte_class, self.leaves):
             content.update(array.tobytes())
@@ -153,13 +141,10 @@ class ComponentWalk:
         return int(CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
 
     def after_copy(self, state: int, form: NDArray[np.int32], start: int, byte: int) -> int:
-        """Where a byte leads, if a state is like the start of another automaton but for this byte; else 0.
+        """Where a byte leads, if a state is like ``start`` of another automaton but for this byte; else 0.
 
-        Args:
-            state: of the component; this one and those that are like its others must be left by bytes alone.
-            form: (states, 256) the other automaton.
-            start: of it.
-            byte: that does not leave its start.
+        The automaton is ``form`` (states, 256), and the byte does not leave ``start``. The state, and those that are
+        like its others, must be left by bytes alone.
         """
         states = len(form)
         _, address = scratch_of_thread(2 * states)
@@ -171,7 +156,7 @@ class ComponentWalk:
         )  # fmt: skip
 
     def table(self, state: int, begun: Ints) -> Table:
-        """What tokens do from a state; the nodes (n,) where they begin are no part of the table."""
+        """The table of a state; the nodes (n,) where tokens begin are no part of it."""
         nodes, left = self._left(state, begun)
         for _, left_there in left if len(begun) > 1 else ():
             left_there.sort()  # breadth first they ascend, if those where they begin are on one level
@@ -202,28 +187,23 @@ class ComponentWalk:
             room *= 2  # see ``below``
 
     def differing(self, state: int, base: Table, other: int) -> Table | None:
-        """The table of a state, from the root of the trie; None where it has little in common with that of another one.
+        """The table of a state, from the root; None where it has little in common with ``base``, that of ``other``.
 
         Along the name of a declared member each state is one of its own, but nearly all tokens do from it what they do
         inside any other name.
-
-        Args:
-            state: of the component.
-            base: the table of the other state.
-            other: this state.
         """
         changed = None if base.words is None else self.changed(base.words, state, other, MOST_DIFFERENT)
         if changed is None:
             return None
         words, (nodes, ours, theirs) = changed
         leaving = dict(base.leaving)
-        for to, dropped in _by_state(nodes, theirs):
+        for to, dropped in by_state(nodes, theirs):
             left = leaving.pop(to).nodes
             kept = np.ones(len(left), np.bool_)
             kept[np.searchsorted(left, dropped)] = False
             if kept.any():
                 leaving[to] = self.sets.of(left[kept])
-        for to, added in _by_state(nodes, ours):
+        for to, added in by_state(nodes, ours):
             known = leaving.get(to)
             leaving[to] = self.sets.of(added if known is None else np.sort(np.concatenate((known.nodes, added))))
         return Table(base.nodes, words, tuple(sorted(leaving.items())))
@@ -231,10 +211,9 @@ class ComponentWalk:
     def changed(self, words: Words, state: int, other: int, most: int) -> tuple[Words, tuple[Ints, ...]] | None:
         """The mask of the tokens that stay from a state, made from ``words``, that of another one.
 
-        Returns:
-            It; and (n,) int32 the nodes at which the two have led to different states, below all others to the same,
-            the first one's state there, and the other one's: 0 where they do not lead there, or longer tokens may not
-            leave. None where these are more than ``most``.
+        With it come (n,) int32 the nodes at which the two have led to different states, below all others to the same,
+        the first one's state there, and the other one's: 0 where they do not lead there, or longer tokens may not
+        leave. None where these are more than ``most``.
         """
         room = most + 1
         scratch, address = scratch_of_thread(3 * room)
@@ -247,7 +226,9 @@ class ComponentWalk:
         return None if kept < 0 else (words, tuple(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
 
 
-def _by_state(nodes: Ints, states: Ints) -> Iterator[tuple[int, Ints]]:
-    """Nodes (n,), together those with the same state (n,) other than 0, ascending like all of them."""
-    for state in sorted({*states.tolist()} - {0}):
-        yield state, nodes[states == state]
+def by_state(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
+    """Nodes (n,) apart by their states (n,) other than 0, each part in the order of all."""
+    order = np.argsort(states, kind="stable")
+    nodes, states = nodes[order], states[order]
+    begins = np.flatnonzero(np.diff(states, prepend=0))
+    return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins)[1:], strict=True)]

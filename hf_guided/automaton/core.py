@@ -22,32 +22,21 @@ VERSION: str = re.findall(r"VERSION = (\w+)", _SOURCE)[0]
 
 
 def record(*fields: int | None) -> tuple[Array[int], int]:
-    """A struct of the loops, in which all fields are 64 bits long, and its address.
+    """A struct of the loops, in which all fields are 64 bits long, and its address; None is a null pointer.
 
-    Args:
-        fields: in the order of the struct; None is a null pointer.
-
-    Returns:
-        The struct, which the caller keeps as long as the loops read it, and where it stands.
+    The caller keeps the struct as long as the loops read it.
     """
     numbers = Array("q", [field or 0 for field in fields])
     return numbers, numbers.buffer_info()[0]
 
 
 def address(array: Any) -> int:
-    """Of a contiguous array that may be written and is not empty: ``array.ctypes.data`` takes three times as long."""
+    """The address of a writable contiguous array, not empty; ``array.ctypes.data`` takes three times as long."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array))
 
 
 def signatures(source: str) -> dict[str, tuple[Any, list[Any]]]:
-    """The type of the result and those of the arguments of each function that C files make public.
-
-    Args:
-        source: the text of the files.
-
-    Returns:
-        By the names of the functions without ``hf_guided_``; all pointers are addresses.
-    """
+    """The types of the result and of the arguments of each public C function, by its name without ``hf_guided_``."""
     return {
         name: (_type(result), [_type(argument) for argument in arguments.split(",") if argument != "void"])
         for result, name, arguments in _FUNCTION.findall(source)
@@ -61,11 +50,7 @@ def _type(declared: str) -> Any:
 class Core:
     """The functions of the library, by their names without ``hf_guided_``; other threads run while one does.
 
-    Args:
-        library: its file.
-
-    Raises:
-        BackendUnavailable: it is not there, is no library for this platform, or is one of another version.
+    BackendUnavailable is raised where the file is missing, is no library for this platform, or one of another version.
     """
 
     def __init__(self, library: Path):

@@ -15,18 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
-from .token_nodes import Nodes
-from .token_trie import TokenTrie
+from .token_trie import Nodes, TokenTrie
 from .written_values import characters, first_bytes
 
 _BACKSLASH = ord("\\")
 
 
 class _Expected(IntEnum):
-    """What is expected next in a string."""
+    """The part of a string that is expected next."""
 
     CHARACTER = 0
-    LAST_BYTE = 1  # of a character
+    LAST_BYTE = 1  # the last byte of a character
     TWO_BYTES = 2
     THREE_BYTES = 3
     LAST_DIGIT = 4
@@ -36,7 +35,7 @@ class _Expected(IntEnum):
     ESCAPE = 8  # what follows a backslash
 
     def after(self, byte: int, in_json: bool) -> _Expected:
-        """What is expected after a byte that may come here."""
+        """The part that is expected after a byte that may come here."""
         if self is _Expected.ESCAPE:
             return _Expected.FOUR_DIGITS if byte == ord("u") else _Expected.CHARACTER
         if self in (_Expected.LAST_BYTE, _Expected.LAST_DIGIT):
@@ -53,28 +52,16 @@ class AmbiguousString(Exception):
 
 
 class CountedString(NamedTuple):
-    """The states of a component inside a string.
-
-    Args:
-        dfa: of the component.
-        start: the state before the first character.
-        begins: (states,) whether a character may begin there; not known where there are several spellings.
-        owed: (states,) int32, how many more have to begin before the string may end; one that has begun is not among
-            them.
-        most_owed: the largest of these.
-        following: the bytes that may come after the last character; None where they are not known.
-        in_json: whether characters may be escapes; else all are written as they are.
-        has_one_spelling: whether each character is written in one way.
-    """
+    """The states of a component inside a string."""
 
     dfa: ByteDfa
-    start: int
-    begins: NDArray[np.bool_]
-    owed: NDArray[np.int32]
-    most_owed: int
-    following: bytes | None
-    in_json: bool
-    has_one_spelling: bool = True
+    start: int  # the state before the first character
+    begins: NDArray[np.bool_]  # (states,) whether a character may begin there; unknown with several spellings
+    owed: NDArray[np.int32]  # (states,) int32, how many more have to begin before the end, without one that has begun
+    most_owed: int  # the largest of these
+    following: bytes | None  # the bytes that may come after the last character; None where they are not known
+    in_json: bool  # whether characters may be escapes; else all are written as they are
+    has_one_spelling: bool = True  # whether each character is written in one way
 
     @classmethod
     def of_any_spelling(cls, dfa: ByteDfa, start: int) -> CountedString:
@@ -85,16 +72,10 @@ class CountedString(NamedTuple):
 
     @classmethod
     def of(cls, dfa: ByteDfa, start: int, after: NDArray[np.int32], *, in_json: bool) -> CountedString:
-        """A string in one spelling.
+        """A string in one spelling; AmbiguousString if its characters cannot be counted.
 
-        Args:
-            dfa: of the component.
-            start: the state before the first character.
-            after: (states,) that in which the string has ended; 0 where it may not end.
-            in_json: see the class.
-
-        Raises:
-            AmbiguousString: its characters cannot be counted.
+        ``start`` is the state before the first character, and ``after`` (states,) that in which the string has ended; 0
+        where it may not end.
         """
         expected = {start: _Expected.CHARACTER}
         follows = _FOLLOWS[in_json]
@@ -115,7 +96,7 @@ class CountedString(NamedTuple):
         begins[[state for state, here in expected.items() if here is _Expected.CHARACTER]] = True
         owed = dict.fromkeys(np.flatnonzero(after).tolist(), 0)
         nearest = deque(owed)
-        while nearest:  # in the order of what they owe
+        while nearest:  # the least owed first
             target = nearest.popleft()
             for state in before[target]:
                 if state not in owed:
@@ -129,12 +110,9 @@ class CountedString(NamedTuple):
 
     @classmethod
     def of_characters(cls, dfa: ByteDfa, start: int, following: bytes | None) -> CountedString:
-        """Characters as they are, after each of which the string may end, or go on: see ``is_free``.
+        """Characters as they are, after each of which the string may end, or continue: see ``is_free``.
 
-        Args:
-            dfa: of the component; nothing else moves by bytes.
-            start: the state before the first character.
-            following: see the class.
+        Nothing else in the component moves by bytes; ``start`` is the state before the first character.
         """
         nothing = np.zeros(dfa.states, np.int32)
         return cls(dfa, start, _between_characters(dfa) & dfa.table.any(1), nothing, 0, following, in_json=False)
@@ -148,7 +126,7 @@ class CountedString(NamedTuple):
         return characters(written) if self.in_json else first_bytes(written)
 
     def ends(self, nodes: Nodes) -> Nodes:
-        """Of some nodes of a vocabulary those at which the string may end, because of the byte that comes next."""
+        """The nodes among some at which the string may end, because of the byte that comes next."""
         return nodes if self.following is None else nodes.before(self.following)
 
     def owed_after(self, written: bytes) -> int:
@@ -157,7 +135,7 @@ class CountedString(NamedTuple):
 
 
 def is_free(dfa: ByteDfa) -> bool:
-    """Whether a text of a language may end after each character, and go on: so it may have any length."""
+    """Whether a text of a language may end after each character, and continue: so it may have any length."""
     between = _between_characters(dfa)[1:]
     return bool(between.any() and (dfa.accepting & dfa.table.any(1))[1:][between].all())
 

@@ -29,7 +29,7 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     # in the order of this loop: children before parents, later siblings before earlier ones.
     states: dict[tuple[bool, int], int] = {}
     lists: dict[tuple[int, int, int], int] = {}
-    list_of = [0] * (len(byte) + 1)  # of the node and its later siblings; 0 is the empty list
+    list_of = [0] * (len(byte) + 1)  # the list of each node and its later siblings; 0 is the empty one
     for node in range(len(byte) - 1, -1, -1):
         if node % 1024 == 0:
             meter.check_states(len(states), allowed)
@@ -57,14 +57,10 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
 
 
 def multiples_dfa(factor: Decimal, meter: WorkMeter) -> ByteDfa:
-    """Decimals, with or without a sign and a point, that are a multiple of ``factor``: no list of endings tells.
+    """Decimals, with or without a sign and a point, that are a multiple of ``factor``, which is positive.
 
-    The states are the remainders of the digits so far. Leading zeros are accepted too; another automaton decides how
-    numbers are written.
-
-    Args:
-        factor: positive.
-        meter: the limits of the whole compile; there is a state for each remainder and each decimal place.
+    The states are the remainders of the digits so far, at each decimal place: no list of endings tells. Leading zeros
+    are accepted too; another automaton decides how numbers are written.
     """
     whole, _, fraction = f"{factor:f}".partition(".")
     fraction = fraction.rstrip("0")

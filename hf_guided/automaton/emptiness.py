@@ -149,7 +149,7 @@ class Emptiness:
         """
         if all(is_excluded for _, is_excluded in automata):
             automata = [*automata, (self._automaton(ANYTHING), False)]  # valid UTF-8
-        fields: list[int] = []  # of ``Part`` of emptiness.c, for each
+        fields: list[int] = []  # the fields of ``Part`` of emptiness.c, for each
         for dfa, is_excluded in automata:
             fields += [array.ctypes.data for array in (dfa.table, dfa.byte_class, dfa.accepting)]
             fields += dfa.table.itemsize == 4, dfa.table.shape[1], dfa.start, is_excluded
@@ -157,7 +157,7 @@ class Emptiness:
         bounds = min(low, _ENDLESS), -1 if high == _ENDLESS else high
         work, text = ctypes.c_int64(), ctypes.create_string_buffer(room)
         found = CORE.common_string(place, len(automata), *bounds, meter.left, ctypes.byref(work), text, room)
-        del struct  # which the loops have read
+        del struct  # the loops have read it
         meter.spend(work.value)
         if found < 0 or 0 < room < found - 1:
             raise CompileLimitExceeded("it takes too much work, or memory, to find a string")

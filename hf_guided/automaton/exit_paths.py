@@ -19,7 +19,7 @@ from .rtn import Mark
 from .token_counts import TokenCounts
 from .token_trie import TokenTrie
 
-_MOST_NAMES = 20_000  # of the names looked at from one state
+_MOST_NAMES = 20_000  # maximum number of names looked at from one state
 
 
 class Leg(NamedTuple):
@@ -33,12 +33,7 @@ class Leg(NamedTuple):
 class ExitPaths:
     """The shortest paths in the components of a network; thread safe.
 
-    Args:
-        network: what reads the texts.
-        tokens: of the vocabulary.
-
-    Attributes:
-        size: of a component, bytes of its shortest text, about; UNREACHABLE if there is none.
+    ``size`` is of a component, bytes of its shortest text, about; UNREACHABLE if there is none.
     """
 
     def __init__(self, network: Network, tokens: TokenTrie):
@@ -80,7 +75,6 @@ class ExitPaths:
         return callees
 
     def _measure(self, component: int, size_of: Callable[[int], int]) -> int:
-        """See ``Sizes``."""
         rule = self._network.rule(component)
         if isinstance(rule, NameRule) and rule.any_order:
             sizes = self._to_mark(component, Mark.CLOSE, size_of).size if rule.required else []
@@ -184,7 +178,6 @@ class ExitPaths:
                         yield callee, end
 
     def _end_after(self, component: int, name: bytes) -> int:
-        """The state after a name, listed or not."""
         begins = [after for callee, after in self._components[component].calls
                   if callee in (Mark.BEGIN, Mark.BEGIN_REQUIRED)]  # fmt: skip
         for state in np.unique(np.concatenate(begins))[1:].tolist():

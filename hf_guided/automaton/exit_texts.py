@@ -39,28 +39,18 @@ _JOINT_FILL = 64  # characters of a long string that are counted together with w
 
 
 class Own(NamedTuple):
-    """The beginning of a frame's text.
+    """The beginning of a frame's text; after ``text`` come, each between cuts, the members, the fill and the rest."""
 
-    Args:
-        text: up to where other frames decide.
-        onwards: these; None is the frames below. Before them come, each between cuts, the members, the fill and the
-            rest.
-        at: the text there; of no account after a cut.
-        members: texts of members.
-        fill: characters of a string.
-        rest: the last part.
-    """
-
-    text: bytes
-    onwards: Frames | None
-    at: Text = NO_TEXT
-    members: tuple[bytes, ...] = ()
-    fill: bytes = b""
+    text: bytes  # the text up to where other frames decide
+    onwards: Frames | None  # the frames that decide what follows; None is the frames below
+    at: Text = NO_TEXT  # the text there; ignored after a cut
+    members: tuple[bytes, ...] = ()  # texts of members
+    fill: bytes = b""  # characters of a string
     rest: bytes = b""
 
     @property
     def has_cut(self) -> bool:
-        """Whether something is counted apart."""
+        """Whether parts are counted apart."""
         return bool(self.members or self.fill)
 
     @property
@@ -71,8 +61,6 @@ class Own(NamedTuple):
 
 
 class _NeedsText(Exception):
-    """The text of a callee is not known yet."""
-
     def __init__(self, component: int):
         self.component = component
 
@@ -113,12 +101,10 @@ class ExitTexts(ExitPaths):
         return known
 
     def of(self, frame: Frame, text: Text, left: int | None = None) -> Own:
-        """How the text of a frame begins.
+        """How the text of a frame after ``text`` begins.
 
-        Args:
-            frame: after ``text``.
-            text: as far as something has begun.
-            left: of a string that is counted in the frame's component, characters that have to come; None to count.
+        ``text`` is at hand as far as something has begun. ``left`` is how many characters have to come of a string that
+        is counted in the frame's component; None to count them.
         """
         return self._with_texts(lambda: self._begin(frame, text, left))
 
@@ -135,11 +121,7 @@ class ExitTexts(ExitPaths):
             return False
 
     def later(self, owner: Frame) -> frozenset[bytes]:
-        """The keys of all items or names in a register when the array or object ends, but for the open one.
-
-        Args:
-            owner: the frame in which it is open; its text need not be at hand.
-        """
+        """The keys of all items or names in a register when the array or object ends, but for the open one."""
         return self._with_texts(lambda: self._later(owner))
 
     def _later(self, owner: Frame) -> frozenset[bytes]:
@@ -168,7 +150,6 @@ class ExitTexts(ExitPaths):
                 making.append(needs.component)
 
     def _whole(self, component: int) -> bytes:
-        """The text of a component from its start."""
         whole = b""
         frame, text = self._network.enter(component, ()), NO_TEXT
         while True:
@@ -252,7 +233,6 @@ class ExitTexts(ExitPaths):
     # -- objects
 
     def _members(self, frame: Frame, rule: NameRule, entered: Entered, text: Text) -> Own:
-        """The members that are missing, and the end of the object."""
         component, state, keys = frame.component, frame.state, entered.keys
         leg = self._leg(component, state, None)
         if leg is not None:
@@ -376,7 +356,7 @@ class ExitTexts(ExitPaths):
         place, at, parts = frame, text, list[bytes]()
         network = self._network
         innermost: Frame | None = None
-        begun = place, at, 0  # where the innermost item goes on, and how many parts there are before
+        begun = place, at, 0  # the place where the innermost item continues, and the number of parts before it
         while True:
             last, innermost = innermost, self._items(place)[0]
             if last is None or last.entered != innermost.entered or not is_level(last, innermost):
@@ -409,9 +389,8 @@ class ExitTexts(ExitPaths):
     def _searched(self, frame: Frame, owner: Frame, text: Text) -> Own:
         """A step of the way to another item, where that which the frame would have is entered already."""
         network, width = self._network, 1
-        for (
-            place
-        ) in frame.stack():  # what is below the owner must not decide: texts of components are the same everywhere
+        # Frames below the owner must not decide: texts of components are the same everywhere.
+        for place in frame.stack():
             width += 0 if place.entered is None else len(place.entered.keys)
             if is_level(place, owner):
                 break
@@ -422,7 +401,7 @@ class ExitTexts(ExitPaths):
         if path is None:
             return Own(b"", (), text)
         step, at = network.read((frame,), path[:1], text), text.plus(path[:1])
-        # The first one goes on as was found.
+        # The first one continues as was found.
         return Own(path[:1], tuple(sorted(step, key=lambda after: not network.read((after,), path[1:], at))), at)
 
     def _with_another_byte(self, frame: Frame, owner: Frame, text: Text, width: int) -> Own | None:

@@ -21,32 +21,24 @@ from .byte_dfa import ByteDfa
 from .core import address
 
 EXIT = 1
-FIRST = 2  # of the states that are neither dead nor the exit
+FIRST = 2  # the first state that is neither dead nor the exit
 _START = 0  # while one character is spelled: then no state is dead
 # First and last code point, byte above the digits of the first byte, continuation bytes (six bits each) after it.
 _LENGTHS = ((0x80, 0x7FF, 0xC0, 1), (0x800, 0xFFFF, 0xE0, 2), (0x10000, 0x10FFFF, 0xF0, 3))
 
 
 class Fragment:
-    """A language that has strings; immutable, except for results computed on first use.
-
-    Args:
-        table: (states, segments) int32, where each segment of bytes leads; row 1 is the exit's, and empty.
-        bounds: (segments + 1,) the first byte of each segment, then 256.
-        start: (segments,) int32, where the start leads.
-        is_end: (states,) uint8, whether it may end in a state other than the exit.
-        nullable: whether the empty string is in it.
-    """
+    """A language that has strings; immutable, except for results computed on first use."""
 
     __slots__ = ("__dict__", "bounds", "is_end", "nullable", "start", "states", "table")
 
     def __init__(
         self,
-        table: NDArray[np.int32],
-        bounds: NDArray[np.int64],
-        start: NDArray[np.int32],
-        is_end: NDArray[np.uint8],
-        nullable: bool,
+        table: NDArray[np.int32],  # (states, segments) the state after each segment of bytes; row 1 is the empty exit
+        bounds: NDArray[np.int64],  # (segments + 1,) the first byte of each segment, then 256
+        start: NDArray[np.int32],  # (segments,) the state after each segment from the start
+        is_end: NDArray[np.uint8],  # (states,) whether it may end in a state other than the exit
+        nullable: bool,  # whether the empty string is in it
     ):
         self.table, self.start = np.ascontiguousarray(table, np.int32), np.ascontiguousarray(start, np.int32)
         self.bounds = np.ascontiguousarray(bounds, np.int64)
@@ -61,11 +53,7 @@ class Fragment:
 
 
 class Literal:
-    """A single string of one byte or more; has what ``Fragment`` has, but no table.
-
-    Args:
-        data: the string.
-    """
+    """A single string of one byte or more; has what ``Fragment`` has, but no table."""
 
     __slots__ = ("data", "states")
     nullable = False
@@ -95,8 +83,8 @@ def one_of(charset: CharSet) -> Fragment:
 def _others(ranges: tuple[Range, ...]) -> tuple[int, list[tuple[int, int, int, int]]]:
     r"""The characters that are not ASCII: ``\w`` and ``[\w.-]`` have the same ones, which take milliseconds.
 
-    Returns:
-        How many states, _START and EXIT among them; and the steps: source, first byte, last byte, target.
+    The result is how many states there are, _START and EXIT among them, and the steps: source, first byte, last byte,
+    target.
     """
     # The state of each row of digits (ranges of what they write, how many digits): where it is the same, it is shared.
     numbers: dict[tuple[tuple[Range, ...], int], int] = {}

@@ -11,15 +11,9 @@ from .registers import Entered, Rule
 class Frame:
     """A state of a row in a component; only ``Network.frame`` creates it.
 
-    Args:
-        component, state: their numbers.
-        entered: in the component's register; None if it has none.
-        below: the frames after the component; none for the root. Several only where nothing has begun in any.
-        rule: of the component.
-
-    Attributes:
-        has_begun: whether an item, a name or a string is open, here or below.
-        is_watched: whether one of those must still be checked.
+    ``entered`` is in the component's register; None if it has none. ``below`` are the frames after the component, none
+    for the root, several only where nothing has begun in any. ``has_begun`` says whether an item, a name or a string is
+    open, here or below, and ``is_watched`` whether one of those must still be checked.
     """
 
     __slots__ = ("__weakref__", "below", "component", "entered", "has_begun", "is_watched", "state")
@@ -47,7 +41,7 @@ class Frame:
         return not is_level(self, owner) or (self.entered is not None and self.entered.has_begun)
 
     def opened(self) -> Iterator[tuple[Frame, Entered]]:
-        """Of these the frames in whose own component something is open, and their registers."""
+        """The frames of ``stack`` in whose own component something is open, and their registers."""
         for frame in self.stack() if self.has_begun else ():
             if frame.entered is not None and frame.entered.has_begun:
                 yield frame, frame.entered

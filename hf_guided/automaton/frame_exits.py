@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,11 +10,11 @@ from weakref import WeakMethod
 import numpy as np
 from numpy.typing import NDArray
 
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .core import CORE, address, record
 from .lru_bytes import ByteCache
 from .registers import LengthRule, Rule
-from .rtn import Component, Shape
+from .rtn import Component
 from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
@@ -23,11 +22,11 @@ CALLS = 256  # as in frame_exits.c: from here on moves are calls
 READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
-_MOST_CHARACTERS = 2**31 - 1  # of any text
-_SHAPE_BYTES = 4 * 2**20  # of the arrays of components that were needed last
+_MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
+_ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last
 
 
-class _ShapeArrays(NamedTuple):
+class _Arrays(NamedTuple):
     """The arrays of a component without the callees, which equal components share, and their addresses."""
 
     addresses: tuple[int, ...]
@@ -35,9 +34,8 @@ class _ShapeArrays(NamedTuple):
     nbytes: int
 
     @classmethod
-    def of(cls, shape: Shape) -> _ShapeArrays:
-        """The arrays of a shape."""
-        dfa, after_calls = shape.dfa, np.ascontiguousarray(shape.after_calls)
+    def of(cls, component: Component) -> _Arrays:
+        dfa, after_calls = component.dfa, np.ascontiguousarray(component.after_calls)
         callees, states = after_calls.shape
         call_begin, room = np.zeros(states + 1, np.int64), states
         calls = np.empty(2 * room, np.int32)
@@ -52,20 +50,14 @@ class _ShapeArrays(NamedTuple):
         return cls(tuple(map(address, arrays)), arrays, 2048 + sum([array.nbytes for array in arrays]))
 
 
-_known_shapes: ByteCache[_ShapeArrays] = ByteCache(_SHAPE_BYTES)
+_known_arrays: ByteCache[_Arrays] = ByteCache(_ARRAY_BYTES)
 
 
 class Described(NamedTuple):
-    """A component, or a table, for the compiled loops.
+    """A component, or a table, for the compiled loops."""
 
-    Args:
-        address: of its struct.
-        held: what holds the arrays, which live as long.
-        nbytes: bytes held.
-    """
-
-    address: int
-    held: tuple[Any, ...]
+    address: int  # the address of its struct
+    held: tuple[Any, ...]  # the owners of the arrays, which live as long
     nbytes: int
 
 
@@ -77,17 +69,11 @@ def describe(
 ) -> Described:
     """``Component`` of frames.h, without exits.
 
-    Args:
-        component: the component.
-        rule: of its register; of no account unless it counts characters, which are counted on ``tokens`` then.
-        tokens: of the vocabulary.
-        ends: (states,) where its ways end; None is where the component may end.
+    The rule is ignored unless it counts characters, which are counted on ``tokens`` then. Its ways end at ``ends``
+    (states,); None is where the component may end.
     """
-    key = component.shape if component.callees else component.dfa
-    known = _known_shapes.get(key)
-    if known is None:
-        known = _ShapeArrays.of(component.shape)
-        _known_shapes.put(key, known)
+    key = component if component.callees else component.dfa
+    known = _known_arrays.of(key, lambda: _Arrays.of(component))
     addresses, counted = [*known.addresses], [0] * 6
     arrays: tuple[NDArray[Any], ...] = ()
     if ends is not None:
@@ -108,11 +94,8 @@ def describe(
 class Exits:
     """The shortest ways from the states of a component to its end, or to other states.
 
-    Args:
-        component: the component.
-        weights: bytes that each callee takes.
-        letters: (257,) all bytes in the order to take them, and then -1.
-        ends: (states,) where the ways end; None is where the component may end.
+    Each callee takes ``weights`` bytes; ``letters`` (257,) are all bytes in the order to take them, and then -1. The
+    ways end at ``ends`` (states,); None is where the component may end.
     """
 
     def __init__(
@@ -157,25 +140,18 @@ class Exits:
         return None, self.component.callees[self._calls[call]], int(self._calls[call + 1])
 
 
-class Sizes:
+class Sizes(Shared):
     """Bytes that are enough for the texts of components; thread safe.
 
-    Components may call each other, so sizes are found again until none falls.
-
-    Args:
-        callees: of a component, those on which its size depends; a method, like the next one, of what holds the sizes.
-        measure: the size of a component, by those of its callees; UNREACHABLE if there is no text.
+    ``callees`` are those on which the size of a component depends, and ``measure`` its size by theirs, UNREACHABLE if
+    there is no text; both are methods of the object that holds the sizes. Components may call each other, so sizes are
+    found again until none falls.
     """
 
     def __init__(self, callees: Callable[[int], Iterable[int]], measure: Callable[[int, Callable[[int], int]], int]):
         self._callees, self._measure = WeakMethod(callees), WeakMethod(measure)  # or they would hold each other
         self._known: dict[int, int] = {}
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.RLock()
+        super().__init__()
 
     def __contains__(self, number: int) -> bool:
         return number in self._known

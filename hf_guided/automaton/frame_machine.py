@@ -23,15 +23,15 @@ from .component_tables import ComponentTables
 from .component_walk import Words, scratch_of_thread
 from .core import CORE, address, record
 from .frame_exits import Described, Exits, Sizes, describe
-from .growth import Growth
+from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
 
-_SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # of all sets, and of the tables that are in use
+_SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # bytes of all sets, and of the tables in use
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
-_EXITS = 15  # where ``exits`` stands in ``Component`` of frames.h
+_EXITS = 15  # the index of ``exits`` in ``Component`` of frames.h
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 # As in frames.h.
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY = -2, -3, -4, -6, -7
@@ -43,11 +43,9 @@ def reads(rule: Rule | None) -> bool:
 
 
 class _Generation:
-    """All that is forgotten at once: the sets, and the tables that their masks have needed.
+    """The sets, and the tables that their masks have needed; all are forgotten together.
 
-    Args:
-        trie: the address of ``Trie`` of frames.c; its arrays have to live as long.
-        number: how often all was forgotten before.
+    ``trie`` is the address of ``Trie`` of frames.c, whose arrays have to live as long.
     """
 
     start: int  # the set of a text without a byte
@@ -66,17 +64,11 @@ class _Generation:
 class FrameMachine:
     """A network and a vocabulary; thread safe, where ``lock`` is held around each call.
 
-    Args:
-        network: what is read; see ``reads``.
-        tables: of the vocabulary.
-        built: the numbers of the components that were built before; the caller counts their bytes.
-        least: bytes that are enough for the text of a component, where that is known without building it; never fewer
-            than its shortest text has. It never changes: the ways out must be the same at each step of a text.
-
-    Attributes:
-        lock: numbers of sets are valid as long as it is held, and as long as the generation is the same.
-        has_counts: whether sets that have the same mask may have different numbers; see ``same_mask``.
-        growth: of the bytes held when a token was read last.
+    Numbers of sets are valid as long as ``lock`` is held, and as long as the generation is the same. The caller counts
+    the bytes of the components ``built`` before. ``least`` gives bytes that are enough for the text of a component,
+    where that is known without building it; never fewer than its shortest text has. It never changes: the ways out must
+    be the same at each step of a text. ``has_counts`` says whether sets that have the same mask may have different
+    numbers; see ``same_mask``. ``growth`` is of the bytes held when a token was read last.
     """
 
     def __init__(
@@ -89,7 +81,7 @@ class FrameMachine:
         self._network, self._tables, self._built = network, tables, built
         trie = tables.tokens
         self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
-        self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # of masks
+        self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # for masks
         self._trie = trie.described[1]
         self.lock = threading.RLock()
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
@@ -194,9 +186,8 @@ class FrameMachine:
     def mask_within(self, number: int, tokens_left: int) -> tuple[Words, int]:
         """The tokens that may come, as far as the text can be finished after them; with the one that ends it.
 
-        Returns:
-            (words,) int32, writeable; and the tokens left with which it would be the same as ``mask``: the true number
-            may be smaller.
+        The mask is (words,) int32, writeable. With it come the tokens left with which it would be the same as ``mask``:
+        the true number may be smaller.
         """
         limit, place = record(tokens_left - 1, 0)
         words = np.empty(self._word_count, np.int32)
@@ -208,7 +199,7 @@ class FrameMachine:
         return 1 + self._found(CORE.machine_needed, number)
 
     def can_finish_in(self, number: int, tokens_left: int) -> bool:
-        """Whether so many are enough; they are not counted where there are more than bytes."""
+        """Whether ``tokens_left`` are enough; tokens are not counted where there are more than bytes."""
         size = self._found(CORE.machine_size, number)
         return size < tokens_left or self.needed(number) <= tokens_left
 
@@ -243,7 +234,6 @@ class FrameMachine:
         return found
 
     def _supply(self, now: _Generation, status: int) -> None:
-        """Give the machine what was missing."""
         missing = int(CORE.machine_missing(now.handle))
         if status == _NEEDS_COMPONENT:
             self._given[missing] = given = self._described(missing)
@@ -284,11 +274,10 @@ class FrameMachine:
         described = describe(component, rule, self._tables.tokens)
         self.has_counts |= isinstance(rule, LengthRule)
         if number not in self._built:
-            described = described._replace(nbytes=described.nbytes + component.shape.nbytes)
+            described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described
 
     def _with_exits(self, number: int) -> Described:
-        """A component that is given already, with the ways out of it."""
         described = self._given[number]
         exits = self._exits(number, self._sizes)
         struct = described.held[0]
@@ -299,7 +288,7 @@ class FrameMachine:
         return Exits.to_end(self._network.components[number], size_of, self._tables.tokens.preferred)
 
     def _callees(self, number: int) -> list[int]:
-        """See ``Sizes``: of what is not known, the automaton tells."""
+        """The callees for ``Sizes``, looked up in the automaton where nothing else is known."""
         return [] if self._least(number) is not None else self._network.components[number].called
 
     def _size(self, number: int, size_of: Callable[[int], int]) -> int:
@@ -325,7 +314,7 @@ class FrameMachine:
                 words = table.mask(self._tables.tokens)
         counts = [len(left.nodes) for _, left in leaving]
         nodes = table.nodes.astype(np.int32, copy=False)
-        fields = (  # those of ``Table`` of frames.h
+        fields = (  # the fields of ``Table`` of frames.h
             None if words is None else words.ctypes.data,
             nodes.ctypes.data,
             *(0, 0, 0),

@@ -44,12 +44,7 @@ class MovesToWorker(Exception):
 
 
 class Allowance:
-    """What one compile may take, on its thread and in the worker process together.
-
-    Args:
-        options: ``cpu_s`` and ``memory_bytes``.
-        can_move: whether the compile can go on in the worker process.
-    """
+    """The CPU time and memory of one compile on its thread and, if it can move there, in the worker process."""
 
     def __init__(self, options: CompilerOptions, can_move: bool = False):
         self._can_move = can_move
@@ -66,7 +61,7 @@ class Allowance:
         self._end -= seconds
 
     def move(self) -> None:
-        """Raise ``MovesToWorker``, where the compile can go on there."""
+        """Raise ``MovesToWorker``, where the compile can continue there."""
         if self._can_move:
             raise MovesToWorker
 
@@ -83,7 +78,7 @@ _allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 def allowance() -> Allowance | None:
-    """Of the compile that runs on this thread; None outside of a compile."""
+    """The allowance of the compile that runs on this thread; None outside of a compile."""
     return _allowance.get()
 
 
@@ -99,11 +94,7 @@ def limited(options: CompilerOptions, *, can_move: bool = False) -> Iterator[All
 
 
 class WorkMeter:
-    """Counts the work of one compile, on one thread, and ends it at its limits.
-
-    Args:
-        limits: None: the usual ones.
-    """
+    """Counts the work of one compile, on one thread, and raises CompileLimitExceeded at its limits."""
 
     def __init__(self, limits: CompileLimits | None = None):
         self.limits = CompileLimits() if limits is None else limits
@@ -138,12 +129,7 @@ class WorkMeter:
         return part
 
     def spend(self, steps: int) -> None:
-        """Count some steps.
-
-        Raises:
-            CompileLimitExceeded: there were more than ``max_work``, the compile's CPU time is used up, or the
-                interpreter ends.
-        """
+        """Count some steps; the clock is looked at too, now and then."""
         self.work += steps
         if self.work < self._next_look:
             return
@@ -156,18 +142,14 @@ class WorkMeter:
         self.look()
 
     def look(self) -> None:
-        """Look at the clock, where it is not known beforehand how many steps a loop takes; they are counted elsewhere.
-
-        Raises:
-            CompileLimitExceeded: the compile's CPU time is used up, or the interpreter ends.
-        """
+        """Look at the clock, where it is not known beforehand how many steps a loop takes; they are counted apart."""
         if interpreter_ends.is_set():
             raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
         if self._allowance is not None:
             self._allowance.check("the automaton")
 
     def spend_cells(self, cells: int) -> None:
-        """Count the work of numpy on an array with so many entries; see ``spend``."""
+        """Count the work of numpy on an array with ``cells`` entries; see ``spend``."""
         self.spend(1 + cells // CELLS)
 
     def check_states(self, states: int, allowed: int | None = None) -> None:
@@ -184,7 +166,7 @@ class WorkMeter:
 
 
 class _OfThread(threading.local):
-    """What the loops of a thread look at, and what they saw."""
+    """The meter that the loops of a thread look at, and the error that they saw."""
 
     meter: WorkMeter | None = None
     error: BaseException | None = None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from .after_fork import renew_in_child
+from .after_fork import Shared
 
 
 class Weighed(Protocol):
-    """What knows its own size."""
+    """A value that knows its own size."""
 
     @property
     def nbytes(self) -> int:
@@ -20,45 +19,29 @@ class Weighed(Protocol):
         ...
 
 
+_STEP = 2**16  # bytes: smaller changes of a value are reported together
 Value = TypeVar("Value", bound=Weighed)
 
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What a cache has done so far; a snapshot.
-
-    Args:
-        hits: lookups that found something.
-        misses: lookups that did not.
-        evictions: entries dropped to make room, also because others have grown, and those too large to be kept at all.
-        entries: entries held now.
-        nbytes: bytes held now.
-    """
+    """A snapshot of the counts of a cache."""
 
     hits: int = 0
     misses: int = 0
-    evictions: int = 0
+    evictions: int = 0  # entries dropped to make room, because others have grown, or because they are too large to keep
     entries: int = 0
-    nbytes: int = 0
+    nbytes: int = 0  # bytes held now
 
 
-class ByteCache(Generic[Value]):
-    """A bounded cache.
-
-    Args:
-        max_bytes: the most bytes held together. A value that is too large is never kept.
-    """
+class ByteCache(Shared, Generic[Value]):
+    """A cache of ``max_bytes`` at most. A value that is too large is never kept."""
 
     def __init__(self, max_bytes: int) -> None:
+        super().__init__()
         self.max_bytes = max_bytes
-        self.after_fork()
-        renew_in_child(self)
         self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._hits = self._misses = self._evictions = self._nbytes = 0
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
         """The value, now the most recently used; None if it is not held."""
@@ -85,6 +68,14 @@ class ByteCache(Generic[Value]):
             self._entries[key] = value, nbytes
             self._nbytes += nbytes
 
+    def of(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key; made, without the lock, if it is not held."""
+        value = self.get(key)
+        if value is None:
+            value = make()
+            self.put(key, value)
+        return value
+
     def _weight(self, value: Value) -> int:
         return max(0, value.nbytes)
 
@@ -93,7 +84,7 @@ class ByteCache(Generic[Value]):
         return value.nbytes > self.max_bytes
 
     def _make_room(self, nbytes: int = 0) -> list[Value]:
-        """Remove the least recently used values, until so many bytes are free; returns them."""
+        """Remove the least recently used values, until ``nbytes`` more fit; returns them."""
         dropped = []
         while self._entries and self._nbytes + nbytes > self.max_bytes:
             dropped.append(self._pop(next(iter(self._entries))))
@@ -117,3 +108,25 @@ class ByteCache(Generic[Value]):
     def __len__(self) -> int:
         with self._lock:
             return len(self._entries)
+
+
+class Growth:
+    """How many bytes a value holds beside those that it held at first.
+
+    It calls its caches: to ask every value now and then takes longer than computing a mask.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0  # bytes reported last; at most a step more or less are held
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, call: Callable[[], None]) -> None:
+        """Have a function called after each step. Thread safe."""
+        self._watchers.append(call)
+
+    def update(self, nbytes: int) -> None:
+        """Report how many bytes are held now; never called by two threads at once."""
+        if not -_STEP < nbytes - self.nbytes < _STEP:
+            self.nbytes = nbytes
+            for call in self._watchers:
+                call()

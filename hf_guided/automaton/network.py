@@ -10,7 +10,6 @@ name that has begun like one that is entered already must have another way to en
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Hashable, Iterable
 from functools import cached_property
 from weakref import WeakValueDictionary
@@ -18,48 +17,39 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..errors import CompileLimitExceeded
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .frame import Frame, Frames, Text
 from .network_graph import NetworkGraph
 from .network_search import NetworkSearch
 from .registers import NOTHING_ENTERED, Entered, LengthRule, Rule
 from .rtn import Component, Components, Mark
 
-MAX_FRAMES = 1024  # of one text
+MAX_FRAMES = 1024  # maximum number of frames of one text
 EXACTLY = 1 << 30  # more bytes than any bound
 
 
 class _Moves:
-    """The moves of a component, for one look at a time.
-
-    Attributes:
-        table: a row of ``classes`` states for each state.
-        letters: the class of each byte.
-        calls: of each state that has some: the callee, or the mark, and the state after it.
-    """
+    """The moves of a component, for one look at a time."""
 
     def __init__(self, component: Component):
         dfa = component.dfa
+        # A row of ``classes`` states for each state.
         self.table: memoryview[int] = np.ascontiguousarray(dfa.table, np.int32).data.cast("B").cast("i")
         self.classes, self.start = dfa.table.shape[1], dfa.start
         self.letters: bytes = dfa.byte_class.astype(np.uint8).tobytes()
         self.accepting: list[bool] = dfa.accepting.tolist()
-        self.calls: dict[int, list[tuple[int, int]]] = {}
+        self.calls: dict[int, list[tuple[int, int]]] = {}  # by state: callee or mark, and state after
         for callee, after_call in component.calls:
             for state in np.flatnonzero(after_call).tolist():
                 self.calls.setdefault(state, []).append((callee, int(after_call[state])))
 
 
-class Network:
+class Network(Shared):
     """A network; thread safe.
 
-    Args:
-        components: the root first; only those that a text reaches are looked up, and may be built then.
-        rule: of the register of a component, by number; None if it has none.
-        ordered: whether equal values have their members in the same order.
-
-    Attributes:
-        rules: of the components that were reached.
+    Only components that a text reaches are looked up, and may be built then; ``rules`` are theirs. The root is the
+    first. ``rule`` gives the rule of a component's register, by number; None if it has none. ``ordered`` says whether
+    equal values have their members in the same order.
     """
 
     def __init__(self, components: Components, rule: Callable[[int], Rule | None], *, ordered: bool):
@@ -69,12 +59,7 @@ class Network:
         self._known_moves: dict[int, _Moves] = {}
         self._frames: WeakValueDictionary[tuple[int, int, Entered | None, tuple[Frame, ...]], Frame]
         self._frames = WeakValueDictionary()
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.Lock()
+        super().__init__()
 
     def reach(self, component: int) -> None:
         """Build a component, if it is not there yet, and its rule."""
@@ -148,7 +133,7 @@ class Network:
         return moves.accepting[state] or state in moves.calls
 
     def everywhere(self, frames: Iterable[Frame], text: Text, owner: Frame | None = None) -> list[Frame]:
-        """These frames, and those that calls, marks and the ends of components lead to.
+        """The frames, and those that calls, marks and the ends of components lead to.
 
         With an ``owner``, the array or object of a frame, none after the end of what is open there.
         """
@@ -241,7 +226,7 @@ class Network:
         """Whether every item and name that has begun can become one that is not entered yet."""
         if not frame.is_watched:
             return True
-        above: list[Frame] = []  # those that leave a choice, where a component has one
+        above: list[Frame] = []  # frames that leave a choice, where a component has one
         for owner in frame.stack():
             if not owner.is_watched:
                 break
@@ -274,10 +259,7 @@ class Network:
         return rule.bounds(rule.string.characters(written), reach)
 
     def place(self, frame: Frame, text: Text, reach: int, last: Frame | None = None) -> Hashable:
-        """All that the next ``reach`` bytes depend on.
-
-        ``text`` is before them, and ``last`` is the lowest frame that matters; None is the root.
-        """
+        """All that the next ``reach`` bytes depend on, from the frames down to ``last``; None is the root."""
         parts: list[Hashable] = []
         for place in frame.stack():
             if not place.has_begun:

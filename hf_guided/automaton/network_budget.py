@@ -25,12 +25,11 @@ from .network import EXACTLY, Network
 from .network_masks import NetworkMasks, Part, TokenWalk
 from .registers import Entered, ItemRule, NameRule
 from .token_counts import END, NO_WAY, Way, written_out
-from .token_nodes import Ints
-from .token_trie import MaskBuilder, TokenTrie
+from .token_trie import Ints, MaskBuilder, TokenTrie
 
 _MAX_WAYS = 5_000  # remembered
-_BYTES = 4 * 2**20  # of what is known after texts
-_PART_BYTES = 4096  # of a part
+_BYTES = 4 * 2**20  # bytes of the facts about texts
+_PART_BYTES = 4096  # estimated bytes of a part
 _MARGIN = 2  # tokens more that an item may take which could become one that is entered, or that comes later
 _MOST_CHECKED = 2000  # nodes at which it is looked whether it does
 
@@ -44,10 +43,7 @@ class WaysOut:
         self._ways: dict[Hashable, Way] = {}
 
     def needed(self, frames: Frames, text: Text) -> int:
-        """Tokens to the end of the text, the stop token not counted; UNREACHABLE if no way was found.
-
-        The text is at hand as far as something is open.
-        """
+        """Tokens to the end of the text without the stop token, or UNREACHABLE; open items are at hand."""
         return min([self.way(frame, text).needed for frame in frames])
 
     def way(self, frame: Frame, text: Text, left: int | None = None) -> Way:
@@ -119,10 +115,7 @@ class BudgetedNetworkMasks(NetworkMasks):
         self._walks: ByteCache[_BudgetWalk] = ByteCache(_BYTES)
 
     def needed(self, frames: Frames, text: bytes | bytearray) -> int | None:
-        """Tokens that are enough to finish, the stop token counted.
-
-        None if the text would be too long, or a search for an item found no way.
-        """
+        """Tokens that finish the text, with the stop token; None if it would be too long, or a search found no way."""
         try:
             needed = self.ways.needed(frames, Text(text, len(text)))
         except CompileLimitExceeded:
@@ -130,22 +123,15 @@ class BudgetedNetworkMasks(NetworkMasks):
         return 1 + needed if needed < UNREACHABLE else None
 
     def within(self, frames: Frames, text: bytes | bytearray, tokens_left: int) -> Words:
-        """(words,) int32: the tokens after which the rest of a budget is enough; as ``of`` where it is not already.
-
-        ``tokens_left`` is the budget, with the stop token.
-        """
+        """(words,) int32: the tokens after which the rest of ``tokens_left`` is enough, the stop token counted."""
         words = self.of(frames, text)
         try:
             return self._within_budget(words, frames, Text(text, len(text)), tokens_left - 2)
-        except CompileLimitExceeded:  # of a text that would be too long; without a budget all is well
+        except CompileLimitExceeded:  # the text would be too long; without a budget all is well
             return words
 
     def _within_budget(self, words: Words, frames: Frames, at: Text, room: int) -> Words:
-        key = self._key(frames, at)
-        walk = self._walks.get(key)
-        if walk is None:
-            walk = _BudgetWalk(self, frames, at)
-            self._walks.put(key, walk)
+        walk = self._walks.of(self._key(frames, at), lambda: _BudgetWalk(self, frames, at))
         if walk.most <= room or self.ways.needed(frames, at) > room + 1:
             return words
         mask, is_whole = MaskBuilder(self.tokens), True
@@ -171,11 +157,9 @@ class BudgetedNetworkMasks(NetworkMasks):
 class _Counted:
     """Some tokens, and how many are needed after them.
 
-    Attributes:
-        tokens: a part, as long as nothing is counted.
-        item: the frame of an open item that may become one that is entered, and its text; None if it may not.
-        bound: tokens that are enough after any of these; None where that is not known before they are counted.
-        counts: nodes, and the tokens needed after those.
+    ``item`` is the frame of an open item that may become one that is entered, and its text; None if it may not.
+    ``bound`` tokens are enough after any of these; None where that is not known before they are counted. ``counts`` has
+    nodes, and the tokens needed after those; None as long as nothing is counted.
     """
 
     def __init__(self, tokens: Part | None, item: tuple[Frame, Entered, bytes] | None = None, bound: int | None = None):
@@ -184,12 +168,7 @@ class _Counted:
 
 
 class _BudgetWalk(TokenWalk):
-    """The tokens that fit after a text, and how many are needed after each.
-
-    Attributes:
-        parts: of these tokens.
-        most: no token needs more than that after it.
-    """
+    """The tokens that fit after a text, in parts; after none of them more than ``most`` are needed."""
 
     _masks: BudgetedNetworkMasks
 
@@ -201,8 +180,7 @@ class _BudgetWalk(TokenWalk):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, about: most nodes are those of the tables."""
-        return 2048 + _PART_BYTES * len(self.parts)
+        return 2048 + _PART_BYTES * len(self.parts)  # most nodes are those of the tables
 
     def _from(self, frame: Frame) -> None:
         if frame.entered is not None and frame.entered.has_begun:
@@ -230,7 +208,6 @@ class _BudgetWalk(TokenWalk):
             self.most = max([self.most, *(needed for _, needed in self.counts(counted))])
 
     def counts(self, part: _Counted) -> list[tuple[Reached, int]]:
-        """The nodes of a part, and the tokens needed after them."""
         if part.counts is None:
             assert part.tokens is not None
             part.counts = [*self._counted(part.tokens, part.item)]

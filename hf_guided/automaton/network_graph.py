@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .after_fork import Shared
+from .byte_dfa import productive
 from .frame_exits import ANY_LETTERS, Exits, Sizes
 from .registers import NOTHING_ENTERED, LengthRule
 from .rtn import Component, Components, Mark, callers
@@ -20,23 +21,23 @@ if TYPE_CHECKING:
     from .network import Network
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
-_MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # of the ways to the end of a name; and steps to find them
+_MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # maximum number of ways to the end of a name, and of steps to find them
 
 
-class NetworkGraph:
+class NetworkGraph(Shared):
     """Facts about the states of a network, computed when they are first needed; thread safe.
 
     What is known of a component depends on those that it calls, and on those that these call: no others are built.
     """
 
     def __init__(self, network: Network):
+        super().__init__()
         self._network: Network = weakref.proxy(network)  # or only a full collection could free either
         self._components = network.components
         self._sizes = Sizes(self._called, self._size)
         self._distances: dict[int, list[int]] = {}
         self._unbounded: dict[int, NDArray[np.bool_]] = {}
         self._unbounded_begun: dict[int, NDArray[np.bool_]] = {}
-        self._lock = threading.Lock()
         # Not methods, whose caches would hold the graph: only a full collection could free it.
         self.moves = lru_cache(maxsize=4096)(partial(_moves, self._components, {}))
         self.endings = lru_cache(maxsize=1024)(partial(_endings, self._components, self.moves))
@@ -78,11 +79,11 @@ class NetworkGraph:
             for callee, after in self._components[component].calls:
                 if callee >= 0 and self.is_unbounded(callee, self._components[callee].dfa.start):
                     seeds |= after != 0
-            known = self._unbounded_begun[component] = _reaching(targets, seeds)
+            known = self._unbounded_begun[component] = productive(targets, seeds)
         return known
 
     def _find_unbounded(self, component: int) -> None:
-        numbers = {} if component in self._unbounded else {component: None}  # of which nothing is known
+        numbers = {} if component in self._unbounded else {component: None}  # components of which nothing is known
         todo = list(numbers)
         while todo:
             for callee in self._components[todo.pop()].called:
@@ -92,7 +93,7 @@ class NetworkGraph:
         recursive = self._recursive(numbers)
         targets = {number: _certain_targets(self._components[number]) for number in numbers}
         unbounded = {
-            number: _reaching(after, _on_cycles(self._components[number], after)) for number, after in targets.items()
+            number: productive(after, _on_cycles(self._components[number], after)) for number, after in targets.items()
         }
         known = ChainMap(unbounded, self._unbounded)
         called_by = callers({number: self._components[number] for number in numbers})
@@ -122,7 +123,7 @@ class NetworkGraph:
             elif callee == Mark.BEGIN and rule is not None and rule.begin(NOTHING_ENTERED, 0, required=False):
                 start = component.dfa.start
                 seeds[start] |= seeds[after[start]]
-        return _reaching(targets, seeds)
+        return productive(targets, seeds)
 
     def _recursive(self, numbers: Collection[int]) -> set[int]:
         """The components among some that lead back to themselves."""
@@ -169,7 +170,7 @@ def _endings(
 ) -> tuple[bytes, ...] | None:
     """The bytes by which what has begun in the component may end; None where there may be many, or calls."""
     dfa, calls = components[component].dfa, components[component].calls
-    calling = set(np.flatnonzero(components[component].shape.after_calls.any(0)).tolist())
+    calling = set(np.flatnonzero(components[component].after_calls.any(0)).tolist())
     endings: list[bytes] = []
     todo = [(state, b"")]
     for _ in range(_MAX_STEPS):
@@ -209,20 +210,6 @@ def _on_cycles(component: Component, targets: NDArray[np.int64]) -> NDArray[np.b
                 todo.append(source)
     left: NDArray[np.bool_] = np.array(onwards) > 0
     return left
-
-
-def _reaching(targets: NDArray[np.int64], seeds: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(states,) from which one of the states is reached."""
-    sources = _sources(targets)
-    reaching: NDArray[np.bool_] = seeds.copy()
-    reaching[0] = False
-    todo = np.flatnonzero(reaching).tolist()
-    while todo:
-        for source in sources[todo.pop()]:
-            if not reaching[source]:
-                reaching[source] = True
-                todo.append(source)
-    return reaching
 
 
 def _sources(targets: NDArray[np.int64]) -> list[list[int]]:

@@ -24,11 +24,10 @@ from .lru_bytes import ByteCache
 from .network import Network
 from .registers import UNKNOWN, Different, ItemRule, LengthRule
 from .rtn import Component
-from .token_nodes import Ints, Nodes
-from .token_trie import MaskBuilder
+from .token_trie import Ints, MaskBuilder, Nodes
 from .written_values import CHARACTER_BYTES, characters
 
-_MASK_BYTES = 2 * 2**20  # of the masks kept
+_MASK_BYTES = 2 * 2**20  # bytes of the masks that are kept
 _NO_TOKENS = np.empty(0, np.int64)
 _NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 
@@ -36,13 +35,9 @@ _NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
 class Part:
     """Tokens that end in one component, on top of the same frames.
 
-    Args:
-        frame: where they begin there.
-        begun: the nodes where they do; None is the root.
-        end: of the text before them.
-        without: nodes that are none of them, ascending.
-        low, high: of an open string that is counted, how many characters the whole token needs and may have at most;
-            None where it has none.
+    They begin there in ``frame``, at the nodes ``begun``; None is the root. The text before them ends at ``end``. The
+    nodes ``without`` are ascending, and none of them. Of an open string that is counted, the whole token needs ``low``
+    characters and may have ``high``; None where it has no such bound.
     """
 
     def __init__(
@@ -130,7 +125,6 @@ class CompetingNodes:
         return _part(Stay(nodes, states), leaves | ~unbounded(frame.component)[states])
 
     def _along(self, path: bytes) -> Ints:
-        """The nodes on a way down the trie, the root first."""
         child, letters = self._tokens.children, self._tokens.letters
         nodes = [0]
         for byte in path:
@@ -251,10 +245,7 @@ class TokenWalk(ABC):
     def _follow_string(
         self, begun: Nodes, frame: Frame, rule: LengthRule, text: Text
     ) -> Iterator[tuple[Nodes, Frames, Text]]:
-        """Find the tokens of a string that begins at some nodes; see ``_beyond``.
-
-        How many characters are on the way to each node is known.
-        """
+        """Find the tokens of a string that begins at some nodes with known numbers of characters; see ``_beyond``."""
         bounds = rule.bounds(0, self._masks.reach)
         low, high = bounds or (0, None)
         by_characters = begun.by_characters(rule.string.characters_on(self._tokens)) if bounds else [(0, begun)]
@@ -267,7 +258,7 @@ class TokenWalk(ABC):
             yield from self._beyond(frame, leaving, text)
 
     def _leaving(self, frame: Frame, leaving: Leaving, bounds: tuple[int, int | None]) -> Leaving:
-        """The part of a table where the string of a frame ends, with so many characters on the way down the trie."""
+        """The part of a table where the string of a frame ends, with characters within bounds on the way."""
         rule, (low, high) = self._network.rules[frame.component], bounds
         assert isinstance(rule, LengthRule)
         count = rule.string.characters_on(self._tokens)
@@ -307,8 +298,6 @@ class TokenWalk(ABC):
 
 
 class _MaskWalk(TokenWalk):
-    """Adds the tokens to a mask."""
-
     def __init__(self, masks: NetworkMasks, frames: Frames, text: Text):
         self.mask = MaskBuilder(masks.tokens)
         super().__init__(masks, frames, text)
@@ -325,7 +314,6 @@ class _Mask(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
         return self.words.nbytes + 1024
 
 
@@ -359,7 +347,6 @@ class NetworkMasks:
         return known.words
 
     def _key(self, frames: Frames, text: Text) -> Hashable:
-        """All that the next tokens depend on."""
         return tuple(self.network.place(frame, text, self.reach) if frame.has_begun else frame for frame in frames)
 
     def component(self, frame: Frame) -> Component:

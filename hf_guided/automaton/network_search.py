@@ -7,7 +7,6 @@ tried, the shortest first.
 from __future__ import annotations
 
 import heapq
-import threading
 import weakref
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from functools import reduce
@@ -15,7 +14,7 @@ from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakMethod
 
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .frame import Frame, Text, is_level
 from .frame_exits import UNREACHABLE
 from .registers import Different, Entered
@@ -35,7 +34,7 @@ _MAX_REPEATED = 500  # texts in a row that mean values which are known: in all s
 Found = TypeVar("Found")
 
 
-class NetworkSearch:
+class NetworkSearch(Shared):
     """Searches in one network, and the values of its components; thread safe."""
 
     def __init__(self, network: Network):
@@ -47,12 +46,7 @@ class NetworkSearch:
         self._after_items: dict[tuple[int, int], int] = {}  # a state of an array after an item of a component
         self._others: dict[Hashable, _Kept[tuple[bytes, bytes]]] = {}
         self.shortcut: WeakMethod[Callable[[Frame, Frame, Text], bool]] | None = None  # see ``ExitTexts.can_end``
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.RLock()
+        super().__init__()
 
     def can_end(self, frame: Frame, owner: Frame, above: Iterable[Frame], text: Text) -> bool:
         """Whether an item or name that is open in ``owner`` can end as one that is not entered yet.
@@ -124,7 +118,7 @@ class NetworkSearch:
         return self._graph.is_unbounded(component, self._network.start_of(component))
 
     def first(self, component: int, count: int) -> list[bytes]:
-        """The keys of so many different values; fewer where there are no more, or no more were found."""
+        """The keys of ``count`` different values; fewer where there are no more, or no more were found."""
         with self._lock:
             return list(islice(self._values_of(component), count))
 
@@ -141,23 +135,17 @@ class NetworkSearch:
 
 
 class _Ways:
-    """Ways through a network."""
-
     def __init__(self, network: Network):
         self._network, self._graph = network, network.graph
 
     def __call__(
         self, frame: Frame, text: Text, owner: Frame | None, width: int, most: int
     ) -> Iterator[tuple[list[Frame], Text]]:
-        """Ways to go on that mean different values, the shortest first: where each leads, and its text.
+        """Ways to continue that mean different values, the shortest first: where each leads, and its text.
 
-        Args:
-            frame: where to begin.
-            text: so far; what belongs to a string that has begun is at hand.
-            owner: where to stop: what has begun there has ended.
-            width: bytes tried of each class: those that lead to the same state differ only in what is entered. One more
-                for each item of an inner list, which none of the next items may repeat.
-            most: frames looked at.
+        The text of a string that has begun is at hand. They stop where what has begun in ``owner`` has ended. Of each
+        class ``width`` bytes are tried, and one more for each item of an inner list, which none of the next items may
+        repeat: bytes that lead to the same state differ only in what is entered. At most ``most`` frames are looked at.
         """
         order = count(1)
         written = None if owner is None or owner.entered is None else text.since(owner.entered.begin)
@@ -165,7 +153,7 @@ class _Ways:
         for _ in range(most):
             if not queue:
                 return
-            *_, inside, frame, text = heapq.heappop(queue)  # of equally short ways the one that has come furthest
+            *_, inside, frame, text = heapq.heappop(queue)  # the one of equally short ways that has come furthest
             frames = self._network.everywhere([frame], text, owner)
             yield frames, text
             for place in frames:
@@ -221,11 +209,7 @@ def _inner_items(place: Frame, owner: Frame | None) -> int:
 
 
 class _Kept(Generic[Found]):
-    """The results of a generator, as far as it was asked for.
-
-    Attributes:
-        are_all: whether it has ended, and says that there is no more.
-    """
+    """The results of a generator, as far as it was asked for; ``are_all`` if it has ended and says so."""
 
     def __init__(self, left: Generator[Found, None, bool]):
         self._known: list[Found] = []

@@ -39,20 +39,18 @@ from .stored_dfas import stored_dfa
 from .subsets import Nfa, Piece, Repetition, determinize
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
-_FEW_WORDS = 64  # that are a piece each
+_FEW_WORDS = 64  # maximum number of words that are a piece each
 _SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger
-_LARGE = 6_000  # where pieces are wanted
+_LARGE = 6_000  # the same where pieces are wanted
 _MANY_LETTERS = 256  # characters of a set that are words of one letter
-_KEPT_BYTES = 16 * 2**20  # of automata of whole languages; a string or a number has a few kilobytes
+_KEPT_BYTES = 16 * 2**20  # bytes of automata of languages; a string or a number has a few kilobytes
 
 
 class NfaBuilder:
     """An NFA that grows, until ``dfa`` makes an automaton of it.
 
-    Args:
-        meter: the limits of the whole compile.
-        in_pieces: whether languages that are not large are made one piece each, and kept: worth it for what other
-            constraints have too.
+    ``in_pieces`` makes languages that are not large one piece each, and keeps these: worth it for what other
+    constraints have too.
     """
 
     def __init__(self, meter: WorkMeter, *, in_pieces: bool = False):
@@ -89,25 +87,17 @@ class NfaBuilder:
         return self._in_pieces and not isinstance(node, Concat) and is_plain(node) and characters(node) <= _LARGE
 
     def need(self, states: int) -> None:
-        """Give up at once if the automaton has at least so many states, and may not.
-
-        Raises:
-            CompileLimitExceeded: there may not be so many.
-        """
+        """Raise CompileLimitExceeded at once if an automaton of at least so many states is too large."""
         self._meter.check_states(states)
 
     def regex(self, node: Node, start: int) -> int:
-        """Add the strings of a language after a state.
-
-        Returns:
-            The new state that they end in.
-        """
+        """Add the strings of a language after a state; returns the new state that they end in."""
         end = self.state()
         self.add(node, start, end)
         return end
 
     def is_empty(self, node: Node) -> bool:
-        """Whether a language has no strings; its automaton tells."""
+        """Whether a language has no strings, by its automaton."""
         return not language_dfa(node, self._meter).accepting.any()
 
     def add_multiples(self, node: Node, factors: Iterable[Decimal], start: int, end: int) -> None:
@@ -143,14 +133,7 @@ class NfaBuilder:
         return determinize(Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter)
 
     def _put(self, piece: Fragment | Literal | None, start: int, end: int, *, passed: bool = False) -> None:
-        """Add a piece between two states.
-
-        Args:
-            piece: None is no string at all.
-            start: before it.
-            end: after it.
-            passed: whether the empty string need not be added, because another path has it already.
-        """
+        """Add a piece (None: no string) between two states; ``passed`` if another path has the empty string already."""
         if piece is None:
             return
         self._meter.spend(1)
@@ -166,7 +149,6 @@ class NfaBuilder:
         return piece
 
     def _take_apart(self, node: Node, start: int, end: int) -> None:
-        """Add a language by its parts."""
         if self._meter.limits.expect:
             self._meter.check_states(expected_states(node))
         if isinstance(node, Concat):
@@ -222,7 +204,7 @@ class NfaBuilder:
             low, high = 0, body.high * high  # (x?){5} is x{0,5}: no edge without a byte is needed
             body = body.body
         if body.nullable:
-            low = 0  # those that must be there may be empty
+            low = 0  # the copies that must be there may be empty
         size = characters(body)
         if isinstance(body, Chars) or (max(low, high or 0) >= _MANY and size <= _SMALL):
             # Repeated so often that building it once pays off in any case.
@@ -248,7 +230,7 @@ class NfaBuilder:
         self._note_repetition(copies[max(low - 1, 0) :])  # one may leave after each of these
 
     def _note_repetition(self, copies: list[tuple[int, int]]) -> None:
-        """Copies of which each dominates the next."""
+        """Note copies each of which dominates the next."""
         if len(copies) > 1:
             (state, piece), (next_state, next_piece) = copies[:2]
             states, pieces = next_state - state, next_piece - piece
@@ -295,9 +277,7 @@ def expected_states(node: Node) -> int:
     The guess is that repetitions multiply what is repeated, and that a text whose length is counted while it follows a
     pattern has every state of the pattern at every length.
     """
-    if isinstance(node, Concat):
-        return sum(map(expected_states, node.parts))
-    if isinstance(node, Alt):
+    if isinstance(node, (Concat, Alt)):
         return sum(map(expected_states, node.parts))
     if isinstance(node, Repeat):
         return max(node.low, node.high or 1, 1) * expected_states(node.body)
@@ -321,7 +301,7 @@ def longest(node: Node) -> int | None:
         most = longest(node.body)
         return None if most is None or node.high is None else most * node.high
     if isinstance(node, (Concat, Alt, And)):
-        lengths = [longest(part) for part in (node.parts if isinstance(node, Alt) else node.parts)]
+        lengths = [longest(part) for part in node.parts]
         bounded = [length for length in lengths if length is not None]
         if isinstance(node, And):
             return min(bounded, default=None)
@@ -339,14 +319,11 @@ def utf8() -> ByteDfa:
 
 @dataclass(frozen=True)
 class _KeptLanguage:
-    """The automaton of a language, and the steps that it took to make it."""
-
     dfa: ByteDfa
-    work: int
+    work: int  # the steps that it took to make it
 
     @cached_property
     def piece(self) -> Fragment | None:
-        """The language as a piece; None if it has no string."""
         return from_dfa(self.dfa)
 
     @property
@@ -381,7 +358,7 @@ def _language(node: Node, meter: WorkMeter) -> _KeptLanguage:
 
 
 def language_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
-    """As ``regex_dfa``, but the same object for as long as it is kept for other constraints."""
+    """The automaton of ``regex_dfa``, but the same object for as long as it is kept for other constraints."""
     return _language(node, meter).dfa
 
 

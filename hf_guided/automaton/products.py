@@ -51,22 +51,12 @@ def pairs_of(
     *,
     needs_second: bool = True,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """The pairs of states of two tables that are reached together, and where they lead.
+    """The pairs of states of two tables (states, classes) that are reached together, and where they lead.
 
-    Args:
-        first: (states, classes), where each class leads; state 0 is dead.
-        second: (states, classes) likewise.
-        columns: (n,) for each class of the product the class of the first table, and that of the second.
-        start: the first pair; not two dead states.
-        meter: counts the work.
-        needs_second: whether a pair is dead where the second state is; it is where the first is.
-
-    Returns:
-        (pairs, n) where each class leads, pair 0 is dead and pair 1 the start; (pairs,) the first state of each; and
-        (pairs,) the second.
-
-    Raises:
-        CompileLimitExceeded: it is too large, or there is no memory for it.
+    For each class of the product, ``columns`` (n,) has the class of each table. The first pair is ``start``, not two
+    dead states. A pair is dead where its first state is, and with ``needs_second`` where its second is. The result is
+    (pairs, n) where each class leads, pair 0 dead and pair 1 the start; (pairs,) the first state of each; and (pairs,)
+    the second.
     """
     tables: list[NDArray[Any]] = [np.ascontiguousarray(table, np.int32) for table in (first, second)]
     classes: list[NDArray[Any]] = [np.ascontiguousarray(column, np.int64) for column in columns]
@@ -95,20 +85,10 @@ def pairs_of(
 
 
 def without_words(whole: ByteDfa, words: Sequence[bytes], meter: WorkMeter) -> Fragment | None:
-    """All strings of an automaton but some words, as the names of an object's other members are.
+    """The strings of an automaton but some words, as the names of an object's other members are; None if none is left.
 
-    There is a state for each prefix of a word: to have fewer takes longer than they do.
-
-    Args:
-        whole: has strings.
-        words: those left out; others than its strings do no harm.
-        meter: counts the work.
-
-    Returns:
-        None if nothing is left.
-
-    Raises:
-        CompileLimitExceeded: it takes too much work, or there is no memory for it.
+    The automaton has strings. There is a state for each prefix of a word: to have fewer takes longer than they do.
+    Words that are none of its strings do no harm.
     """
     table, byte_class = np.ascontiguousarray(whole.table, np.int32), np.ascontiguousarray(whole.byte_class, np.uint8)
     accepting = np.ascontiguousarray(whole.accepting)

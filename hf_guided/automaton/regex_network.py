@@ -49,28 +49,23 @@ from .registers import LengthRule
 from .rtn import Component, ComponentBuilder, Mark
 from .writable_texts import WritableTexts, writable_components
 
-_SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # of an automaton that is one component
-_PART = CompileLimits(max_states=1_000, max_work=150_000)  # of one that is a part
-_COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # of one without what is counted
-_WIDE = 20  # characters of a set; so many have so many tokens that one table for all counts is worth while
+_SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # for an automaton that is one component
+_PART = CompileLimits(max_states=1_000, max_work=150_000)  # for one that is a part
+_COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # for one without the counted parts
+_WIDE = 20  # characters of a set that has enough tokens for one table of all counts to pay
 _FEW = 4  # repetitions of a wide set that are counted by a register
 _LARGE = 500  # states, about, of repetitions of a part that becomes a component
 _MANY = 17  # and of any set, where an automaton with all would be too large
-_MOST_WAYS = 900  # of reading a text; frames.c takes 1024
+_MOST_WAYS = 900  # maximum number of ways to read a text; frames.c takes 1024
 _MOST_FOLLOWING = 16  # bytes after a repetition by which the tokens that leave it are found
 _ADVICE = 'bound the repetitions of the pattern more tightly, or choose backend="llguidance"'
 T = TypeVar("T")
 
 
 class Counted(NamedTuple):
-    """Texts with so many characters.
+    """Texts with ``low`` to ``high`` characters; ``high`` None is no bound."""
 
-    Args:
-        content: any number of them: a set that is repeated, perhaps without some words.
-        low, high: how many; ``high`` None is no bound.
-    """
-
-    content: Node
+    content: Node  # any number of characters: a set that is repeated, perhaps without some words
     low: int
     high: int | None
 
@@ -113,8 +108,7 @@ class RegexNetwork(NamedTuple):
 def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:
     """The network of a language; its root accepts nothing where the language has no text.
 
-    Raises:
-        CompileLimitExceeded: it is too large, or there may be too many ways to read a text.
+    CompileLimitExceeded if it is too large, or there may be too many ways to read a text.
     """
     if not _has_wide(node):
         dfa = _within(_SMALL, meter, partial(language_dfa, node))
@@ -134,7 +128,7 @@ def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:
 
 
 def _within(limits: CompileLimits, meter: WorkMeter, make: Callable[[WorkMeter], T]) -> T | None:
-    """What a function makes within limits; None if it takes more."""
+    """The result of a function within limits; None if it takes more."""
     tried = WorkMeter(limits)
     try:
         return make(tried)
@@ -145,12 +139,9 @@ def _within(limits: CompileLimits, meter: WorkMeter, make: Callable[[WorkMeter],
 
 
 def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork | None:
-    """The network of a language of which parts are components; None where there may be too many ways to read a text.
+    """The network of a language; None where there may be too many ways to read a text.
 
-    Args:
-        node: the language.
-        meter: counts the work.
-        is_deep: whether each part is one, and not only what is counted.
+    The parts that are counted are components; where it ``is_deep``, all parts are.
     """
     callees: dict[Hashable, int] = {}
 
@@ -175,10 +166,10 @@ def _network(node: Node, meter: WorkMeter, *, is_deep: bool) -> RegexNetwork | N
     for callee, place in callees.items():
         if isinstance(callee, Counted):
             following = _following(components, root.callees.index(place))
-            string = CountedString.of_characters(components[place].shape.dfa, _inside(components[place]), following)
+            string = CountedString.of_characters(components[place].dfa, _inside(components[place]), following)
             rules[place] = LengthRule(callee.low, callee.high, string)
     meter.check_states(sum(component.dfa.states for component in components))
-    ways = root.dfa.states + 3 * np.count_nonzero(root.shape.after_calls) + sum(map(_ways, callees))
+    ways = root.dfa.states + 3 * np.count_nonzero(root.after_calls) + sum(map(_ways, callees))
     if ways > _MOST_WAYS and not _Entries(parts).are_unique(node):
         return None
     return RegexNetwork(components, rules)
@@ -192,7 +183,6 @@ class _Parts:
         self._called: dict[Node, Counted | ByteDfa | None] = {}  # None where a part is not one component
 
     def add(self, node: Node, start: int, end: int) -> None:
-        """Add the texts of a language between two states."""
         builder = self._builder
         if callee := self.callee(node):
             builder.call(callee, start, end)
@@ -229,7 +219,6 @@ class _Parts:
             self._builder.epsilon(start, end)
 
     def callee(self, node: Node) -> Counted | ByteDfa | None:
-        """The component of a part; None if it has none of its own."""
         if node not in self._called:
             callee: Counted | ByteDfa | None = None
             if (counted := _counted(node)) is not None:
@@ -247,13 +236,11 @@ class _Parts:
         return dfa is not None and is_free(dfa)
 
     def is_taken_apart(self, node: Node) -> bool:
-        """Whether parts of a language may be components."""
         if isinstance(node, Chars) or only_text(node) is not None or not isinstance(node, (Concat, Alt, Repeat)):
             return False
         return _has_parts(node) or (self._is_deep and is_plain(node))
 
     def is_whole(self, node: Node) -> bool:
-        """Whether a language is one automaton in any case."""
         return isinstance(node, (And, Not)) and not self.callee(node)
 
     def _add_repeated(self, node: Repeat, start: int, end: int) -> None:
@@ -279,7 +266,7 @@ class _Parts:
 
 
 def _counted(node: Node) -> Counted | None:
-    """What a register counts, if a language is that; of an intersection it is to be checked whether it can."""
+    """The counted texts that a language is, or None; of an intersection it is to be checked whether a register can."""
     if isinstance(node, And):
         counted = [each for each in map(_counted, node.parts) if each]
         others = [part for part in node.parts if not _counted(part)]
@@ -295,7 +282,6 @@ def _counted(node: Node) -> Counted | None:
 
 
 def _has_byte(node: Chars) -> bool:
-    """Whether a character of a set has one byte."""
     return any(first < 0x80 for first, _ in node.charset.ranges)
 
 
@@ -332,7 +318,6 @@ def _fused(parts: Sequence[Node]) -> Sequence[Node]:
 
 
 def _children(node: Node) -> Sequence[Node]:
-    """The parts of a language that may be components."""
     if isinstance(node, Concat):
         return _fused(node.parts)
     if isinstance(node, Alt):
@@ -350,7 +335,6 @@ def _is_large(node: Repeat) -> bool:
 
 @tree_cache(maxsize=1024)
 def _has_parts(node: Node) -> bool:
-    """Whether anything in a language is to be a component."""
     if _counted(node) or (isinstance(node, Repeat) and (_with_wide_apart(node) is not node or _is_large(node))):
         return True
     return any(_has_parts(child) for child in _children(node) if not isinstance(child, Chars))
@@ -358,7 +342,6 @@ def _has_parts(node: Node) -> bool:
 
 @tree_cache(maxsize=1024)
 def _has_wide(node: Node) -> bool:
-    """Whether a set of many characters is repeated."""
     if isinstance(node, Repeat) and (_with_wide_apart(node) is not node or (_is_wide(node.body) and _counted(node))):
         return True
     children = node.parts if isinstance(node, And) and _counted(node) else _children(node)
@@ -369,21 +352,15 @@ def _has_wide(node: Node) -> bool:
 
 
 def _inside(component: Component) -> int:
-    """The state inside of what is counted."""
-    return int(component.shape.after_calls[component.callees.index(Mark.BEGIN)].max())
+    return int(component.after_calls[component.callees.index(Mark.BEGIN)].max())
 
 
 def _following(components: Sequence[Component], call: int) -> bytes | None:
-    """The bytes that may come after a call of the root; None if there are many.
-
-    Args:
-        components: the root first.
-        call: which of its calls.
-    """
+    """The bytes that may come after a call, by its number, of the first component, the root; None if there are many."""
     root = components[0]
     found: set[int] = set()
     seen = {0}
-    todo = np.unique(root.shape.after_calls[call]).tolist()
+    todo = np.unique(root.after_calls[call]).tolist()
     while todo:
         state = todo.pop()
         if state in seen:
@@ -417,33 +394,20 @@ def _ways(callee: Hashable) -> int:
 
 
 class _Entries:
-    """Whether each part that is called begins at one place of a text at most, while it may go on.
+    """Whether each part that is called begins at one place of a text at most, while it may continue.
 
     It does if no text before it ends with one of its characters, or all of them have the same length.
-
-    Args:
-        parts: which those are.
     """
 
     def __init__(self, parts: _Parts) -> None:
         self._parts, self._unique = parts, True
 
     def are_unique(self, node: Node) -> bool:
-        """Whether that is so for all in a language."""
         self._read(node, CharSet(), True)
         return self._unique
 
     def _read(self, node: Node, last: CharSet, is_fixed: bool) -> tuple[CharSet, bool]:
-        """Read a language after others.
-
-        Args:
-            node: the language.
-            last: the last characters of the texts before it.
-            is_fixed: whether all those have the same length.
-
-        Returns:
-            Both of the texts that end with it.
-        """
+        """Read a language after texts: their last characters, and whether they have one length; the same with it."""
         if isinstance(node, Concat):
             for part in _children(node):
                 last, is_fixed = self._read(part, last, is_fixed)

@@ -23,11 +23,9 @@ UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is thi
 
 
 class Entered:
-    """Items or names, by their keys; immutable.
+    """Items or names, by the ``keys`` of those that are complete; immutable.
 
-    Args:
-        keys: of those that are complete.
-        begin: where the text of the one that has begun begins; -1 if none has.
+    The text of the one that has begun begins at ``begin``; -1 if none has.
     """
 
     __slots__ = ("_hash", "begin", "keys")
@@ -64,7 +62,7 @@ class Rule(ABC):
         return True
 
     def begin(self, entered: Entered, at: int, *, required: bool) -> Entered | None:
-        """One begins at a place in the text; None if it may not.
+        """The register after one begins at a place in the text; None if it may not.
 
         ``required`` says whether it is one of those that have to come, because no others may.
         """
@@ -72,7 +70,7 @@ class Rule(ABC):
 
     @abstractmethod
     def end(self, entered: Entered, written: bytes | None) -> Entered | None:
-        """One ends; None if it may not be there. If its text is not at hand, it is known that it may."""
+        """The register after one ends; None if it may not be there. If its text is not at hand, it may."""
 
     @abstractmethod
     def is_watched(self, entered: Entered) -> bool:
@@ -107,15 +105,12 @@ class Rule(ABC):
         return True
 
     def debt(self, entered: Entered, written: bytes | None) -> int:
-        """About how many bytes it takes until there are enough, the automaton's own count aside.
-
-        ``written`` is None where nothing has begun, or it is not at hand.
-        """
+        """About how many bytes it takes until there are enough, without the automaton's own count."""
         return 0
 
 
 class Different(Rule):
-    """No two may be equal."""
+    """Names or items no two of which may be equal."""
 
     one_spelling: bool = True  # whether a value has only one text, white space aside
 
@@ -155,16 +150,11 @@ class Different(Rule):
 
 @dataclass(frozen=True, eq=False)
 class LengthRule(Rule):
-    """Bounds on the length of a string of any kind.
-
-    Args:
-        low, high: how many characters; ``high`` None is no bound.
-        string: its states in the component.
-    """
+    """Bounds on the length of a string of any kind, in characters."""
 
     low: int
-    high: int | None
-    string: CountedString
+    high: int | None  # the largest number; None is no bound
+    string: CountedString  # the string's states in the component
     _choices: ClassVar[int] = 2  # characters: with room for these there are more strings than any text has
 
     def _count(self, written: bytes) -> int:
@@ -219,22 +209,14 @@ class LengthRule(Rule):
 
 @dataclass(frozen=True)
 class NameRule(Different):
-    """Different names.
+    """Different names, by their texts."""
 
-    Args:
-        required: the texts of names that have to come.
-        low, high: how many members; ``high`` None is no bound.
-        listed: the texts of the names that are listed, and that can be written.
-        languages: the components of the names that are not.
-        any_order: whether all names may come everywhere.
-    """
-
-    required: frozenset[bytes]
-    low: int
-    high: int | None
-    listed: frozenset[bytes]
-    languages: tuple[int, ...]
-    any_order: bool
+    required: frozenset[bytes]  # names that have to come
+    low: int  # the least number of members
+    high: int | None  # the largest number of members; None is no bound
+    listed: frozenset[bytes]  # names that are listed, and that can be written
+    languages: tuple[int, ...]  # the components of the names that are not listed
+    any_order: bool  # whether all names may come everywhere
 
     def begin(self, entered: Entered, at: int, *, required: bool) -> Entered | None:
         """See ``Rule.begin``."""
@@ -272,7 +254,6 @@ class NameRule(Different):
         return sum(len(name) + _MEMBER for name in missing) + _MEMBER * others
 
     def _has_more_than(self, count: int, values: NetworkSearch) -> bool:
-        """Whether there are more names in total."""
         missing = count - len(self.listed)
         for component in self.languages:
             if missing < 0 or values.more_than(component, missing):
@@ -283,18 +264,11 @@ class NameRule(Different):
 
 @dataclass(frozen=True)
 class ItemRule(Different):
-    """Different items.
+    """Different items."""
 
-    Args:
-        items: the components of the first items, and at last of all others; None where no value may stand.
-        low: how many there have to be.
-        ordered: whether equal items have their members in the same order.
-        one_spelling: see ``Different``.
-    """
-
-    items: tuple[int | None, ...]
-    low: int
-    ordered: bool
+    items: tuple[int | None, ...]  # the components of the first items, then of all others; None where none may stand
+    low: int  # the least number of items
+    ordered: bool  # whether equal items have their members in the same order
     one_spelling: bool
 
     @property

@@ -5,20 +5,19 @@ A *component* is one automaton over bytes in which some moves are calls: the tex
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..options import CompileLimits
 from ..regex import Node
-from .after_fork import renew_in_child
+from .after_fork import Shared
 from .byte_dfa import ByteDfa
 from .core import CORE, address
 from .counted_string import CountedString
@@ -44,7 +43,7 @@ Language: TypeAlias = Node | LaterLanguage  # a component may also be called by 
 
 
 class Mark(IntEnum):
-    """A move without a text, where a register is asked, or told something; the callee of a call."""
+    """A move without a text, where a register is asked, or changed; the callee of a call."""
 
     BEGIN = -1  # here an item begins, or the name of a member
     BEGIN_REQUIRED = -2  # here the name of a member begins that is still missing, because there is no room for others
@@ -54,60 +53,17 @@ class Mark(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
-    """A component but for what it calls: components that differ only there share one, as a rule.
-
-    Args:
-        dfa: its moves by bytes; a state that has only calls may look as if it had no path to the end.
-        after_calls: (calls, states) int32, the state after each call; 0 where there is none.
-    """
-
-    dfa: ByteDfa
-    after_calls: NDArray[np.int32]
-
-    @cached_property
-    def leaves(self) -> NDArray[np.bool_]:
-        """(states,) whether anything but bytes may come: a call, or the end."""
-        return self.after_calls.any(0) | self.dfa.accepting if len(self.after_calls) else self.dfa.accepting
-
-    @cached_property
-    def counted_string(self) -> CountedString:
-        """The string between the calls of ``Mark.BEGIN`` and ``Mark.END``; in JSON a quote comes before the first."""
-        begin, end = self.after_calls
-        return CountedString.of(self.dfa, int(begin.max()), end, in_json=not begin[self.dfa.start])
-
-    @property
-    def string_of_any_spelling(self) -> CountedString:
-        """That string, if its characters have several spellings."""
-        return CountedString.of_any_spelling(self.dfa, int(self.after_calls[0].max()))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory the arrays take."""
-        return self.dfa.nbytes + self.after_calls.nbytes
-
-
-@dataclass(frozen=True, eq=False)
 class Component:
-    """One automaton.
+    """One automaton, and its calls."""
 
-    Args:
-        shape: all of it but what it calls.
-        callees: of each call of the shape the called component, or a ``Mark`` of a register.
-    """
-
-    shape: Shape
-    callees: tuple[int, ...] = ()
+    dfa: ByteDfa  # its moves by bytes; a state that has only calls may look as if it had no path to the end
+    after_calls: NDArray[np.int32]  # (calls, states) the state after each call; 0 where there is none
+    callees: tuple[int, ...]  # the called component of each call, or a ``Mark`` of a register
 
     @classmethod
     def without_calls(cls, dfa: ByteDfa) -> Component:
-        """That of a regular language."""
-        return cls(Shape(dfa, np.empty((0, dfa.states), np.int32)))
-
-    @property
-    def dfa(self) -> ByteDfa:
-        """See ``Shape``."""
-        return self.shape.dfa
+        """The component of a regular language."""
+        return cls(dfa, np.empty((0, dfa.states), np.int32), ())
 
     @property
     def called(self) -> list[int]:
@@ -117,10 +73,31 @@ class Component:
     @cached_property
     def calls(self) -> tuple[tuple[int, NDArray[np.int32]], ...]:
         """Each callee, and for each state the state after it."""
-        return tuple(zip(self.callees, self.shape.after_calls, strict=True))
+        return tuple(zip(self.callees, self.after_calls, strict=True))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Component, (self.shape, self.callees)
+    @cached_property
+    def leaves(self) -> NDArray[np.bool_]:
+        """(states,) whether anything but bytes may come: a call, or the end."""
+        return self.after_calls.any(0) | self.dfa.accepting if self.callees else self.dfa.accepting
+
+    @cached_property
+    def counted_string(self) -> CountedString:
+        """The string between the calls of ``Mark.BEGIN`` and ``Mark.END``; in JSON a quote comes before the first."""
+        begin, end = self.after_calls
+        return CountedString.of(self.dfa, int(begin.max()), end, in_json=not begin[self.dfa.start])
+
+    @property
+    def string_of_any_spelling(self) -> CountedString:
+        """The same string, if its characters have several spellings."""
+        return CountedString.of_any_spelling(self.dfa, int(self.after_calls[0].max()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the arrays take."""
+        return self.dfa.nbytes + self.after_calls.nbytes
+
+    def __getstate__(self) -> dict[str, Any]:  # the rows of ``calls`` are those of ``after_calls``
+        return {name: value for name, value in self.__dict__.items() if name != "calls"}
 
 
 class ComponentBuilder(NfaBuilder):
@@ -150,7 +127,7 @@ class ComponentBuilder(NfaBuilder):
             data = b"".join([part if isinstance(part, bytes) else codes[part] for part in row])
             self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))
         dfa = self.dfa(start, end)
-        return Component(Shape(dfa, take_calls(dfa, codes)), tuple(map(number, self.callees)))
+        return Component(dfa, take_calls(dfa, codes), tuple(map(number, self.callees)))
 
 
 @lru_cache(maxsize=256)
@@ -163,16 +140,10 @@ def call_codes(callees: int) -> tuple[bytes, ...]:
 
 
 def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
-    """Take the calls out of an automaton, which nothing else has yet: it is written in place.
+    """(callees, states) the state after each call, 0 where there is none, taken out of an automaton.
 
-    A byte of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
-
-    Args:
-        dfa: the automaton, in which no other bytes are codes.
-        codes: of each callee.
-
-    Returns:
-        (callees, states) the state after each call; 0 where there is none.
+    The automaton, which nothing else has yet, is written in place; it has bytes of the ``codes`` in calls alone. A byte
+    of texts that leads wherever a call does is of the same class as that call's code, and its moves stay.
     """
     if not codes:
         return np.empty((0, dfa.states), np.int32)
@@ -183,26 +154,12 @@ def take_calls(dfa: ByteDfa, codes: Sequence[bytes]) -> NDArray[np.int32]:
     return after_calls
 
 
-class Components(Protocol):
-    """Components by number."""
-
-    def __getitem__(self, number: int) -> Component:
-        """The component; IndexError if there is none."""
-        ...
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-
-class Rtn(Generic[Name]):
+class Rtn(Shared, Generic[Name]):
     """The components of an RTN by number, each built when it is first needed; thread safe.
 
-    Args:
-        root: the name of the component that has number 0. A component may also be called by a regular language, its
-            texts.
-        build: adds a component of a name to a builder, and returns its first and its last state.
-        limits: of each component alone, for those that are built later: outside of a compile nothing counts the total.
+    A component is called by a name, or by a regular language, its texts; the root has number 0. ``build`` adds a
+    component of a name to a builder, and returns its first and its last state. ``limits`` are of each component alone,
+    for those that are built later: outside of a compile nothing counts the total.
     """
 
     def __init__(
@@ -211,36 +168,30 @@ class Rtn(Generic[Name]):
         build: Callable[[Name, ComponentBuilder], tuple[int, int]],
         limits: CompileLimits | None = None,
     ):
+        super().__init__()
         self._build, self._limits = build, limits
         self._numbers: dict[Name | Language, int] = {root: 0}
         self._names = [root]
         self._components: dict[int, Component] = {}
-        self._lock = threading.RLock()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         """How many components there are, as far as those that are built call others."""
         return len(self._names)
 
     def __getitem__(self, number: int) -> Component:
-        """The component; IndexError if there is none."""
         component = self._components.get(number)
         return self.built(number, WorkMeter(self._limits)) if component is None else component
 
     def name(self, number: int) -> Name | Language:
-        """What it was called."""
+        """The name or language of a component."""
         return self._names[number]
 
     def known_number(self, name: Name | Language) -> int | None:
-        """Of the component of a name; None if nothing that is built calls it."""
+        """The number of the component of a name; None if nothing that is built calls it."""
         return self._numbers.get(name)
 
     def number(self, name: Name | Language) -> int:
-        """Of the component of a name: a new one, if nothing has called it."""
+        """The number of the component of a name: a new one, if nothing has called it."""
         with self._lock:
             number = self._numbers.get(name)
             if number is None:
@@ -268,16 +219,13 @@ class Rtn(Generic[Name]):
         return int(name) if isinstance(name, Mark) else self.number(name)
 
 
+Components: TypeAlias = Sequence[Component] | Rtn[Any]  # by number
+
+
 def build_rtn(
     root: Name | Language, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
 ) -> dict[Name | Language, Component]:
-    """All components of an RTN, by name, in the order of their numbers; the root's is 0.
-
-    Args:
-        root: see ``Rtn``.
-        build: see ``Rtn``.
-        meter: limits for all components in total.
-    """
+    """All components of an RTN (see ``Rtn``), by name, in the order of their numbers; the meter limits their total."""
     rtn, states = Rtn(root, build), 0
     components: dict[Name | Language, Component] = {}
     while len(components) < len(rtn):

@@ -28,12 +28,7 @@ BUILT_WITHIN = CompileLimits()
 
 
 def stored_dfa(node: Node, limits: CompileLimits) -> tuple[ByteDfa, int] | None:
-    """What ``regex_dfa`` gives for a language, and the steps that it takes; None if it is not stored.
-
-    Args:
-        node: the language.
-        limits: within which it would be built.
-    """
+    """The result of ``regex_dfa`` within these limits, and the steps that it takes; None if it is not stored."""
     is_within = limits.max_states >= BUILT_WITHIN.max_states and limits.max_work >= BUILT_WITHIN.max_work
     if not is_within or characters(node) < LARGE:
         return None

@@ -16,7 +16,7 @@ from .component_walk import ComponentWalk, Table, joined
 from .limits import WorkMeter
 from .nfa import regex_dfa
 from .rtn import Component
-from .token_nodes import NodeSets
+from .token_trie import NodeSets
 
 _QUOTE = ord('"')
 
@@ -29,10 +29,7 @@ class StringTables:
         self._alone: dict[ByteDfa, Table] = {}
 
     def table(self, walk: ComponentWalk, state: int) -> Table | None:
-        """The table of a state, from the root of the trie; None where it is no body of a string.
-
-        None too where the vocabulary is so small that nothing is saved.
-        """
+        """The table of a state, from the root; None if it is no body of a string, or the vocabulary is too small."""
         for form, closed in string_dfas():
             after = walk.after_copy(state, _by_byte(form), form.start, _QUOTE)
             if after:
@@ -69,5 +66,4 @@ def string_dfas() -> tuple[tuple[ByteDfa, ByteDfa], ...]:
 
 @lru_cache(maxsize=2)
 def _by_byte(form: ByteDfa) -> NDArray[np.int32]:
-    """(states, 256) where each byte leads."""
     return np.ascontiguousarray(form.table[:, form.byte_class], np.int32)

@@ -38,54 +38,32 @@ Piece = tuple[int, Fragment | Literal, int]  # source, what is between, target
 
 
 class Repetition(NamedTuple):
-    """Copies of one part of an NFA, one after another, of which each dominates the next.
+    """Copies of one part of an NFA, one after another, of which each dominates the next; numbers are consecutive."""
 
-    Args:
-        first_state: of the first copy; those of a copy have consecutive numbers, and so have the copies.
-        states: of one copy.
-        first_piece: of the first copy; its pieces have consecutive numbers too.
-        pieces: of one copy.
-        copies: how many.
-    """
-
-    first_state: int
-    states: int
-    first_piece: int
-    pieces: int
+    first_state: int  # the first state of the first copy
+    states: int  # the number of states of one copy
+    first_piece: int  # the first piece of the first copy
+    pieces: int  # the number of pieces of one copy
     copies: int
 
 
 class Copies(NamedTuple):
-    """In which copies of repetitions the states and the pieces of an NFA are.
+    """The copies of repetitions that the states and the pieces of an NFA are in."""
 
-    Args:
-        state_index: (states,) int64, which state of the first copies each one is.
-        piece_index: (pieces,) int64, as ``state_index``.
-        state_ranks: (states, levels) int32, its copies, those of inner repetitions first.
-        piece_ranks: (pieces, levels) int32.
-    """
-
-    state_index: NDArray[np.int64]
-    piece_index: NDArray[np.int64]
-    state_ranks: NDArray[np.int32]
-    piece_ranks: NDArray[np.int32]
+    state_index: NDArray[np.int64]  # (states,) the same state in the first copies
+    piece_index: NDArray[np.int64]  # (pieces,) the same piece in the first copies
+    state_ranks: NDArray[np.int32]  # (states, levels) the number of its copy, those of inner repetitions first
+    piece_ranks: NDArray[np.int32]  # (pieces, levels) the same for pieces
 
 
 @dataclass(frozen=True)
 class Nfa:
-    """States 0, 1 ... and the pieces between them.
-
-    Args:
-        states: how many.
-        pieces: languages without the empty string that lead from state to state.
-        skips: source and target of each edge without a byte.
-        repetitions: those in it, inner ones first.
-    """
+    """States 0, 1 ... and the pieces between them."""
 
     states: int
-    pieces: list[Piece]
-    skips: list[tuple[int, int]]
-    repetitions: list[Repetition]
+    pieces: list[Piece]  # languages without the empty string that lead from state to state
+    skips: list[tuple[int, int]]  # source and target of each edge without a byte
+    repetitions: list[Repetition]  # the inner ones first
 
     @property
     def members(self) -> int:
@@ -121,11 +99,7 @@ class Nfa:
 
 
 def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter) -> ByteDfa:
-    """The automaton of all byte strings on a path from ``start`` to ``end``.
-
-    Raises:
-        CompileLimitExceeded: it is too large, or there is no memory for it.
-    """
+    """The automaton of all byte strings on a path from ``start`` to ``end``."""
     meter.check_states(nfa.members, _MOST_MEMBERS)
     sources, pieces, targets = zip(*nfa.pieces, strict=True) if nfa.pieces else ((), (), ())
     numbers: dict[Fragment | Literal, int] = {}

@@ -18,15 +18,10 @@ _AHEAD = 48  # bytes of a text that tokens from before it may reach into
 
 
 class Way(NamedTuple):
-    """The text of a frame.
+    """The text of a frame."""
 
-    Args:
-        ahead: its first bytes and choices.
-        counts: tokens from each of these to the end of the text; one entry more.
-    """
-
-    ahead: bytes
-    counts: Sequence[int]
+    ahead: bytes  # its first bytes and choices
+    counts: Sequence[int]  # tokens from each of these to the end of the text; one entry more
 
     @property
     def needed(self) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,25 +30,18 @@ _ENTRIES = 8  # of arrays, for each string at each level of a trie
 _LONG_RUN = 8  # times the same byte: of tokens with more, the readable ones are taken
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -_."
 _NAME = re.compile(rb'"[^"]*"[ \t\n\r]*:')
+Ints = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Trie:
-    """Node 0 is the root; the nodes of a level are adjacent, and so are the children of a node.
+    """Node 0 is the root; the nodes of a level are adjacent, and so are the children of a node."""
 
-    Args:
-        levels: (depths + 1,) where each level begins, the root's first; then how many nodes there are.
-        byte: (nodes,) uint8, the byte that leads here; the root's means nothing.
-        parent: (nodes,) int64; the root's is 0.
-        child: (nodes + 1,) int64, where each node's children begin; they end where those of the next begin.
-        node_of: (strings,) int64, the node in which each of the strings ends.
-    """
-
-    levels: tuple[int, ...]
-    byte: NDArray[np.uint8]
-    parent: NDArray[np.int64]
-    child: NDArray[np.int64]
-    node_of: NDArray[np.int64]
+    levels: tuple[int, ...]  # (depths + 1,) the first node of each level, the root's first; then the number of nodes
+    byte: NDArray[np.uint8]  # (nodes,) the byte that leads here; the root's means nothing
+    parent: NDArray[np.int64]  # (nodes,) the parent of each; the root's is 0
+    child: NDArray[np.int64]  # (nodes + 1,) where each node's children begin; they end where the next ones begin
+    node_of: NDArray[np.int64]  # (strings,) the node in which each of the strings ends
 
     def child_by(self, node: int, byte: int) -> int:
         """The child of a node by a byte; 0 if there is none."""
@@ -57,13 +50,7 @@ class Trie:
 
 
 def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nodes: int | None = None) -> Trie:
-    """The trie of byte strings that are sorted; equal ones end in one node.
-
-    Args:
-        strings: sorted.
-        meter: counts the work of every level.
-        max_nodes: with a meter, how many nodes there may be.
-    """
+    """The trie of sorted byte strings; equal ones end in one node. With a meter, there may be ``max_nodes``."""
     text = np.frombuffer(b"".join(strings), np.uint8)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
     offsets = np.cumsum(lengths) - lengths
@@ -90,14 +77,9 @@ def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nod
 
 
 def with_strings(trie: Trie, strings: Sequence[bytes]) -> tuple[Trie, NDArray[np.int64]]:
-    """A trie with a few more strings: the arrays are copied, and nothing else depends on its size.
+    """A trie with a few more sorted strings, some of which it may have; and (nodes of ``trie``,) its nodes there.
 
-    Args:
-        trie: not changed.
-        strings: sorted; some may be in the trie already.
-
-    Returns:
-        The trie, whose ``node_of`` is that of these strings; (nodes of ``trie``,) their numbers in it.
+    The arrays are copied, and nothing else depends on its size. ``node_of`` of the new trie is that of these strings.
     """
     known = {b"": 0}  # the nodes of the prefixes of the strings
     new: set[bytes] = set()
@@ -149,21 +131,13 @@ def ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.i
 
 @dataclass(frozen=True, eq=False)
 class TokenTrie:
-    """Text tokens by their bytes; immutable, shared by threads.
-
-    Args:
-        trie: the nodes.
-        token_ids: (tokens,) int64, in the order of the nodes they end in; tokens with the same bytes share a node.
-        token_start: (nodes + 1,) int64, where in ``token_ids`` those of each node begin.
-        size: width of a mask in bits, a multiple of 32.
-        has_token: (nodes,) whether a token ends in the node.
-    """
+    """Text tokens by their bytes; immutable, shared by threads."""
 
     trie: Trie
-    token_ids: NDArray[np.int64]
-    token_start: NDArray[np.int64]
-    size: int
-    has_token: NDArray[np.bool_]
+    token_ids: NDArray[np.int64]  # (tokens,) in the order of the nodes they end in; equal bytes share a node
+    token_start: NDArray[np.int64]  # (nodes + 1,) int64, where in ``token_ids`` those of each node begin
+    size: int  # the width of a mask in bits, a multiple of 32
+    has_token: NDArray[np.bool_]  # (nodes,) whether a token ends in the node
 
     def mask(self, tokens: NDArray[Any]) -> NDArray[np.int32]:
         """(words,) int32, read-only: a mask of these tokens."""
@@ -171,18 +145,18 @@ class TokenTrie:
         bits[tokens] = True
         return packed(bits)
 
-    def mask_of(self, nodes: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+    def mask_of(self, nodes: Ints) -> NDArray[np.int32]:
         """(words,) int32: a mask of the tokens that end in these nodes (n,)."""
         words = np.zeros(self.size // 32, np.int32)
         self.add_to(words, nodes)
         return words
 
-    def add_to(self, words: NDArray[np.int32], nodes: NDArray[np.integer[Any]]) -> None:
+    def add_to(self, words: NDArray[np.int32], nodes: Ints) -> None:
         """Add the tokens that end in these nodes (n,) to a mask (words,)."""
         nodes = nodes.astype(np.int32, copy=False)
         CORE.add_tokens(*self.addresses, nodes.ctypes.data, len(nodes), words.ctypes.data)
 
-    def tokens_at(self, nodes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def tokens_at(self, nodes: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens that end in these nodes (n,), one node after the other; and (n,) how many each node has."""
         starts = self.token_start.take(nodes)
         counts = self.token_start.take(nodes + 1) - starts
@@ -190,7 +164,7 @@ class TokenTrie:
 
     @cached_property
     def addresses(self) -> tuple[int, int]:
-        """Of ``token_start`` and ``token_ids``."""
+        """The addresses of ``token_start`` and ``token_ids``."""
         return self.token_start.ctypes.data, self.token_ids.ctypes.data
 
     @cached_property
@@ -228,11 +202,7 @@ class TokenTrie:
         return np.array([*(byte for *_, byte in sorted(order)), -1], np.int32)
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
-        """(nodes,) the sums of what each byte counts, from the root to each node.
-
-        Args:
-            by_byte: (256,) the weight of each byte.
-        """
+        """(nodes,) the sums of the weights ``by_byte`` (256,) from the root to each node."""
         trie = self.trie
         sums = by_byte[trie.byte]
         sums[0] = 0
@@ -246,13 +216,6 @@ class TokenTrie:
         node_of = np.zeros(self.size, np.int64)
         node_of[self.token_ids] = np.repeat(np.arange(len(self.trie.byte)), np.diff(self.token_start))
         return node_of
-
-    @cached_property
-    def json_escapes(self) -> NDArray[np.int64]:
-        """(nodes,) how many backslashes are on the way to each."""
-        backslash = np.zeros(256, np.int64)
-        backslash[ord("\\")] = 1
-        return self.along(backslash)
 
     @cached_property
     def with_names(self) -> NDArray[np.int64]:
@@ -337,19 +300,15 @@ class MaskBuilder:
         self._tokens = tokens
         self._words = np.zeros(tokens.size // 32, np.int32)
         self._forbidden: list[int] = []
-        self._nodes: list[NDArray[np.integer[Any]]] = []  # to set each part's tokens takes longer than to collect it
+        self._nodes: list[Ints] = []  # to set each part's tokens takes longer than to collect it
 
-    def add_nodes(self, nodes: NDArray[np.integer[Any]]) -> None:
+    def add_nodes(self, nodes: Ints) -> None:
         """Allow the tokens that end in these nodes (n,)."""
         self._nodes.append(nodes)
 
     def add_words(self, words: NDArray[np.int32]) -> None:
         """Allow the tokens of another mask (words,)."""
         np.bitwise_or(self._words, words, out=self._words)
-
-    def add_token(self, token_id: int) -> None:
-        """Allow one token."""
-        self._words.view(np.uint32)[token_id >> 5] |= np.uint32(1 << (token_id & 31))
 
     def forbid_token(self, token_id: int) -> None:
         """Take back one token, whatever allows it."""
@@ -363,6 +322,66 @@ class MaskBuilder:
             self._words.view(np.uint32)[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
         self._words.flags.writeable = False
         return self._words
+
+
+class NodeSets:
+    """The sets of a vocabulary that are in use, each once: facts about one are known wherever it is reached."""
+
+    def __init__(self, tokens: TokenTrie):
+        self.tokens = tokens
+        self._known: WeakValueDictionary[bytes, Nodes] = WeakValueDictionary()
+
+    def of(self, nodes: Ints) -> Nodes:
+        """The set of these nodes (n,); as a rule the same object for equal ones."""
+        nodes_int32: NDArray[np.int32] = np.ascontiguousarray(nodes, np.int32)
+        key = nodes_int32.tobytes()
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Nodes(self, nodes_int32)
+        return known
+
+
+class Nodes:
+    """Nodes of the trie, ascending, from which tokens are followed together; only ``NodeSets.of`` creates it."""
+
+    def __init__(self, sets: NodeSets, nodes: NDArray[np.int32]):
+        self._sets, self.nodes = sets, nodes
+        self._before: dict[bytes, Nodes] = {}
+
+    @cached_property
+    def address(self) -> int:
+        """The address of ``nodes``."""
+        return self.nodes.ctypes.data
+
+    @cached_property
+    def children(self) -> list[tuple[int, Nodes]]:
+        """The nodes after each byte."""
+        trie = self._sets.tokens.trie
+        starts = trie.child[self.nodes]
+        below = ranges(starts, trie.child[self.nodes + 1] - starts)
+        order = np.argsort(trie.byte[below], kind="stable")
+        counts = np.bincount(trie.byte[below], minlength=256)
+        letters = np.flatnonzero(counts)
+        parts = np.split(below[order], np.cumsum(counts[letters])[:-1])
+        return [(letter, self._sets.of(nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)]
+
+    def by_characters(self, characters: NDArray[np.int64]) -> list[tuple[int, Nodes]]:
+        """The nodes with equally many ``characters`` (all nodes,) on the way to them, and how many these are."""
+        counts = characters[self.nodes]
+        different = np.unique(counts).tolist()
+        if len(different) == 1:
+            return [(different[0], self)]
+        return [(count, self._sets.of(self.nodes[counts == count])) for count in different]
+
+    def before(self, following: bytes) -> Nodes:
+        """The nodes after which one of some bytes comes in a token."""
+        known = self._before.get(following)
+        if known is None:
+            before = self._sets.tokens.before(following)
+            places = np.searchsorted(self.nodes, before)
+            before, places = (part[places < len(self.nodes)] for part in (before, places))
+            known = self._before[following] = self._sets.of(before[self.nodes[places] == before])
+        return known
 
 
 _tries: WeakKeyDictionary[Vocabulary, TokenTrie] = WeakKeyDictionary()
@@ -384,13 +403,7 @@ def token_trie(vocabulary: Vocabulary) -> TokenTrie:
 
 
 def trie_of(texts: Sequence[bytes], token_ids: Sequence[int] | NDArray[np.int64], size: int) -> TokenTrie:
-    """The trie of some tokens.
-
-    Args:
-        texts: the bytes of each.
-        token_ids: the id of each.
-        size: width of a mask in bits, a multiple of 32.
-    """
+    """The trie of some tokens, by their bytes and ids; ``size`` is the width of a mask in bits, a multiple of 32."""
     order = sorted(range(len(texts)), key=texts.__getitem__)
     trie = build_trie([texts[i] for i in order])
     by_node = np.argsort(trie.node_of, kind="stable")
@@ -400,12 +413,7 @@ def trie_of(texts: Sequence[bytes], token_ids: Sequence[int] | NDArray[np.int64]
 
 
 def with_tokens(tokens: TokenTrie, names: Mapping[int, bytes]) -> TokenTrie:
-    """A trie with a few more tokens.
-
-    Args:
-        tokens: not changed.
-        names: the bytes of the others, by id.
-    """
+    """A trie with a few more tokens, by id."""
     ordered = sorted(names.items(), key=lambda item: item[1])
     trie, numbers = with_strings(tokens.trie, [data for _, data in ordered])
     counts = np.zeros(len(trie.byte), np.int64)

@@ -26,7 +26,7 @@ from .byte_dfa import NOTHING, ByteDfa, productive
 from .limits import SORTED, WorkMeter
 from .nfa import NfaBuilder
 from .products import pairs_of
-from .rtn import Component, Mark, Shape
+from .rtn import Component, Mark
 from .token_trie import TokenTrie
 
 _IN_UTF8 = frozenset(range(0xF5)) - {0xC0, 0xC1}
@@ -37,8 +37,7 @@ _CHARACTER_BYTES = 4
 class NothingWritable(Exception):
     """No text of a network can be written.
 
-    Args:
-        missing: bytes that texts need, and that are in no token; none where it is not that simple.
+    Texts need the bytes ``missing``, which are in no token; there are none where it is not that simple.
     """
 
     def __init__(self, missing: bytes):
@@ -48,21 +47,15 @@ class NothingWritable(Exception):
 
 @dataclass(frozen=True, eq=False)
 class WritableTexts:
-    """The rows of the units of a vocabulary.
+    """The rows of the units of a vocabulary."""
 
-    Args:
-        dfa: the automaton of all of them; a text ends where a unit ends.
-        hazards: (n,) the tokens that may end inside a unit whose rest is no row of units.
-        held: the bytes that are in tokens.
-    """
-
-    dfa: ByteDfa
-    hazards: NDArray[np.int64]
-    held: frozenset[int]
+    dfa: ByteDfa  # the automaton of all of them; a text ends where a unit ends
+    hazards: NDArray[np.int64]  # (n,) the tokens that may end inside a unit whose rest is no row of units
+    held: frozenset[int]  # the bytes that are in tokens
 
     @classmethod
     def of(cls, tokens: TokenTrie) -> WritableTexts | None:
-        """Those of a vocabulary; None if it has a token for every byte, so that it can write any text."""
+        """The texts of a vocabulary; None if it has a token for every byte, so that it can write any text."""
         first = slice(tokens.trie.child[0], tokens.trie.child[1])
         single = frozenset(tokens.trie.byte[first][tokens.has_token[first]].tolist())
         if single >= _IN_UTF8:
@@ -72,7 +65,7 @@ class WritableTexts:
         short = [tokens.path_to(node) for node in nodes[depths <= _CHARACTER_BYTES].tolist()]
         units = [data for data in short if len(data) == 1 or _is_character(data)]
         dfa = _rows_of(units)
-        states = np.zeros(len(tokens.trie.byte), np.int64)  # of each node of the vocabulary
+        states = np.zeros(len(tokens.trie.byte), np.int64)  # the state of each node of the vocabulary
         states[0] = dfa.start
         for low, high in pairwise(tokens.trie.levels[1:]):
             by = dfa.byte_class[tokens.trie.byte[low:high]]
@@ -99,7 +92,6 @@ def _is_character(data: bytes) -> bool:
 
 
 def _rows_of(units: Sequence[bytes]) -> ByteDfa:
-    """The automaton of all rows of units."""
     builder = NfaBuilder(WorkMeter(NETWORK))
     between = builder.state()
     builder.add_words(units, between, between)
@@ -107,13 +99,7 @@ def _rows_of(units: Sequence[bytes]) -> ByteDfa:
 
 
 def _hazards(tokens: TokenTrie, dfa: ByteDfa, units: Sequence[bytes]) -> NDArray[np.int64]:
-    """See ``WritableTexts``.
-
-    Args:
-        tokens: the vocabulary.
-        dfa: of all rows of units.
-        units: those that cannot be written byte by byte.
-    """
+    """The hazards of ``WritableTexts``; ``units`` are those that cannot be written byte by byte."""
     texts = {tokens.path_to(node): node for node in np.flatnonzero(tokens.has_token).tolist()}
     longest = max(map(len, units), default=0)
     ends = {text[-length:] for text in texts for length in range(1, min(longest, len(text) + 1))}
@@ -144,15 +130,8 @@ def writable_components(
 ) -> list[Component]:
     """The components of a network with the writable texts alone, by the same numbers; some may have no text.
 
-    Args:
-        components: the root first.
-        texts: of the vocabulary.
-        not_empty: the numbers of those with a string that has to have a character, as a register knows.
-        meter: counts the work.
-
-    Raises:
-        NothingWritable: the root has no text.
-        CompileLimitExceeded: there are too many states.
+    The root is the first. In ``not_empty`` are the numbers of those with a string that has to have a character, as a
+    register knows. NothingWritable is raised where the root has no text.
     """
     products: list[_Product] = []
     states = 0
@@ -160,7 +139,7 @@ def writable_components(
         products.append(_Product.of(component, texts, meter))
         states += len(products[-1].table)
         meter.check_states(states)
-    written: set[int] = set()  # those with texts
+    written: set[int] = set()  # components with texts
     before = -1
     while len(written) > before:
         before = len(written)
@@ -175,7 +154,7 @@ def writable_components(
 
 
 def _missing(products: Sequence[_Product], written: Collection[int], texts: WritableTexts, meter: WorkMeter) -> bytes:
-    """See ``NothingWritable``: those that come next where no text goes on."""
+    """The bytes of ``NothingWritable``: those that come next where no text continues."""
     missing: set[int] = set()
     reached, todo = {0}, [0]
     while todo:
@@ -191,21 +170,13 @@ def _missing(products: Sequence[_Product], written: Collection[int], texts: Writ
 
 
 class _Product(NamedTuple):
-    """A component beside the automaton of writable texts.
+    """A component beside the automaton of writable texts."""
 
-    Args:
-        table: (states, classes + calls) where each class of bytes leads, and each call; state 0 is dead, 1 the first.
-        byte_class: (256,) the class of each byte.
-        callees: of each call.
-        accepting: (states,) whether the component may end, at the end of a unit.
-        wanted: (states, classes) whether the component alone has a move.
-    """
-
-    table: NDArray[np.int32]
-    byte_class: NDArray[np.int64]
-    callees: tuple[int, ...]
-    accepting: NDArray[np.bool_]
-    wanted: NDArray[np.bool_]
+    table: NDArray[np.int32]  # (states, classes + calls) the state after each class or call; 0 is dead, 1 the first
+    byte_class: NDArray[np.int64]  # (256,) the class of each byte
+    callees: tuple[int, ...]  # the callee of each call
+    accepting: NDArray[np.bool_]  # (states,) whether the component may end, at the end of a unit
+    wanted: NDArray[np.bool_]  # (states, classes) whether the component alone has a move
 
     @classmethod
     def of(cls, component: Component, texts: WritableTexts, meter: WorkMeter) -> _Product:
@@ -217,7 +188,7 @@ class _Product(NamedTuple):
         own_columns = np.append(dfa.byte_class[first], dfa.table.shape[1] + np.arange(calls))
         columns = own_columns, np.append(rows.byte_class[first], np.repeat(rows.table.shape[1], calls))
         table, states, places = pairs_of(
-            np.hstack([dfa.table, component.shape.after_calls.T]),
+            np.hstack([dfa.table, component.after_calls.T]),
             np.hstack([rows.table, between]),
             columns,
             (dfa.start, rows.start),
@@ -230,7 +201,6 @@ class _Product(NamedTuple):
 
     @property
     def classes(self) -> int:
-        """How many columns of the table are no calls."""
         return len(self.table[0]) - len(self.callees)
 
     @property
@@ -253,11 +223,9 @@ class _Product(NamedTuple):
         return moves
 
     def to_end(self, written: Collection[int], meter: WorkMeter) -> NDArray[np.bool_]:
-        """(states,) from which the end can be reached."""
         return productive(self.moves(written), self.accepting, meter)
 
     def from_start(self, written: Collection[int], meter: WorkMeter) -> NDArray[np.bool_]:
-        """(states,) that can be reached."""
         moves = self.moves(written)
         meter.spend_cells(SORTED * moves.size)
         reached = np.zeros(len(moves), np.bool_)
@@ -269,7 +237,6 @@ class _Product(NamedTuple):
         return reached
 
     def trimmed(self, written: Collection[int], meter: WorkMeter) -> Component:
-        """The component, with the states that are reached and reach the end."""
         kept = np.flatnonzero(self.to_end(written, meter) & self.from_start(written, meter))
         numbers = np.zeros(len(self.table), np.int32)
         numbers[kept] = 1 + np.arange(len(kept))
@@ -282,5 +249,5 @@ class _Product(NamedTuple):
             int(numbers[1]),
         )
         calls = np.flatnonzero(table[:, classes:].any(0))
-        shape = Shape(dfa, np.ascontiguousarray(table[:, classes + calls].T))
-        return Component(shape, tuple([self.callees[number] for number in calls.tolist()]))
+        callees = tuple([self.callees[number] for number in calls.tolist()])
+        return Component(dfa, np.ascontiguousarray(table[:, classes + calls].T), callees)

@@ -21,42 +21,28 @@ _CHARACTER = re.compile(
 )
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of a character after its first
 CHARACTER_BYTES = 12
-"""Of the longest spelling of a character in a JSON string: two escapes."""
+"""Length of the longest spelling of a character in a JSON string: two escapes."""
 SPACE = frozenset(b" \t\n\r")
-OUTSIDE, INSIDE, _ESCAPED = range(3)  # of a string, and after a backslash in one
+OUTSIDE, INSIDE, _ESCAPED = range(3)  # places: outside or inside a string, and after a backslash in one
 _QUOTE, _BACKSLASH = b'"\\'
 _NUMBER = frozenset("-0123456789")
 
 
 class Begun(NamedTuple):
-    """A text that has only begun.
+    """A text that has only begun."""
 
-    Args:
-        key: how the key of its value begins.
-        is_whole: whether the key and the text end at the same place: what follows in one follows in the other, but for
-            white space and other spellings.
-        in_string: whether the text ends inside a string.
-    """
-
-    key: bytes
-    is_whole: bool
-    in_string: bool
+    key: bytes  # the beginning of its value's key
+    is_whole: bool  # whether key and text end at the same place, white space and spellings aside
+    in_string: bool  # whether the text ends inside a string
 
 
 class CompetingItems(NamedTuple):
-    """Keys that a value may still get whose text has begun.
+    """Keys that a value may still get whose text has begun."""
 
-    Args:
-        keys: none if it is certain to get another one, as long as no name is repeated.
-        after: wherever in these keys this is, they may go on as the text does; None if that is not known.
-        is_whole: whether it is how each key begins, and they go on so nowhere else.
-        names: those that would be repeated.
-    """
-
-    keys: list[bytes]
-    after: bytes | None
-    is_whole: bool = False
-    names: Collection[bytes] = ()
+    keys: list[bytes]  # empty if it is certain to get another one, as long as no name is repeated
+    after: bytes | None  # the text after which, anywhere in them, the keys may continue as the text does; None: unknown
+    is_whole: bool = False  # whether ``after`` is how each key begins, and they continue so nowhere else
+    names: Collection[bytes] = ()  # names that would be repeated
 
     def endings(self, most: int) -> set[bytes]:
         """The bytes after ``after`` in the keys and names: at most ``most`` bytes of each."""
@@ -100,9 +86,7 @@ def key_of(text: bytes, *, ordered: bool) -> bytes:
 def begun(text: bytes, *, ordered: bool) -> Begun:
     """All that is certain of a value whose text has begun.
 
-    Args:
-        text: the beginning of a JSON text.
-        ordered: as for ``key_of``; if not, the key is only known up to the first object.
+    Where members are not ``ordered``, the key is only known up to the first object; see ``key_of``.
     """
     data = _without_tail(text)
     parts: list[str] = []
@@ -131,19 +115,12 @@ def begun(text: bytes, *, ordered: bool) -> Begun:
 
 
 class Strings(NamedTuple):
-    """The strings in a JSON text that has begun, by their keys.
+    """The strings in a JSON text that has begun, by their keys."""
 
-    Args:
-        complete: those that have ended.
-        last: how that one begins in which the text ends; None if it ends in none, or in an escape.
-        names: of the members of the objects that are open.
-        repeats: whether an object has a name twice: the second member takes the place of the first.
-    """
-
-    complete: list[bytes]
-    last: bytes | None
-    names: set[bytes]
-    repeats: bool
+    complete: list[bytes]  # strings that have ended
+    last: bytes | None  # the beginning of that in which the text ends; None if it ends in none, or in an escape
+    names: set[bytes]  # names of the members of the objects that are open
+    repeats: bool  # whether an object has a name twice: the second member takes the place of the first
 
     @classmethod
     def of(cls, text: bytes) -> Strings:
@@ -189,12 +166,10 @@ def _spelled(string: str) -> str:
 
 
 def _without_tail(text: bytes) -> str:
-    """The text without the first bytes of a character at its end."""
     return text.decode("utf-8", "ignore")
 
 
 def _is_closed(token: str) -> bool:
-    """Whether a token that begins with a quote ends with its own."""
     return re.fullmatch(r'"(?:[^"\\]|\\.)*"', token, re.DOTALL) is not None
 
 

@@ -12,7 +12,7 @@ from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedCon
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
-    from ..automaton.growth import Growth
+    from ..automaton.lru_bytes import Growth
     from ..regex import Node
     from ..vocabulary.tokens import Vocabulary
 

@@ -23,7 +23,7 @@ from .matcher import Tokens
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..automaton.growth import Growth
+    from ..automaton.lru_bytes import Growth
     from ..constraints.json_style import Spelling
     from ..constraints.values import Constraint
     from ..vocabulary.tokens import Vocabulary

@@ -20,7 +20,6 @@ from __future__ import annotations
 import heapq
 import json
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,7 +31,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automaton.after_fork import renew_in_child
+from ..automaton.after_fork import Shared
 from ..automaton.token_trie import TokenTrie, token_trie
 from ..constraints.values import Grammar, StructuralTag
 from ..errors import CompileLimitExceeded, UnwritableConstraint
@@ -91,7 +90,7 @@ def _literals(grammar: str) -> list[str]:
     return [*literals[:_LITERALS], *(letter for letter in _ASCII if letter in grammar or letter in "\n 0aA")]
 
 
-class CompletionSearch:
+class CompletionSearch(Shared):
     """Searches in one grammar, for all its engines; thread safe. Nothing is prepared before the first search.
 
     ``marks`` are texts that end something in this grammar, where the cost of the letters does not show it; ``literals``
@@ -101,12 +100,7 @@ class CompletionSearch:
     def __init__(self, vocabulary: Vocabulary, marks: Sequence[str] = (), literals: Sequence[str] = _ASCII):
         self.vocabulary, self._texts = vocabulary, (tuple(marks), tuple(literals))
         self._from_start: list[list[int] | None] = []  # the path from the start, when it has been searched
-        self._lock = threading.Lock()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        """See ``Renewed``."""
-        self._lock = threading.Lock()
+        super().__init__()
 
     @cached_property
     def _marks(self) -> _Marks:

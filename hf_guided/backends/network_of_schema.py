@@ -56,7 +56,7 @@ class Built(NamedTuple):
     @property
     def at_once_bytes(self) -> int:
         """Bytes of the arrays that are built already."""
-        return sum([self.network.components[number].shape.nbytes for number in self.at_once])
+        return sum([self.network.components[number].nbytes for number in self.at_once])
 
 
 def size_of(components: Iterable[Component]) -> int:
@@ -106,7 +106,7 @@ class NetworkPlan(NamedTuple):
 
         After an AmbiguousString, the plan counts that string in another way.
         """
-        part, after_calls = self.part(name), component.shape.after_calls
+        part, after_calls = self.part(name), component.after_calls
         most = MAX_FRAMES if part is None else part.positions.most_calls
         if len(after_calls) > most and np.count_nonzero(after_calls, 0).max() > most:
             raise CompileLimitExceeded(
@@ -118,7 +118,7 @@ class NetworkPlan(NamedTuple):
             raise InvalidConstraint(f"no text fits {f'what is at {pointer}' if pointer else 'it'}", pointers=[pointer])
         if isinstance(name, LongString) and name.language != ANYTHING:
             try:
-                _ = component.shape.counted_string
+                _ = component.counted_string
             except AmbiguousString:
                 self.parts[name.schema].positions.leave_uncounted(name)
                 raise
@@ -299,7 +299,7 @@ def _rule(
     positions = plan.parts[callee.schema].positions
     if isinstance(callee, LongString):
         has_one_spelling = positions.has_one_spelling or callee.closing is not None
-        string = component.shape.counted_string if has_one_spelling else component.shape.string_of_any_spelling
+        string = component.counted_string if has_one_spelling else component.string_of_any_spelling
         return LengthRule(callee.low, callee.high, string)
     register = positions.register(callee)
 

@@ -23,10 +23,9 @@ from hf_guided.automaton.component_walk import ComponentWalk, Table
 from hf_guided.automaton.counted_string import CountedString
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.automaton.rtn import Component, Shape
+from hf_guided.automaton.rtn import Component
 from hf_guided.automaton.string_tables import _by_byte, string_dfas
-from hf_guided.automaton.token_nodes import NodeSets
-from hf_guided.automaton.token_trie import TokenTrie, trie_of
+from hf_guided.automaton.token_trie import NodeSets, TokenTrie, trie_of
 from hf_guided.regex import ANYTHING, json_spelling, json_spellings, parse_fullmatch
 from hf_guided.regex.ast import EMPTY, Node, alt, both, complement, concat, repeat, text
 from tests.compiled_core import run_under_sanitizers
@@ -74,7 +73,7 @@ def components(draw) -> Component:
 
 
 def _calling(dfa: ByteDfa, callee: int, after: NDArray[np.int64]) -> Component:
-    return Component(Shape(dfa, after.reshape(1, -1).copy()), (callee,))
+    return Component(dfa, after.reshape(1, -1).copy(), (callee,))
 
 
 # -- vocabularies
@@ -375,7 +374,7 @@ def test_components_that_call_others_share_tables():
     assert (after[::-1] != 0).tolist() != (after != 0).tolist()
     assert tables.table(one, 2) is not tables.table(other, 2)  # they are left in other states
     assert tables.table(one, 2) is tables.table(_calling(one.dfa, 7, after), 2)
-    assert tables.table(one, 2) is tables.table(Component(one.shape, (9,)), 2)
+    assert tables.table(one, 2) is tables.table(Component(one.dfa, one.after_calls, (9,)), 2)
 
 
 _UNDER_SANITIZERS = """

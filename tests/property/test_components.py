@@ -54,7 +54,7 @@ def test_leaves(moves: list[Any]) -> None:
     expected = made.dfa.accepting.copy()
     for _, after in made.calls:
         expected |= after != 0
-    assert made.shape.leaves.tolist() == expected.tolist()
+    assert made.leaves.tolist() == expected.tolist()
 
 
 def test_components_travel() -> None:

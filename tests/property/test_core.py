@@ -18,8 +18,7 @@ from hf_guided.automaton.core import Core
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component
-from hf_guided.automaton.token_nodes import NodeSets
-from hf_guided.automaton.token_trie import TokenTrie, trie_of
+from hf_guided.automaton.token_trie import NodeSets, TokenTrie, trie_of
 from hf_guided.errors import BackendUnavailable
 from hf_guided.regex import parse_fullmatch
 from scripts.build_core import NoCompiler, compile_core

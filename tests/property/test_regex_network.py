@@ -19,8 +19,7 @@ from hf_guided.automaton.component_walk import ComponentWalk
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component
-from hf_guided.automaton.token_nodes import NodeSets
-from hf_guided.automaton.token_trie import TokenTrie, token_trie
+from hf_guided.automaton.token_trie import NodeSets, TokenTrie, token_trie
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hf_guided.automaton.growth import Growth
-from hf_guided.automaton.lru_bytes import ByteCache, CacheStats
+from hf_guided.automaton.lru_bytes import ByteCache, CacheStats, Growth
 from hf_guided.backends.compiler import CompiledCache
 from hf_guided.options import CompilerOptions
 
