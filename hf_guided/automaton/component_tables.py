@@ -81,7 +81,7 @@ class ComponentTables:
         return walk.table(state, self._root.nodes) if table is None else table
 
     def at_most(
-        self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints, begun: Nodes | None = None
+        self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints, begun: Nodes | None
     ) -> Words | None:
         """(n, words) int32: of the tokens that stay in a string, those that have at most 0, 1 ... characters.
 
