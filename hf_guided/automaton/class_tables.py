@@ -157,7 +157,7 @@ class ClassTables:
 def _others(
     walk: ComponentWalk, state: int, targets: NDArray[np.integer[Any]]
 ) -> NDArray[np.unsignedinteger[Any]] | None:
-    """Where bytes that are not ASCII lead, in new numbers; None where anything else may come before they lead back.
+    """States after bytes that are not ASCII, in new numbers; None where anything else may come before they lead back.
 
     From ``state``, whose number is ``_STATE``, each byte leads to ``targets`` (256,). The result is (states, 128); row
     0 has no moves, and there are no more rows where there are none at all.

@@ -141,7 +141,7 @@ class ComponentWalk:
         return int(CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
 
     def after_copy(self, state: int, form: NDArray[np.int32], start: int, byte: int) -> int:
-        """Where a byte leads, if a state is like ``start`` of another automaton but for this byte; else 0.
+        """The state after a byte, if a state is like ``start`` of another automaton but for this byte; else 0.
 
         The automaton is ``form`` (states, 256), and the byte does not leave ``start``. The state, and those that are
         like its others, must be left by bytes alone.

@@ -56,7 +56,7 @@ class _Generation:
             raise _no_memory()
         # When the interpreter ends, daemon threads may still be reading.
         weakref.finalize(self, CORE.machine_end, self.handle).atexit = False
-        self.in_use: list[tuple[Any, ...]] = []  # what holds the arrays of tables
+        self.in_use: list[tuple[Any, ...]] = []  # the owners of the arrays of tables
         self.table_bytes = 0
         self.completed: dict[int, bool] = {}
 
@@ -76,7 +76,7 @@ class FrameMachine:
         network: Network,
         tables: ComponentTables,
         built: Collection[int],
-        least: Callable[[int], int | None] = lambda number: None,
+        least: Callable[[int], int | None],
     ):
         self._network, self._tables, self._built = network, tables, built
         trie = tables.tokens

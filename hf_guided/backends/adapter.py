@@ -21,7 +21,7 @@ _MOST_NAMED = 8  # bytes in a message
 
 
 class Made(NamedTuple):
-    """What a compile makes; see ``CompiledConstraint``."""
+    """The result of a compile; see ``CompiledConstraint``."""
 
     new_engine: Callable[[], Engine]
     nbytes: int

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
-_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # what follows a message: lines of the grammar, or of the library
+_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # the rest after a message: lines of the grammar, or of the library
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
 
@@ -293,7 +293,7 @@ def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
     special = [token_id for token_id, data in enumerate(texts) if data is None]
 
     class Tokens:
-        """What TokenizerWrapper reads."""
+        """The attributes that TokenizerWrapper reads."""
 
         # Engines never see a stop token: any id that is no text will do, the vocabulary has at least its stop tokens.
         eos_token_id = vocabulary.stop_token_ids[0]
@@ -320,7 +320,7 @@ def _byte_tokenizer() -> Any:
 
 def _refused(message: str) -> Exception:
     text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
-    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # what it says itself: names in a grammar may be any words
+    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # the library's own words: names in a grammar may be any
     if _LIMIT.search(said):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
     if "InternalError" in said or "panic" in said:

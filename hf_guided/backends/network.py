@@ -143,7 +143,7 @@ class NetworkBackend(Adapter):
 
     @override
     def packed(self, compiled: CompiledConstraint) -> tuple[Sequence[Component], Mapping[int, Rule], bool]:
-        """Its automata and rules, and whether it is ordered."""
+        """The network's automata and rules, and whether it is ordered."""
         network = cast(NetworkEngine | FrameEngine | _HazardEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):

@@ -69,11 +69,11 @@ class SchemaPart(NamedTuple):
 
     positions: Positions
     starts: tuple[Inside, ...]  # its outermost positions that are written as JSON
-    pointer: str  # where it stands in the constraint
+    pointer: str  # its position in the constraint
 
 
 class NetworkPlan(NamedTuple):
-    """What a network is built of."""
+    """The parts that a network is built of."""
 
     root: Any  # the name of its first component
     build: Callable[[Any, ComponentBuilder], tuple[int, int]]  # the component of a name, see ``Rtn``
@@ -81,7 +81,7 @@ class NetworkPlan(NamedTuple):
 
     @classmethod
     def of_schema(cls, positions: Positions) -> NetworkPlan:
-        """That of one schema."""
+        """The plan of one schema."""
         part = SchemaPart(positions, (positions.whole,), "")
         return cls(positions.root, positions.build, {positions.name: part})
 

@@ -57,7 +57,7 @@ class XGrammarBackend(Adapter):
         size = vocabulary.padded_size
         known = [data or b"" for data in vocabulary.token_bytes]
         self._info = xgrammar.TokenizerInfo(
-            [*known, *[b""] * (size - len(known))],  # what has no bytes is never allowed
+            [*known, *[b""] * (size - len(known))],  # a token without bytes is never allowed
             xgrammar.VocabType.RAW,
             vocab_size=size,
             stop_token_ids=[vocabulary.stop_token_ids[0]],  # masked by the matcher above; the library wants one

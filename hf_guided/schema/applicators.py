@@ -118,7 +118,7 @@ def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     if not holds:
         two = n.meetings([n.term(Term(child)) for child in children])
         return union(_all(n, children, False, sub, "oneOf"), *two.values())
-    of_kinds = partial(_of_kinds, kinds(sub))  # those that meet only in values of another type rule nothing out
+    of_kinds = partial(_of_kinds, kinds(sub))  # branches that meet only in values of another type rule nothing out
     # Only a branch that may hold at the same time has to be ruled out.
     rivals: dict[int, list[int]] = defaultdict(list)
     for i, j in sorted(n.widest.meetings([of_kinds(n.widest.term(Term(child))) for child in children])):
