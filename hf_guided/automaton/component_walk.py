@@ -33,7 +33,7 @@ def scratch_of_thread(numbers: int) -> tuple[NDArray[np.int32], int]:
     return kept
 
 
-class Stay(NamedTuple):
+class StayingNodes(NamedTuple):
     """The nodes of the trie that are reached in one component."""
 
     nodes: Ints  # (n,) int32; those where it begins, and then, breadth first, those below
@@ -45,7 +45,7 @@ class Stay(NamedTuple):
         return self.nodes.nbytes + self.states.nbytes
 
 
-Leaving = tuple[tuple[int, Nodes], ...]
+LeavingNodes = tuple[tuple[int, Nodes], ...]
 
 
 class Table(NamedTuple):
@@ -53,7 +53,7 @@ class Table(NamedTuple):
 
     nodes: Ints  # nodes inside the component; empty where there are many
     words: Words | None  # the tokens that end there; None where they are so few that a mask is made when it is needed
-    leaving: Leaving  # states where other than bytes may come, with the nodes that reach them and have more bytes
+    leaving: LeavingNodes  # states where other than bytes may come, with the nodes that reach them and have more bytes
 
     def mask(self, tokens: TokenTrie) -> Words:
         """(words,) int32: the tokens that end in the component."""
@@ -73,7 +73,7 @@ class Table(NamedTuple):
         return 256 + self.nodes.nbytes + words + sum(256 + 2 * below.nodes.nbytes for _, below in self.leaving)
 
 
-def joined(sets: NodeSets, first: Mapping[int, Nodes], second: Leaving) -> Leaving:
+def joined(sets: NodeSets, first: Mapping[int, Nodes], second: LeavingNodes) -> LeavingNodes:
     """The nodes that leave in one of two ways."""
     together = dict(first)
     for to, left in second:

@@ -35,7 +35,7 @@ from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
-from .adapter import Adapter, Build, Made
+from .adapter import Adapter, Build, CompileResult
 from .base import CompiledConstraint, Engine
 from .lark_grammar import MOST_STATES, LarkGrammar, check_terminals, lexer_cost, longest_chain, read
 
@@ -73,7 +73,7 @@ class LLGuidanceBackend(Adapter):
         n = Normalizer.of(constraint)
         lark = LarkGrammar(lark_grammar(n, constraint.style, closed=constraint.extra == "forbid"))
 
-        def build() -> Made:
+        def build() -> CompileResult:
             try:
                 return self._built(lark)
             except InvalidConstraint as error:
@@ -98,7 +98,7 @@ class LLGuidanceBackend(Adapter):
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
         return read(constraint, self.vocabulary)
 
-    def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> Made:
+    def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> CompileResult:
         """Compile a grammar; a user wrote ``unchecked``, whose terminals may match nothing."""
         texts = (lark.text, *lark.schemas.values())
         # A rule has a colon, and counting them is faster.
@@ -134,12 +134,12 @@ class LLGuidanceBackend(Adapter):
         return template.grammar, template.by_text, template.forces_text
 
     @override
-    def _unpack(self, packed: tuple[str, bool, bool]) -> Made:
+    def _unpack(self, packed: tuple[str, bool, bool]) -> CompileResult:
         template = _Template(*packed, self._matcher, words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
-        return Made(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(template.grammar))
+        return CompileResult(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(template.grammar))
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)

@@ -14,7 +14,7 @@ PUBLIC int32_t hf_guided_version(void)
     return VERSION;
 }
 
-/* All living nodes below some nodes of a trie, breadth first.
+/* All nodes that are reached below some nodes of a trie, breadth first.
  *
  * child     (nodes + 1) where each node's children begin
  * byte      (nodes) the byte that leads to each
