@@ -19,7 +19,7 @@ Words = NDArray[np.int32]
 MOST_DIFFERENT = 16_384  # nodes that tell two states apart; where there are more, a walk takes about as long
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
 _MANY_BYTES = 24  # bytes that lead to one state; with fewer the walk is short
-_NO_NODES = np.empty(0, np.int32)
+NO_NODES = np.empty(0, np.int32)
 
 _of_thread = threading.local()
 
@@ -162,7 +162,7 @@ class ComponentWalk:
             left_there.sort()  # breadth first they ascend, if those where they begin are on one level
         leaving = tuple((to, self.sets.of(left_there)) for to, left_there in left)
         if len(nodes) > FEW:
-            return Table(_NO_NODES, self.tokens.mask_of(nodes), leaving)
+            return Table(NO_NODES, self.tokens.mask_of(nodes), leaving)
         return Table(nodes, None, leaving)
 
     def _left(self, state: int, begun: Ints) -> tuple[NDArray[np.int32], list[tuple[int, NDArray[np.int32]]]]:
