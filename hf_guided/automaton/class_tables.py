@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
-from .component_walk import ComponentWalk, Table, Words, scratch_of_thread
+from .component_walk import NO_NODES, ComponentWalk, Table, Words, scratch_of_thread
 from .core import CORE
 from .lru_bytes import ByteCache
 from .rtn import Component
@@ -26,7 +26,6 @@ _ASCII = 128
 _BYTE, _AGAIN, _ALONE = 255, 256, 512
 _STATE = 1  # the number of the state itself among those that other characters go through
 _BYTES = 2 * 2**20  # bytes of the facts about sets of others; as many of the nodes before some bytes
-_NO_NODES = np.empty(0, np.int32)
 
 
 class _Texts(NamedTuple):
@@ -96,12 +95,12 @@ class ClassTables:
         words = tokens.made_of(inside, first, among.tokens)
         words.flags.writeable = False
         if not walk.leaves[state]:
-            return Table(_NO_NODES, words, ())
+            return Table(NO_NODES, words, ())
         before = among.nodes
         if following is not None:
             before = before & self._before.of(following, lambda: _bits(self._sets.tokens.are_before(following)))
         left = _ones(nodes.made_of(inside, first, before))
-        return Table(_NO_NODES, words, ((state, self._sets.of(left)),) if len(left) else ())
+        return Table(NO_NODES, words, ((state, self._sets.of(left)),) if len(left) else ())
 
     def _among_of(self, others: NDArray[np.unsignedinteger[Any]]) -> _Among:
         """The texts whose characters that are not ASCII lead from a state to itself; see ``_others``."""
@@ -157,7 +156,7 @@ class ClassTables:
 def _others(
     walk: ComponentWalk, state: int, targets: NDArray[np.integer[Any]]
 ) -> NDArray[np.unsignedinteger[Any]] | None:
-    """Where bytes that are not ASCII lead, in new numbers; None where anything else may come before they lead back.
+    """States after bytes that are not ASCII, in new numbers; None where anything else may come before they lead back.
 
     From ``state``, whose number is ``_STATE``, each byte leads to ``targets`` (256,). The result is (states, 128); row
     0 has no moves, and there are no more rows where there are none at all.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .class_tables import ClassTables
-from .component_walk import FEW, ComponentWalk, Stay, Table, Words, by_state
+from .component_walk import FEW, ComponentWalk, StayingNodes, Table, Words, by_state
 from .counted_string import CountedString
 from .lru_bytes import ByteCache
 from .rtn import Component
@@ -35,7 +35,7 @@ class ComponentTables:
         self._strings, self._classes = StringTables(self.nodes), ClassTables(self.nodes)
         self._walks: ByteCache[ComponentWalk] = ByteCache(_BYTES)
         self._by_content: WeakValueDictionary[bytes, ComponentWalk] = WeakValueDictionary()
-        self._stays: ByteCache[Stay] = ByteCache(_BYTES)
+        self._stays: ByteCache[StayingNodes] = ByteCache(_BYTES)
         self._by_state: ByteCache[_ByState] = ByteCache(_BYTES)
         self._at_most: ByteCache[Words] = ByteCache(_BYTES)
         self._all_at_most: dict[int, Words] = {}  # by the id of an array that the trie keeps
@@ -45,7 +45,7 @@ class ComponentTables:
         """(states,) whether anything but bytes may come."""
         return self._walk(component).leaves
 
-    def stay(self, component: Component, state: int) -> Stay:
+    def stay(self, component: Component, state: int) -> StayingNodes:
         """The nodes that are reached from the root of the trie, ascending: in a string takes milliseconds."""
         return self._stays.of((self._walk(component), state), lambda: self.below(component, state, self._root))
 
@@ -81,7 +81,7 @@ class ComponentTables:
         return walk.table(state, self._root.nodes) if table is None else table
 
     def at_most(
-        self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints, begun: Nodes | None = None
+        self, component: Component, state: int, characters: NDArray[np.int64], owed: Ints, begun: Nodes | None
     ) -> Words | None:
         """(n, words) int32: of the tokens that stay in a string, those that have at most 0, 1 ... characters.
 
@@ -116,9 +116,9 @@ class ComponentTables:
         walk = self._walk(component)
         return np.array([walk.advance(state, self.tokens.path_to(node)) for node in nodes.tolist()], np.int32)
 
-    def below(self, component: Component, state: int, begun: Nodes) -> Stay:
+    def below(self, component: Component, state: int, begun: Nodes) -> StayingNodes:
         """The nodes that are reached from some nodes, which come first; not kept."""
-        return Stay(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
+        return StayingNodes(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
 
     def by_state(self, component: Component, state: int, begun: Nodes | None = None) -> tuple[Reached, ...]:
         """The nodes that are reached inside the component from a state, apart for each state there; see ``table``."""

@@ -19,7 +19,7 @@ Words = NDArray[np.int32]
 MOST_DIFFERENT = 16_384  # nodes that tell two states apart; where there are more, a walk takes about as long
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
 _MANY_BYTES = 24  # bytes that lead to one state; with fewer the walk is short
-_NO_NODES = np.empty(0, np.int32)
+NO_NODES = np.empty(0, np.int32)
 
 _of_thread = threading.local()
 
@@ -33,7 +33,7 @@ def scratch_of_thread(numbers: int) -> tuple[NDArray[np.int32], int]:
     return kept
 
 
-class Stay(NamedTuple):
+class StayingNodes(NamedTuple):
     """The nodes of the trie that are reached in one component."""
 
     nodes: Ints  # (n,) int32; those where it begins, and then, breadth first, those below
@@ -45,7 +45,7 @@ class Stay(NamedTuple):
         return self.nodes.nbytes + self.states.nbytes
 
 
-Leaving = tuple[tuple[int, Nodes], ...]
+LeavingNodes = tuple[tuple[int, Nodes], ...]
 
 
 class Table(NamedTuple):
@@ -53,7 +53,7 @@ class Table(NamedTuple):
 
     nodes: Ints  # nodes inside the component; empty where there are many
     words: Words | None  # the tokens that end there; None where they are so few that a mask is made when it is needed
-    leaving: Leaving  # states where other than bytes may come, with the nodes that reach them and have more bytes
+    leaving: LeavingNodes  # states where other than bytes may come, with the nodes that reach them and have more bytes
 
     def mask(self, tokens: TokenTrie) -> Words:
         """(words,) int32: the tokens that end in the component."""
@@ -73,7 +73,7 @@ class Table(NamedTuple):
         return 256 + self.nodes.nbytes + words + sum(256 + 2 * below.nodes.nbytes for _, below in self.leaving)
 
 
-def joined(sets: NodeSets, first: Mapping[int, Nodes], second: Leaving) -> Leaving:
+def joined(sets: NodeSets, first: Mapping[int, Nodes], second: LeavingNodes) -> LeavingNodes:
     """The nodes that leave in one of two ways."""
     together = dict(first)
     for to, left in second:
@@ -141,7 +141,7 @@ class ComponentWalk:
         return int(CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
 
     def after_copy(self, state: int, form: NDArray[np.int32], start: int, byte: int) -> int:
-        """Where a byte leads, if a state is like ``start`` of another automaton but for this byte; else 0.
+        """The state after a byte, if a state is like ``start`` of another automaton but for this byte; else 0.
 
         The automaton is ``form`` (states, 256), and the byte does not leave ``start``. The state, and those that are
         like its others, must be left by bytes alone.
@@ -162,7 +162,7 @@ class ComponentWalk:
             left_there.sort()  # breadth first they ascend, if those where they begin are on one level
         leaving = tuple((to, self.sets.of(left_there)) for to, left_there in left)
         if len(nodes) > FEW:
-            return Table(_NO_NODES, self.tokens.mask_of(nodes), leaving)
+            return Table(NO_NODES, self.tokens.mask_of(nodes), leaving)
         return Table(nodes, None, leaving)
 
     def _left(self, state: int, begun: Ints) -> tuple[NDArray[np.int32], list[tuple[int, NDArray[np.int32]]]]:

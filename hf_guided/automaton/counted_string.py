@@ -32,7 +32,7 @@ class _Expected(IntEnum):
     TWO_DIGITS = 5
     THREE_DIGITS = 6
     FOUR_DIGITS = 7
-    ESCAPE = 8  # what follows a backslash
+    ESCAPE = 8  # the character after a backslash
 
     def after(self, byte: int, in_json: bool) -> _Expected:
         """The part that is expected after a byte that may come here."""

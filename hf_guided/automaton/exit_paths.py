@@ -1,4 +1,4 @@
-"""Where the components of a network end soonest, in bytes: shortest ways, and the shortest members of objects.
+"""The shortest ways to the ends of a network's components, in bytes, and the shortest members of objects.
 
 A component without a register has a shortest way out of each state; a call weighs the shortest text of its callee. Of
 an object whose members come in any order only the members that have to come count: components of others are not built.

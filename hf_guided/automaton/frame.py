@@ -29,7 +29,7 @@ class Frame:
             self.has_begun, self.is_watched = True, self.is_watched or rule.is_watched(entered)
 
     def stack(self) -> Iterator[Frame]:
-        """This frame and those below, as far as there is one each: so all in which something has begun."""
+        """The frame and those below, as far as there is one each: so all in which an item is open."""
         frame = self
         yield frame
         while len(frame.below) == 1:

@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import BackendError, CompileLimitExceeded
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
-from .component_walk import Words, scratch_of_thread
+from .component_walk import NO_NODES, Words, scratch_of_thread
 from .core import CORE, address, record
 from .frame_exits import Described, Exits, Sizes, describe
 from .lru_bytes import Growth
@@ -56,7 +56,7 @@ class _Generation:
             raise _no_memory()
         # When the interpreter ends, daemon threads may still be reading.
         weakref.finalize(self, CORE.machine_end, self.handle).atexit = False
-        self.in_use: list[tuple[Any, ...]] = []  # what holds the arrays of tables
+        self.in_use: list[tuple[Any, ...]] = []  # the owners of the arrays of tables
         self.table_bytes = 0
         self.completed: dict[int, bool] = {}
 
@@ -76,7 +76,7 @@ class FrameMachine:
         network: Network,
         tables: ComponentTables,
         built: Collection[int],
-        least: Callable[[int], int | None] = lambda number: None,
+        least: Callable[[int], int | None],
     ):
         self._network, self._tables, self._built = network, tables, built
         trie = tables.tokens
@@ -253,7 +253,7 @@ class FrameMachine:
         elif status == _NEEDS_STAY:
             component, state = missing >> 32, missing & 0xFFFFFFFF
             reached = self._tables.by_state(self._network.components[component], state)
-            nodes = np.concatenate([some.nodes for some in reached] or [_NO_NODES])
+            nodes = np.concatenate([some.nodes for some in reached] or [NO_NODES])
             states = np.array([some.state for some in reached], np.int32)
             ends = np.cumsum([len(some.nodes) for some in reached], dtype=np.int64)
             masks = [None if some.words is None else some.words.ctypes.data for some in reached]
@@ -334,7 +334,6 @@ class FrameMachine:
             raise _no_memory()
 
 
-_NO_NODES = np.empty(0, np.int32)
 _half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known
 
 

@@ -191,7 +191,7 @@ _ADDRESS = ctypes.cast(_CALLED, ctypes.c_void_p).value or 0
 @contextmanager
 def looking(meter: WorkMeter) -> Iterator[int]:
     """The address of a function for compiled loops to call; what it raises is raised here, when they have stopped."""
-    outer = _now.meter, _now.error  # of loops in which a signal's handler compiles too
+    outer = _now.meter, _now.error  # the state of outer loops, in which a signal's handler compiles too
     _now.meter, _now.error = meter, None
     try:
         yield _ADDRESS

@@ -186,7 +186,7 @@ class Network(Shared):
         for byte in data:
             after = self.moved(self.everywhere(frames, text), byte)
             text = text.plus(bytes((byte,)))
-            frames = tuple(frame for frame in after if self.is_alive(frame, text))
+            frames = tuple(frame for frame in after if self.is_productive(frame, text))
         return frames
 
     def moved(self, frames: Iterable[Frame], byte: int) -> Frames:
@@ -222,7 +222,7 @@ class Network(Shared):
             following.update(byte for byte, _ in self.graph.moves(frame.component, frame.state, 256))
         return following
 
-    def is_alive(self, frame: Frame, text: Text) -> bool:
+    def is_productive(self, frame: Frame, text: Text) -> bool:
         """Whether every item and name that has begun can become one that is not entered yet."""
         if not frame.is_watched:
             return True

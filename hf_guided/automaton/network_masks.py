@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .component_tables import ComponentTables, Reached
-from .component_walk import Leaving, Stay, Words
+from .component_walk import LeavingNodes, StayingNodes, Words
 from .frame import NO_TEXT, Frame, Frames, Text
 from .lru_bytes import ByteCache
 from .network import Network
@@ -29,7 +29,7 @@ from .written_values import CHARACTER_BYTES, characters
 
 _MASK_BYTES = 2 * 2**20  # bytes of the masks that are kept
 _NO_TOKENS = np.empty(0, np.int64)
-_NONE = Stay(np.empty(0, np.int32), np.empty(0, np.int32))
+_NONE = StayingNodes(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 class Part:
@@ -64,10 +64,10 @@ class CompetingNodes:
         self._network, self._tables, self._tokens = network, tables, tables.tokens
         self._reach = len(tables.tokens.trie.levels)  # no token is longer
 
-    def of(self, frame: Frame, text: Text) -> Stay:
+    def of(self, frame: Frame, text: Text) -> StayingNodes:
         """The nodes where something that has begun may be equal to what is entered already, ascending."""
         competing: list[Ints] = []
-        reached: Stay | None = None
+        reached: StayingNodes | None = None
         for owner, entered in frame.opened():
             if not owner.is_watched:
                 break
@@ -99,7 +99,7 @@ class CompetingNodes:
             places, nodes = places[places < len(reached.nodes)], nodes[places < len(reached.nodes)]
             return _part(reached, places[reached.nodes[places] == nodes])
         states = self._tables.states_at(self._network.components[frame.component], frame.state, nodes)
-        return _part(Stay(nodes, states), states != 0)
+        return _part(StayingNodes(nodes, states), states != 0)
 
     def with_names(self, frame: Frame, text: Text) -> NDArray[np.int64]:
         """(tokens,) those that write a name which may be in an object of an item already: they have to be read too."""
@@ -110,19 +110,19 @@ class CompetingNodes:
                     return self._tokens.with_names
         return _NO_TOKENS
 
-    def _bounded(self, frame: Frame, owner: Frame, text: Text) -> Stay:
+    def _bounded(self, frame: Frame, owner: Frame, text: Text) -> StayingNodes:
         """The nodes from which only few ways lead to the end of the open item, or that leave the component."""
         nodes, states = self._stay(frame)
         bounds = self._network.bounds(frame, text, self._reach)
         if bounds is not None and bounds[1] is not None:  # how many ways there are depends on the room
-            return Stay(nodes, states)
+            return StayingNodes(nodes, states)
         graph = self._network.graph
         unbounded = graph.unbounded_begun if owner is frame else graph.unbounded
         leaves = self._tables.leaves(self._network.components[frame.component])[states]
         if (rule := self._network.open_string(frame)) is not None:  # nothing but one byte ends it
             ends = rule.string.ends(self._tables.nodes.of(nodes[leaves])).nodes
             leaves[leaves] = np.isin(nodes[leaves], ends)
-        return _part(Stay(nodes, states), leaves | ~unbounded(frame.component)[states])
+        return _part(StayingNodes(nodes, states), leaves | ~unbounded(frame.component)[states])
 
     def _along(self, path: bytes) -> Ints:
         child, letters = self._tokens.children, self._tokens.letters
@@ -134,12 +134,12 @@ class CompetingNodes:
             nodes.append(at)
         return np.array(nodes)
 
-    def _stay(self, frame: Frame) -> Stay:
+    def _stay(self, frame: Frame) -> StayingNodes:
         return self._tables.stay(self._network.components[frame.component], frame.state)
 
 
-def _part(stay: Stay, kept: NDArray[Any]) -> Stay:
-    return Stay(stay.nodes[kept], stay.states[kept])
+def _part(stay: StayingNodes, kept: NDArray[Any]) -> StayingNodes:
+    return StayingNodes(stay.nodes[kept], stay.states[kept])
 
 
 def _is_inside_character(written: bytes) -> bool:
@@ -185,7 +185,7 @@ class TokenWalk(ABC):
         if len(competing.nodes):
             self._read_competing(frame, competing)
 
-    def _beyond(self, frame: Frame, leaving: Leaving, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
+    def _beyond(self, frame: Frame, leaving: LeavingNodes, text: Text) -> Iterator[tuple[Nodes, Frames, Text]]:
         """The continuations of tokens that leave a frame's component in some states: nodes, frames there, and the text.
 
         Where the text ends is not the same for all nodes, so what began before is at hand for none.
@@ -237,7 +237,7 @@ class TokenWalk(ABC):
                     continue
                 longer = text.plus(bytes((byte,)))
                 after = network.moved(busy, byte)
-                after = tuple(frame for frame in after if network.is_alive(frame, longer))
+                after = tuple(frame for frame in after if network.is_productive(frame, longer))
                 if after:
                     self._note(below.nodes, after, longer)
                     todo.append((below, tuple(network.everywhere(after, longer)), longer))
@@ -257,7 +257,7 @@ class TokenWalk(ABC):
                 leaving = self._leaving(frame, leaving, (low + already, most))
             yield from self._beyond(frame, leaving, text)
 
-    def _leaving(self, frame: Frame, leaving: Leaving, bounds: tuple[int, int | None]) -> Leaving:
+    def _leaving(self, frame: Frame, leaving: LeavingNodes, bounds: tuple[int, int | None]) -> LeavingNodes:
         """The part of a table where the string of a frame ends, with characters within bounds on the way."""
         rule, (low, high) = self._network.rules[frame.component], bounds
         assert isinstance(rule, LengthRule)
@@ -283,13 +283,13 @@ class TokenWalk(ABC):
                     if after:
                         self._note(np.array([node], np.int32), after, self._text.plus(path))
 
-    def _read_competing(self, frame: Frame, competing: Stay) -> None:
+    def _read_competing(self, frame: Frame, competing: StayingNodes) -> None:
         """Find the tokens that end in these nodes, and those that leave the component there."""
         network = self._network
         for node, state in zip(competing.nodes.tolist(), competing.states.tolist(), strict=True):
             here = network.frame(frame.component, state, frame.entered, frame.below)
             longer = self._text.plus(self._tokens.path_to(node))
-            if not node or not network.is_alive(here, longer):
+            if not node or not network.is_productive(here, longer):
                 continue
             nodes = np.array([node], np.int32)
             self._note(nodes, (here,), longer)

@@ -36,7 +36,7 @@ class LaterLanguage(ABC):
     @property
     @abstractmethod
     def language(self) -> Node:
-        """Its texts."""
+        """The texts of the language."""
 
 
 Language: TypeAlias = Node | LaterLanguage  # a component may also be called by its texts
@@ -215,7 +215,7 @@ class Rtn(Shared, Generic[Name]):
         start, end = self._build(name, builder)
         return builder.component(start, end, self._callee)
 
-    def _callee(self, name: Any) -> int:  # what a builder has called
+    def _callee(self, name: Any) -> int:  # the number of a call in a builder
         return int(name) if isinstance(name, Mark) else self.number(name)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 
-_ENTRIES = 8  # of arrays, for each string at each level of a trie
+_ENTRIES = 8  # entries of the arrays, for each string at each level of a trie
 _LONG_RUN = 8  # times the same byte: of tokens with more, the readable ones are taken
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -_."
 _NAME = re.compile(rb'"[^"]*"[ \t\n\r]*:')

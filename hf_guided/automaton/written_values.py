@@ -58,7 +58,7 @@ class CompetingItems(NamedTuple):
 
 
 def lexed(place: int, byte: int) -> int:
-    """Where the byte after one in a place of a JSON text stands: OUTSIDE a string, or inside one."""
+    """The place after one byte of a JSON text: OUTSIDE a string, or inside one."""
     if place == _ESCAPED:
         return INSIDE
     if byte == _QUOTE:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _MOST_NAMED = 8  # bytes in a message
 
 
-class Made(NamedTuple):
-    """What a compile makes; see ``CompiledConstraint``."""
+class CompileResult(NamedTuple):
+    """The result of a compile; see ``CompiledConstraint``."""
 
     new_engine: Callable[[], Engine]
     nbytes: int
@@ -29,7 +29,7 @@ class Made(NamedTuple):
     growth: Growth | None = None
 
 
-Build = Callable[[], "Made | tuple[Callable[[], Engine], int]"]  # compiles
+Build = Callable[[], "CompileResult | tuple[Callable[[], Engine], int]"]  # compiles
 
 _T = TypeVar("_T")
 
@@ -78,7 +78,7 @@ class Adapter(ABC):
         build, losses = self._prepared(constraint)
         if losses and constraint.on_unsupported == "error":
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
-        return self._compiled(constraint, Made(*build()), losses, began)
+        return self._compiled(constraint, CompileResult(*build()), losses, began)
 
     def packed(self, compiled: CompiledConstraint) -> Any:
         """Data from which another process makes the engines with little work, pickled; None: it compiles once more."""
@@ -89,11 +89,11 @@ class Adapter(ABC):
         began = time.perf_counter()
         return self._compiled(constraint, self._unpack(packed), losses, began)
 
-    def _unpack(self, packed: Any) -> Made:
+    def _unpack(self, packed: Any) -> CompileResult:
         raise NotImplementedError(f"{self.title} packs nothing")
 
     def _compiled(
-        self, constraint: Constraint, made: Made, losses: tuple[Loss, ...], began: float
+        self, constraint: Constraint, made: CompileResult, losses: tuple[Loss, ...], began: float
     ) -> CompiledConstraint:
         return CompiledConstraint(
             constraint=constraint,

@@ -81,7 +81,7 @@ class BudgetedEngine(Engine, Protocol):
         return None if needed is None else needed <= tokens_left
 
     def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
-        """As ``Engine.fill``; with a budget, without the tokens after which the text could not be finished within it.
+        """Fill a row as ``Engine.fill`` does; a budget also forbids tokens after which no text ends within it.
 
         Where ``tokens_left`` is too small in any case, or no path was found, the budget forbids nothing.
         """

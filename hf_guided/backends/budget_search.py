@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _CHEAP = ((b"\"'`)]}>", 0.0), (b",:;", 0.3), (b"0123456789", 0.5), (b"abcdefghijklmnopqrstuvwxyz", 0.7))
 _OTHER, _SPACE = 1.5, 3.0
-_STEP = 0.02  # what continuing costs in any case
+_STEP = 0.02  # the cost of every move
 _NEXT_BEST = 0.5  # the cost of the second choice instead of the first, of the third ...
 _MARK = 5.0  # the reward of a mark: the text that it ends could continue for ever
 _BRANCHES, _SAME_COST = 12, 4  # tokens that are tried after a mask, and those among them of one cost, at most
@@ -117,7 +117,7 @@ class CompletionSearch(Shared):
                 yield text, self.vocabulary.encode_bytes(text.encode())
 
     def path_from(self, engine: Engine, num_taken: int) -> list[int] | None:
-        """As ``find``, from where an engine is after this many tokens; from the start it is searched once."""
+        """The tokens that ``find`` finds for an engine after this many tokens; the search from the start runs once."""
         if num_taken:
             return self.find(engine, LATER_SEARCH_WORK)
         with self._lock:
@@ -145,7 +145,7 @@ class CompletionSearch(Shared):
         moves: Callable[[Engine, int, _Marks], tuple[int, list[_Move]]],
         marks: _Marks,
     ) -> list[int] | None:
-        """As ``find``; ``moves`` has the moves of a state, after a number of forced tokens, and the work they took."""
+        """One search of ``find``; ``moves`` gives a state's moves, after a number of forced tokens, and their work."""
         queue: list[tuple[float, int, Engine, list[int], _Marks]] = [(0.0, 0, engine, [], marks)]
         made = 0
         while queue and work > 0:

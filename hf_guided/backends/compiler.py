@@ -124,7 +124,7 @@ class Waiter(Future[CompiledConstraint]):
         self._options = options
 
     def result(self, timeout: float | None = None) -> CompiledConstraint:
-        """As Future.result; without a timeout of its own it gives up after the compiler's."""
+        """The result of the future; without a timeout of its own, the wait ends after the compiler's ``wait_s``."""
         wait_s = self._options.wait_s
         try:
             return super().result(wait_s if timeout is None else timeout)
@@ -193,7 +193,7 @@ class Compiler:
         try:
             if self._submit(job, _is_shallow()):
                 self._run(job, in_worker=False, on_caller_thread=True)
-        except BaseException:  # what interrupts the caller ends only its own waiting
+        except BaseException:  # an interrupt of the caller ends only its own waiting
             waiter.cancel()
             with self._lock:
                 if self._in_flight.get(job.key) is job:
@@ -340,7 +340,8 @@ class Compiler:
                 return  # two threads had it: one was interrupted while it gave it to the other
             if isinstance(outcome, BaseException):
                 self._counts["failures"] += 1
-                if isinstance(outcome, _REPLAYED) and not isinstance(outcome, JobKilled):  # that is the machine's state
+                # JobKilled depends on the state of the machine.
+                if isinstance(outcome, _REPLAYED) and not isinstance(outcome, JobKilled):
                     # Without its traceback, which would hold every frame of the compile.
                     _remember(self._failures, key, copy.copy(outcome), self.options.max_failures)
             elif self._is_too_large(outcome):

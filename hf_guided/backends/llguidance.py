@@ -35,7 +35,7 @@ from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
-from .adapter import Adapter, Build, Made
+from .adapter import Adapter, Build, CompileResult
 from .base import CompiledConstraint, Engine
 from .lark_grammar import MOST_STATES, LarkGrammar, check_terminals, lexer_cost, longest_chain, read
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
-_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # what follows a message: lines of the grammar, or of the library
+_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # the rest after a message: lines of the grammar, or of the library
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
 
@@ -73,7 +73,7 @@ class LLGuidanceBackend(Adapter):
         n = Normalizer.of(constraint)
         lark = LarkGrammar(lark_grammar(n, constraint.style, closed=constraint.extra == "forbid"))
 
-        def build() -> Made:
+        def build() -> CompileResult:
             try:
                 return self._built(lark)
             except InvalidConstraint as error:
@@ -98,7 +98,7 @@ class LLGuidanceBackend(Adapter):
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
         return read(constraint, self.vocabulary)
 
-    def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> Made:
+    def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> CompileResult:
         """Compile a grammar; a user wrote ``unchecked``, whose terminals may match nothing."""
         texts = (lark.text, *lark.schemas.values())
         # A rule has a colon, and counting them is faster.
@@ -134,12 +134,12 @@ class LLGuidanceBackend(Adapter):
         return template.grammar, template.by_text, template.forces_text
 
     @override
-    def _unpack(self, packed: tuple[str, bool, bool]) -> Made:
+    def _unpack(self, packed: tuple[str, bool, bool]) -> CompileResult:
         template = _Template(*packed, self._matcher, words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
-        return Made(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(template.grammar))
+        return CompileResult(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(template.grammar))
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
@@ -293,7 +293,7 @@ def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
     special = [token_id for token_id, data in enumerate(texts) if data is None]
 
     class Tokens:
-        """What TokenizerWrapper reads."""
+        """The attributes that TokenizerWrapper reads."""
 
         # Engines never see a stop token: any id that is no text will do, the vocabulary has at least its stop tokens.
         eos_token_id = vocabulary.stop_token_ids[0]
@@ -320,7 +320,7 @@ def _byte_tokenizer() -> Any:
 
 def _refused(message: str) -> Exception:
     text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
-    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # what it says itself: names in a grammar may be any words
+    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # the library's own words: names in a grammar may be any
     if _LIMIT.search(said):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
     if "InternalError" in said or "panic" in said:

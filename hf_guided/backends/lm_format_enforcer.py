@@ -26,7 +26,7 @@ from ..errors import BackendError, CompileLimitExceeded
 from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
 from ..regex import Alt, Chars, Concat, Node, Repeat, to_pattern
 from ..regex.write import times
-from .adapter import Adapter, Build, Made
+from .adapter import Adapter, Build, CompileResult
 from .base import Engine
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ class LMFormatEnforcerBackend(Adapter):
         node = self._written(constraint, _plain)
         return lambda: self._built(node)
 
-    def _built(self, node: Node) -> Made:
+    def _built(self, node: Node) -> CompileResult:
         config = self._lib.CharacterLevelParserConfig()
         config.alphabet = "".join(map(chr, self._characters))
         with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
             parser = self._lib.RegexParser(_spelled(node, self._characters), config)
         masks = _Masks(self.vocabulary, self._tree)
         # Its size is not known: parsers are small, masks are kept per state of a regex.
-        return Made(lambda: _Engine(masks, [parser]), 1_000_000)
+        return CompileResult(lambda: _Engine(masks, [parser]), 1_000_000)
 
     @cached_property
     def _tree(self) -> Any:

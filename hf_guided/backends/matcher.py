@@ -29,7 +29,7 @@ _BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # the bits of one 
 
 
 class Tokens:
-    """Which tokens are text and which end it; the same for a matcher and its forks.
+    """The tokens that are text, and those that end it; the same for a matcher and its forks.
 
     Stop tokens never count as text: not even a line break that is declared a stop token.
     """
@@ -203,7 +203,7 @@ class Matcher:
         return True
 
     def fill_row(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
-        """As ``fill_next_token_bitmask``; returns the row of the bitmask, (words,) int32, not a copy."""
+        """Do ``fill_next_token_bitmask``, and return the row of the bitmask, (words,) int32, not a copy."""
         self._take(bitmask)
         return self._fill(bitmask, row, tokens_left)
 

@@ -34,9 +34,9 @@ from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
-from .adapter import Adapter, Build, Made, unwritable
+from .adapter import Adapter, Build, CompileResult, unwritable
 from .base import CompiledConstraint, Engine, MaskedEngine
-from .network_of_schema import Built, NetworkPlan, reachable_network, whole_network
+from .network_of_schema import BuiltNetwork, NetworkPlan, reachable_network, whole_network
 from .tag_network import TagNetwork
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class NetworkBackend(Adapter):
             raise UnsupportedConstraint("the native engine does not enforce all of the schemas in this tag", tag.losses)
         return lambda: self._built(tag.plan, constraint, len(constraint.tag_json))
 
-    def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> Made:
+    def _regular(self, constraint: Constraint, make: Callable[[WorkMeter], RegexNetwork]) -> CompileResult:
         meter = WorkMeter(NETWORK)
         made = make(meter)
         if not made.components[0].dfa.accepting.any():
@@ -104,9 +104,9 @@ class NetworkBackend(Adapter):
                 made = made.cut_to(self._texts, meter)
             except NothingWritable as error:
                 raise unwritable(constraint, error.missing) from None
-        return self._made(Built.of(*made, ordered=True))
+        return self._made(BuiltNetwork.of(*made, ordered=True))
 
-    def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> Made:
+    def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> CompileResult:
         meter, built = WorkMeter(NETWORK), None
         while built is None:
             try:
@@ -118,19 +118,19 @@ class NetworkBackend(Adapter):
                 raise unwritable(constraint, error.missing) from None
         return self._made(built, _READ_BYTES * characters)
 
-    def _made(self, built: Built, read_bytes: int = 0) -> Made:
+    def _made(self, built: BuiltNetwork, read_bytes: int = 0) -> CompileResult:
         network, token_bytes = built.network, self.vocabulary.token_bytes
         beside = _OWN_BYTES + read_bytes
         if built.is_compiled:
             masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
-            return Made(
+            return CompileResult(
                 self._careful(lambda: FrameEngine(masks, network, token_bytes)),
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
             )
         registered, start = BudgetedNetworkMasks(network, self._tables, token_bytes), network.start
-        return Made(
+        return CompileResult(
             self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
             registered.nbytes + built.nbytes + beside,
         )
@@ -143,7 +143,7 @@ class NetworkBackend(Adapter):
 
     @override
     def packed(self, compiled: CompiledConstraint) -> tuple[Sequence[Component], Mapping[int, Rule], bool]:
-        """Its automata and rules, and whether it is ordered."""
+        """The network's automata and rules, and whether it is ordered."""
         network = cast(NetworkEngine | FrameEngine | _HazardEngine, compiled.new_engine()).network
         components: list[Component] = []
         while len(components) < len(network.components):
@@ -152,8 +152,8 @@ class NetworkBackend(Adapter):
         return components, network.rules, network.ordered
 
     @override
-    def _unpack(self, packed: tuple[Sequence[Component], Mapping[int, Rule], bool]) -> Made:
-        return self._made(Built.of(*packed))
+    def _unpack(self, packed: tuple[Sequence[Component], Mapping[int, Rule], bool]) -> CompileResult:
+        return self._made(BuiltNetwork.of(*packed))
 
     @cached_property
     def _texts(self) -> WritableTexts | None:
@@ -382,14 +382,14 @@ class NetworkEngine(MaskedEngine):
             possible = self.network.next_bytes(frames, text)
             if len(possible) > _MAX_CHOICES:
                 break
-            alive = []
+            readable = []
             for byte in sorted(possible):
                 after = self.network.read(frames, bytes((byte,)), text)
                 if after:
-                    alive.append((byte, after))
-            if len(alive) != 1:
+                    readable.append((byte, after))
+            if len(readable) != 1:
                 break
-            ((byte, frames),) = alive
+            ((byte, frames),) = readable
             text = text.plus(bytes((byte,)))
         return text.path
 

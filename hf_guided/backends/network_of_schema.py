@@ -37,7 +37,7 @@ _BYTES = 50  # memory for each
 _SPELLED_OUT = 9_000  # characters of a format in all its spellings: 20 ms in the middle of a text would be too long
 
 
-class Built(NamedTuple):
+class BuiltNetwork(NamedTuple):
     """A network."""
 
     network: Network
@@ -48,7 +48,7 @@ class Built(NamedTuple):
     least: Callable[[int], int | None] = lambda number: None
 
     @classmethod
-    def of(cls, components: Sequence[Component], rules: Mapping[int, Rule | None], ordered: bool) -> Built:
+    def of(cls, components: Sequence[Component], rules: Mapping[int, Rule | None], ordered: bool) -> BuiltNetwork:
         """The network of components that are there; see ``Network``."""
         network = Network(components, rules.get, ordered=ordered)
         return cls(network, size_of(components), range(len(components)), all(map(reads, rules.values())))
@@ -69,11 +69,11 @@ class SchemaPart(NamedTuple):
 
     positions: Positions
     starts: tuple[Inside, ...]  # its outermost positions that are written as JSON
-    pointer: str  # where it stands in the constraint
+    pointer: str  # its position in the constraint
 
 
 class NetworkPlan(NamedTuple):
-    """What a network is built of."""
+    """The parts that a network is built of."""
 
     root: Any  # the name of its first component
     build: Callable[[Any, ComponentBuilder], tuple[int, int]]  # the component of a name, see ``Rtn``
@@ -81,7 +81,7 @@ class NetworkPlan(NamedTuple):
 
     @classmethod
     def of_schema(cls, positions: Positions) -> NetworkPlan:
-        """That of one schema."""
+        """The plan of one schema."""
         part = SchemaPart(positions, (positions.whole,), "")
         return cls(positions.root, positions.build, {positions.name: part})
 
@@ -124,7 +124,7 @@ class NetworkPlan(NamedTuple):
                 raise
 
 
-def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
+def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> BuiltNetwork | None:
     """A network of which most components are built later; None where some without values have to be left out first."""
     rtn: Rtn[Any] = Rtn(plan.root, plan.build, meter.limits)
     later: dict[Hashable, int] = {}  # sizes
@@ -175,10 +175,10 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> Built | None:
         if not network.rules[number].is_possible(network.search):
             return None
     nbytes = size_of(rtn[number] for number in built) + _BYTES * sum(later.values())
-    return Built(network, nbytes, built, is_compiled, lambda number: plan.least_size(rtn.name(number)))
+    return BuiltNetwork(network, nbytes, built, is_compiled, lambda number: plan.least_size(rtn.name(number)))
 
 
-def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | None = None) -> Built:
+def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | None = None) -> BuiltNetwork:
     """A network with all its components; alternatives without any value are left out of the plan.
 
     The network has only texts among ``texts``, those that the vocabulary can write (None is all); NothingWritable where
@@ -211,14 +211,14 @@ def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | No
 
 def _with_rules(
     plan: NetworkPlan, names: Sequence[Any], components: Sequence[Component], *, is_cut: bool
-) -> tuple[Built, dict[str, list[Track]]]:
+) -> tuple[BuiltNetwork, dict[str, list[Track]]]:
     """The network of all components, some without a text; and of each schema the arrays and objects without a value."""
     numbers = {name: number for number, name in enumerate(names)}
     rules = {
         number: _rule(plan, name, component, numbers.get, is_cut=is_cut) if component.dfa.start else None
         for number, (name, component) in enumerate(zip(names, components, strict=True))
     }
-    built = Built.of(components, rules, plan.is_ordered)
+    built = BuiltNetwork.of(components, rules, plan.is_ordered)
     impossible: dict[str, list[Track]] = {}
     for number, known in rules.items():
         if known is None:

@@ -30,7 +30,7 @@ from ..errors import CompileLimitExceeded
 from ..options import OUTLINES
 from ..regex import Node, UnsupportedRegex, alphabet, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
-from .adapter import Adapter, Build, Made
+from .adapter import Adapter, Build, CompileResult
 from .base import Engine
 from .outlines_index import BuiltIndex, build_index
 from .subprocess_worker import SHARED, job_limits
@@ -73,7 +73,7 @@ class OutlinesBackend(Adapter):
         letters = bytes(byte for byte in range(256) if (chr(byte) in used if byte < 128 else beyond))
         return lambda: self._built(node, pattern, mark, letters)
 
-    def _built(self, node: Node, pattern: str, mark: int, letters: bytes) -> Made:
+    def _built(self, node: Node, pattern: str, mark: int, letters: bytes) -> CompileResult:
         try:
             regex_dfa(node, WorkMeter(OUTLINES))
         except CompileLimitExceeded as error:
@@ -92,7 +92,7 @@ class OutlinesBackend(Adapter):
             ) from None
         language = _Language(built, self._new_guide, self._first_byte, self._first_byte + mark)
         masks = min(MASK_BYTES, built.states * self._first_byte // 8)
-        return Made(lambda: _Engine(language, [built.start]), built.nbytes + masks)
+        return CompileResult(lambda: _Engine(language, [built.start]), built.nbytes + masks)
 
 
 class _Language:

@@ -53,7 +53,7 @@ class Report(NamedTuple):
     title: str
     used_s: float  # CPU time that the job has used before
     limits: Limits  # the limits of the part; those of the job, where it has none of its own
-    advice: str = ""  # what else to do where they do not suffice
+    advice: str = ""  # the next step for a user whose job exceeds them
 
 
 class _Job:

@@ -58,7 +58,7 @@ class JobKilled(CompileLimitExceeded):
 
 
 def job_limits(allowed: Allowance | None) -> Limits:
-    """Of a job that may take what is left of a compile; of one with the default options outside of a compile."""
+    """The limits of a job: the rest of the compile around it, or the default options outside of a compile."""
     if allowed is None:
         options = CompilerOptions()
         return Limits(options.cpu_s, options.memory_bytes, options.wait_s)
@@ -146,7 +146,7 @@ class _Child:
         self._turn = threading.Lock()  # held to change the two below
         self._busy = False
         self.timed_out = False
-        self.report = Report("", 0.0, Limits())  # what it does, as far as it has said
+        self.report = Report("", 0.0, Limits())  # the last report of the job that runs
 
     def ask(self, title: str, job: bytes, limits: Limits) -> tuple[str, Any, float]:
         """Send a job and wait for its answer: how it ended, its value, and the CPU time that it took.

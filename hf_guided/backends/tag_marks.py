@@ -68,7 +68,7 @@ def overlap(ends: Iterable[str]) -> bool:
     for node in order:
         if shorter[node] in ends_here:
             ends_here.add(node)
-    last = set(complete)  # what a complete end ends with
+    last = set(complete)  # nodes of the suffixes of complete ends
     for node in reversed(order):
         if node in last:
             last.add(shorter[node])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _MOST_SENDS = 5  # maximum number of times that a vocabulary is sent for one compile
-_TITLE = "reading the constraint"  # what the worker does before the first engine's turn
+_TITLE = "reading the constraint"  # the worker's step before the first engine's turn
 _MAX_VOCABULARIES = 2
 _LARGE = {"xgrammar": "xgrammar", "lm_format_enforcer": "lmformatenforcer"}  # libraries that import torch
 _AGAIN = "more is not spent on what has to be made once more outside of the worker process; make the constraint smaller"
@@ -90,7 +90,7 @@ def compile_in_worker(constraint: Constraint, backend: str, engines: EngineSet) 
 
 
 def check_in_worker(constraint: Constraint) -> None:
-    """As ``Constraint.check``, within the limits of a compile."""
+    """Run ``Constraint.check`` within the limits of a compile."""
     try:
         SHARED.run("checking the constraint", job_limits(allowance()), methodcaller("check"), _portable(constraint))
     except JobKilled as killed:

@@ -29,7 +29,7 @@ from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
 from ..regex import Node, to_pattern
 from ..schema.prepare import prepare
 from ..vocabulary.layout import words
-from .adapter import Adapter, Build, Made
+from .adapter import Adapter, Build, CompileResult
 from .base import CompiledConstraint
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .tag_marks import depends_on_tokens, resolve_tokens
@@ -57,7 +57,7 @@ class XGrammarBackend(Adapter):
         size = vocabulary.padded_size
         known = [data or b"" for data in vocabulary.token_bytes]
         self._info = xgrammar.TokenizerInfo(
-            [*known, *[b""] * (size - len(known))],  # what has no bytes is never allowed
+            [*known, *[b""] * (size - len(known))],  # a token without bytes is never allowed
             xgrammar.VocabType.RAW,
             vocab_size=size,
             stop_token_ids=[vocabulary.stop_token_ids[0]],  # masked by the matcher above; the library wants one
@@ -118,7 +118,7 @@ class XGrammarBackend(Adapter):
     def _built(
         self, read: Callable[..., Any], text: str, patterns: Sequence[Node] = (), *, jumps: bool = True, **options: Any
     ) -> Build:
-        def build() -> Made:
+        def build() -> CompileResult:
             _move_if_costly(text)
             try:
                 with _memory_errors():
@@ -137,9 +137,9 @@ class XGrammarBackend(Adapter):
 
         return build
 
-    def _engines(self, compiled: Any, jumps: bool) -> Made:
+    def _engines(self, compiled: Any, jumps: bool) -> CompileResult:
         matcher, guard = self._lib.GrammarMatcher, self._guard
-        return Made(
+        return CompileResult(
             lambda: _Engine(guard, compiled, jumps, matcher(compiled), [guard.complete]),
             int(compiled.memory_size_bytes),
         )
@@ -156,7 +156,7 @@ class XGrammarBackend(Adapter):
             return str(engine.compiled.serialize_json()), engine.jumps
 
     @override
-    def _unpack(self, packed: tuple[str, bool]) -> Made:
+    def _unpack(self, packed: tuple[str, bool]) -> CompileResult:
         text, jumps = packed
         return self._engines(self._lib.CompiledGrammar.deserialize_json(text, self._info), jumps)
 

@@ -38,6 +38,5 @@ from .parse import check_length as check_length
 from .parse import parse_fullmatch as parse_fullmatch
 from .parse import parse_search as parse_search
 from .parse import parse_search_either as parse_search_either
-from .write import literal as literal
 from .write import to_lark as to_lark
 from .write import to_pattern as to_pattern

@@ -91,7 +91,7 @@ def language(branches: Sequence[Branch], *, unknown: int | None = None) -> Node:
 def _branch(pieces: list[Piece]) -> Node:
     if not _cut(pieces, start=True) or not _cut(pieces, start=False):
         return NOTHING
-    whole: list[Node] = []  # what holds for all of the text
+    whole: list[Node] = []  # conditions on the whole text
     indices = [i for i, piece in enumerate(pieces) if isinstance(piece, Node) and piece != EMPTY]
     first, last = (indices[0], indices[-1]) if indices else (len(pieces), -1)
     between: list[Piece] = []

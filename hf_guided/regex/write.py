@@ -10,11 +10,6 @@ from .ast import ANYTHING, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, R
 from .charset import CharSet, tree_cache
 
 
-def literal(text: str) -> str:
-    """A pattern that matches exactly this text, in the plain form every engine reads alike."""
-    return "".join(map(_character, map(ord, text)))
-
-
 def to_pattern(node: Node) -> str:
     """The plain pattern of ``node``; UnsupportedRegex where it has an And, a Not, or no string at all."""
     if isinstance(node, Nothing):

@@ -118,16 +118,16 @@ def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     if not holds:
         two = n.meetings([n.term(Term(child)) for child in children])
         return union(_all(n, children, False, sub, "oneOf"), *two.values())
-    of_kinds = partial(_of_kinds, kinds(sub))  # those that meet only in values of another type rule nothing out
+    of_kinds = partial(_of_kinds, kinds(sub))  # branches that meet only in values of another type rule nothing out
     # Only a branch that may hold at the same time has to be ruled out.
-    rivals: dict[int, list[int]] = defaultdict(list)
+    competing: dict[int, list[int]] = defaultdict(list)
     for i, j in sorted(n.widest.meetings([of_kinds(n.widest.term(Term(child))) for child in children])):
-        rivals[i].append(j)
-        rivals[j].append(i)
+        competing[i].append(j)
+        competing[j].append(i)
     disjoint = []
     for i, child in enumerate(children):
         shape = of_kinds(n.term(Term(child)))
-        for j in sorted(rivals[i]):
+        for j in sorted(competing[i]):
             before = len(n.losses)
             ruled_out = n.term(Term(children[j], False))
             if len(n.losses) > before:

@@ -207,7 +207,7 @@ def _digits_at(low: Decimal, high: Decimal, power: int) -> tuple[int, int]:
 def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
     """Floats with a given number of digits before the point: a tree, each digit leaves one fewer for the fraction."""
     rest: Node = NOTHING
-    near: list[Node] = []  # those next to integers: the distance of doubles decides which are read with a fraction
+    near: list[Node] = []  # floats next to integers: the distance of doubles decides which have a fraction
     for digits in range(longest, 0, -1):
         places = SIGNIFICANT - digits
         after: Node = NOTHING

@@ -139,13 +139,13 @@ class ContentAutomaton:
             register = replace(register, items=tuple(map(at, register.items)))
         return ContentAutomaton(edges, self.skips, self.accepting, register)
 
-    def has_room(self, alive: AbstractSet[Position]) -> bool:
+    def has_room(self, productive: AbstractSet[Position]) -> bool:
         """Whether names with values at these positions are enough for what the register wants."""
         if not isinstance(self.register, DifferentNames) or not self.register.any_order:
             return True
-        return self.register.has_room(entry.name for entry in self.entries() if entry.value in alive)
+        return self.register.has_room(entry.name for entry in self.entries() if entry.value in productive)
 
-    def useful(self, alive: AbstractSet[Position]) -> set[int]:
+    def useful(self, productive: AbstractSet[Position]) -> set[int]:
         """States from which values at these positions reach the end."""
         useful = set(self.accepting)
         waiting = [state for state in reversed(range(len(self.edges))) if state not in useful]
@@ -154,7 +154,7 @@ class ContentAutomaton:
             for state in waiting:
                 if not useful.isdisjoint(self.skips[state]) or any(
                     [
-                        edge.target in useful and any([entry.value in alive for entry in edge.entries])
+                        edge.target in useful and any([entry.value in productive for entry in edge.entries])
                         for edge in self.edges[state]
                     ]
                 ):
@@ -166,18 +166,18 @@ class ContentAutomaton:
             waiting = left
         return useful
 
-    def pruned(self, alive: AbstractSet[Position]) -> ContentAutomaton | None:
+    def pruned(self, productive: AbstractSet[Position]) -> ContentAutomaton | None:
         """The automaton with values at these positions alone; None if it cannot be completed."""
-        useful = self.useful(alive)
-        if 0 not in useful or not self.has_room(alive):
+        useful = self.useful(productive)
+        if 0 not in useful or not self.has_room(productive):
             return None
-        if len(useful) == len(self.edges) and all([entry.value in alive for entry in self.entries()]):
+        if len(useful) == len(self.edges) and all([entry.value in productive for entry in self.entries()]):
             return self
         edges: list[list[Edge]] = []
         for leaving in self.edges:
             kept = []
             for edge in leaving:
-                entries = tuple(entry for entry in edge.entries if entry.value in alive)
+                entries = tuple(entry for entry in edge.entries if entry.value in productive)
                 if entries and edge.target in useful:
                     kept.append(edge._replace(entries=entries))
             edges.append(kept)

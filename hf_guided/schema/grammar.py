@@ -101,23 +101,23 @@ def completable_contents(contents_of: dict[Position, Content], root: Position) -
     Raises:
         InvalidConstraint: it has no value.
     """
-    alive, whole = _alive(contents_of)
-    if root not in alive:
-        pointer = pointer_of(_contradiction(contents_of, alive, root)) if root else ""
+    productive, whole = _productive(contents_of)
+    if root not in productive:
+        pointer = pointer_of(_contradiction(contents_of, productive, root)) if root else ""
         what = f"what {pointer} requires" if pointer else "it"
         raise InvalidConstraint(
             f"the JSON Schema contradicts itself: no value satisfies {what}; look for types, bounds, constants or "
             "required names that rule each other out",
             pointers=[pointer] if pointer else (),
         )
-    are_all_alive = len(alive) == len(contents_of)
+    are_all_productive = len(productive) == len(contents_of)
     for position, content in contents_of.items():
-        if content.automata and position in alive and not (are_all_alive and position in whole):
+        if content.automata and position in productive and not (are_all_productive and position in whole):
             content.arrays, content.objects = (
-                tuple([pruned for automaton in automata if (pruned := automaton.pruned(alive)) is not None])
+                tuple([pruned for automaton in automata if (pruned := automaton.pruned(productive)) is not None])
                 for automata in (content.arrays, content.objects)
             )
-    return contents_of if are_all_alive else {at: content for at, content in contents_of.items() if at in alive}
+    return contents_of if are_all_productive else {at: contents_of[at] for at in contents_of if at in productive}
 
 
 def _content(writer: ContentWriter, position: Position, spelling: Spelling) -> Content:
@@ -150,37 +150,39 @@ def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spell
     return written is not False
 
 
-def _alive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[Position]]:
-    """Positions that have a finite value; and those of them where, if all are alive, nothing has to be left out."""
-    alive, whole = set[Position](), set[Position]()
+def _productive(contents_of: dict[Position, Content]) -> tuple[set[Position], set[Position]]:
+    """Positions with a finite value; and those of them where, if all are productive, nothing has to be left out."""
+    productive, whole = set[Position](), set[Position]()
     waiting = list(reversed(contents_of))  # children mostly before their parents
     while True:
         left = []
         for position in waiting:
             content = contents_of[position]
             if content.scalars:
-                alive.add(position)
+                productive.add(position)
                 continue
-            useful = [automaton.useful(alive) for automaton in content.automata if automaton.has_room(alive)]
+            useful = [automaton.useful(productive) for automaton in content.automata if automaton.has_room(productive)]
             if any([0 in states for states in useful]):
-                alive.add(position)
+                productive.add(position)
                 if list(map(len, useful)) == [len(automaton.edges) for automaton in content.automata]:
                     whole.add(position)
             else:
                 left.append(position)
         if len(left) == len(waiting):
-            return alive, whole
+            return productive, whole
         waiting = left
 
 
-def _contradiction(contents_of: dict[Position, Content], alive: AbstractSet[Position], position: Position) -> Position:
+def _contradiction(
+    contents_of: dict[Position, Content], productive: AbstractSet[Position], position: Position
+) -> Position:
     """The innermost position because of which this one has no value: it, or one that each of its values needs."""
     passed: set[Position] = set()
     while position and position not in passed:
         passed.add(position)
         automata = contents_of[position].automata
         entries = automata[0].entries() if len(automata) == 1 else []
-        dead = dict.fromkeys([entry.value for entry in entries if entry.value and entry.value not in alive])
+        dead = dict.fromkeys([entry.value for entry in entries if entry.value and entry.value not in productive])
         for child in islice(dead, _MOST_LOOKED_AT):
             if automata[0].pruned(contents_of.keys() - {child}) is None:
                 position = child

@@ -329,7 +329,7 @@ class ObjectClause(_Clause):
     members: tuple[Members, ...] = ()
     required: tuple[str, ...] = ()  # names that are there, in order
     forbidden: frozenset[str] = frozenset()  # names that are not
-    names: Position = ANY  # what every name must satisfy, as a string
+    names: Position = ANY  # the condition on every name, as a string
     low: int = 0  # lower bound of the number of members
     high: int | None = None
     at_least_one: tuple[AtLeastOne, ...] = ()  # members that must be present

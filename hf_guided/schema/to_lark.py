@@ -89,7 +89,7 @@ class _SchemaWriter:
     def _level(self, level: int) -> int | None:
         return level if has_levels(self._style) else None
 
-    def _sign(self, name: str, level: int | None = None) -> str:
+    def _sign(self, name: str, level: int | None) -> str:
         """The terminal of a bracket, comma or colon with ``level`` open brackets around it."""
         level = None if level is None or (self._style.is_flexible and level > MAX_TABS) else level
         return self._signs.setdefault((name, level), f"{name}{'' if level is None else level}")

@@ -172,7 +172,7 @@ class Positions:
 
     @property
     def most_calls(self) -> int:
-        """Of different values in one place; where white space is called too, each is read in more ways."""
+        """The most different values in one place; where white space is called too, each is read in more ways."""
         return MAX_FRAMES // (5 if self.style.is_flexible else 2)
 
     # -- components ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.automaton.component_tables import Stay
+from hf_guided.automaton.component_tables import StayingNodes
 from hf_guided.automaton.frame import Frame
 from hf_guided.automaton.network_masks import TokenWalk
 from hf_guided.backends.network import NetworkBackend
@@ -233,7 +233,7 @@ def test_few_tokens_are_read_one_by_one(items: str, monkeypatch: pytest.MonkeyPa
     read: list[int] = []
     read_competing = TokenWalk._read_competing
 
-    def counted(walk: TokenWalk, frame: Frame, competing: Stay) -> None:
+    def counted(walk: TokenWalk, frame: Frame, competing: StayingNodes) -> None:
         read.append(len(competing.nodes))
         read_competing(walk, frame, competing)
 

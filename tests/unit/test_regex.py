@@ -432,13 +432,6 @@ def test_only_restricts_the_characters():
     assert matches(regex.only(parse_search("^(?!a)"), letters), "ba")
 
 
-def test_literal_matches_only_itself():
-    for text in TEXTS:
-        assert matches(parse_fullmatch(as_python(regex.literal(text))), text)
-        assert re.fullmatch(as_python(regex.literal(text)), text)
-    assert not re.fullmatch(as_python(regex.literal("a.c")), "abc")
-
-
 def as_python(plain: str) -> str:
     r"""Replace ``\u{...}``, the only syntax of plain patterns that Python does not read."""
     return re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: f"\\U{int(match[1], 16):08x}", plain)

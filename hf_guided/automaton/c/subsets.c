@@ -67,7 +67,7 @@ typedef struct {
     Ints pieces, starts;     /* those of one source side by side; (outer + 1) where they begin */
     Ints skips, skip_starts; /* their targets, likewise */
     Ints firsts;             /* of the members inside each of the pieces */
-} Living;
+} Useful;
 
 typedef struct {
     uint64_t first_bytes[4], end_bytes[4]; /* sets of bytes */
@@ -93,7 +93,7 @@ typedef struct {
 
 typedef struct {
     Nfa nfa;
-    Living living;
+    Useful useful;
     jmp_buf ended;
     int status; /* that it ended with */
     int64_t work, members, since_look;
@@ -286,7 +286,7 @@ static int64_t sorted_once(int32_t *items, int64_t count)
     return kept;
 }
 
-/* -- the living part */
+/* -- the useful moves: from them the end can be reached */
 
 /* Sorts the numbers of moves by a state of each; those with the same one stay in order.
  *
@@ -308,8 +308,8 @@ static void sort_moves(Subsets *s, const int32_t *states, int64_t stride, int64_
     begin[s->nfa.outer] = (int32_t)count;
 }
 
-/* Leaves those whose target is alive. */
-static void keep_living(Subsets *s, const int32_t *targets, int64_t stride, Ints *moves, Ints *begins)
+/* Drops the moves whose target is not useful. */
+static void keep_useful(Subsets *s, const int32_t *targets, int64_t stride, Ints *moves, Ints *begins)
 {
     int32_t *begin = begins->items;
     moves->used = 0;
@@ -334,33 +334,33 @@ static void reach_back(Subsets *s, const int32_t *sources, int64_t stride, const
     }
 }
 
-static void find_living(Subsets *s)
+static void find_useful(Subsets *s)
 {
     const Nfa *nfa = &s->nfa;
-    Living *living = &s->living;
+    Useful *useful = &s->useful;
     const int64_t moves = nfa->pieces + nfa->skip_count;
     spend(s, moves);
     spend(s, nfa->outer + moves / EDGES);
     filled(s, &s->seen, nfa->outer, 0);
     s->seen.items[nfa->end] = 1;
     push(s, &s->stack, (int32_t)nfa->end);
-    sort_moves(s, nfa->target, 1, nfa->pieces, &living->pieces, &living->starts);
-    sort_moves(s, nfa->skips + 1, 2, nfa->skip_count, &living->skips, &living->skip_starts);
+    sort_moves(s, nfa->target, 1, nfa->pieces, &useful->pieces, &useful->starts);
+    sort_moves(s, nfa->skips + 1, 2, nfa->skip_count, &useful->skips, &useful->skip_starts);
     while (s->stack.used) {
         const int32_t state = s->stack.items[--s->stack.used];
-        reach_back(s, nfa->source, 1, &living->pieces, &living->starts, state);
-        reach_back(s, nfa->skips, 2, &living->skips, &living->skip_starts, state);
+        reach_back(s, nfa->source, 1, &useful->pieces, &useful->starts, state);
+        reach_back(s, nfa->skips, 2, &useful->skips, &useful->skip_starts, state);
     }
-    sort_moves(s, nfa->source, 1, nfa->pieces, &living->pieces, &living->starts);
-    sort_moves(s, nfa->skips, 2, nfa->skip_count, &living->skips, &living->skip_starts);
-    keep_living(s, nfa->target, 1, &living->pieces, &living->starts);
-    keep_living(s, nfa->skips + 1, 2, &living->skips, &living->skip_starts);
-    for (int64_t i = 0; i < living->skips.used; i++)
-        living->skips.items[i] = nfa->skips[2 * living->skips.items[i] + 1];
+    sort_moves(s, nfa->source, 1, nfa->pieces, &useful->pieces, &useful->starts);
+    sort_moves(s, nfa->skips, 2, nfa->skip_count, &useful->skips, &useful->skip_starts);
+    keep_useful(s, nfa->target, 1, &useful->pieces, &useful->starts);
+    keep_useful(s, nfa->skips + 1, 2, &useful->skips, &useful->skip_starts);
+    for (int64_t i = 0; i < useful->skips.used; i++)
+        useful->skips.items[i] = nfa->skips[2 * useful->skips.items[i] + 1];
     int64_t first = nfa->outer;
-    for (int64_t piece = 0; piece < living->pieces.used; piece++) {
-        push(s, &living->firsts, (int32_t)first);
-        first += nfa->fragments[nfa->fragment_of[living->pieces.items[piece]]].states - FIRST;
+    for (int64_t piece = 0; piece < useful->pieces.used; piece++) {
+        push(s, &useful->firsts, (int32_t)first);
+        first += nfa->fragments[nfa->fragment_of[useful->pieces.items[piece]]].states - FIRST;
     }
 }
 
@@ -434,10 +434,10 @@ static int32_t id_of_set(Subsets *s, int32_t set)
 
 /* -- pieces */
 
-/* Pieces are numbered as the living ones are sorted. */
+/* Pieces are numbered as the useful ones are sorted. */
 static int32_t kind_of(const Subsets *s, int64_t piece)
 {
-    return s->nfa.fragment_of[s->living.pieces.items[piece]];
+    return s->nfa.fragment_of[s->useful.pieces.items[piece]];
 }
 
 static const Fragment *fragment_of(const Subsets *s, int64_t piece)
@@ -447,7 +447,7 @@ static const Fragment *fragment_of(const Subsets *s, int64_t piece)
 
 static int32_t target_of(const Subsets *s, int64_t piece)
 {
-    return s->nfa.target[s->living.pieces.items[piece]];
+    return s->nfa.target[s->useful.pieces.items[piece]];
 }
 
 static int is_end(const Fragment *f, int64_t state)
@@ -457,16 +457,16 @@ static int is_end(const Fragment *f, int64_t state)
 
 static int leaves(const Subsets *s, int64_t state)
 {
-    return s->living.starts.items[state] < s->living.starts.items[state + 1];
+    return s->useful.starts.items[state] < s->useful.starts.items[state + 1];
 }
 
 /* The piece that a member is inside of. */
 static int64_t piece_of(const Subsets *s, int64_t member)
 {
-    int64_t low = 0, high = s->living.pieces.used; /* bisect_right */
+    int64_t low = 0, high = s->useful.pieces.used; /* bisect_right */
     while (low < high) {
         const int64_t middle = (low + high) / 2;
-        if (member < s->living.firsts.items[middle])
+        if (member < s->useful.firsts.items[middle])
             high = middle;
         else
             low = middle + 1;
@@ -476,7 +476,7 @@ static int64_t piece_of(const Subsets *s, int64_t member)
 
 static int64_t inside_of(const Subsets *s, int64_t piece, int64_t member)
 {
-    return member - s->living.firsts.items[piece] + FIRST;
+    return member - s->useful.firsts.items[piece] + FIRST;
 }
 
 static void mark_bytes(const Fragment *f, const int32_t *row, uint64_t bytes[4])
@@ -497,8 +497,8 @@ static int opens(Subsets *s, int64_t piece)
         const int32_t set = closure(s, target_of(s, piece));
         for (int64_t i = s->set_begin.items[set]; i < s->set_begin.items[set + 1]; i++) {
             const int32_t member = s->arena.items[i];
-            handle(s, 1 + s->living.starts.items[member + 1] - s->living.starts.items[member]);
-            for (int64_t other = s->living.starts.items[member]; other < s->living.starts.items[member + 1]; other++)
+            handle(s, 1 + s->useful.starts.items[member + 1] - s->useful.starts.items[member]);
+            for (int64_t other = s->useful.starts.items[member]; other < s->useful.starts.items[member + 1]; other++)
                 for (int word = 0; word < 4; word++)
                     after[word] |= s->facts[kind_of(s, other)].first_bytes[word];
         }
@@ -524,20 +524,20 @@ static void add_row(Subsets *s, int64_t piece, const int32_t *row)
             segment++;
         if (target)
             add_edge(s, f->bounds[begin], f->bounds[segment] - 1,
-                     target == EXIT ? target_of(s, piece) : s->living.firsts.items[piece] - FIRST + target);
+                     target == EXIT ? target_of(s, piece) : s->useful.firsts.items[piece] - FIRST + target);
     }
 }
 
 static void add_edges(Subsets *s, int64_t member)
 {
     if (member < s->nfa.outer) {
-        for (int64_t piece = s->living.starts.items[member]; piece < s->living.starts.items[member + 1]; piece++) {
+        for (int64_t piece = s->useful.starts.items[member]; piece < s->useful.starts.items[member + 1]; piece++) {
             const Fragment *f = fragment_of(s, piece);
             if (f->table)
                 add_row(s, piece, f->start);
             else
                 add_edge(s, f->data[0], f->data[0],
-                         f->states > FIRST ? s->living.firsts.items[piece] : target_of(s, piece));
+                         f->states > FIRST ? s->useful.firsts.items[piece] : target_of(s, piece));
         }
         return;
     }
@@ -705,7 +705,7 @@ static void undominated(Subsets *s, Ints *members)
             copy->ranks = s->nfa.state_ranks + levels * member;
         } else {
             const int64_t piece = piece_of(s, member);
-            const int32_t number = s->living.pieces.items[piece];
+            const int32_t number = s->useful.pieces.items[piece];
             copy->index = (int32_t)(-1 - s->nfa.piece_index[number]);
             copy->inside = (int32_t)inside_of(s, piece, member);
             copy->ranks = s->nfa.piece_ranks + levels * number;
@@ -766,9 +766,9 @@ static int32_t closure(Subsets *s, int64_t member)
         const int32_t here = stack->items[--stack->used];
         if (here == s->nfa.end || leaves(s, here))
             push(s, reached, here);
-        handle(s, s->living.skip_starts.items[here + 1] - s->living.skip_starts.items[here]);
-        for (int64_t i = s->living.skip_starts.items[here]; i < s->living.skip_starts.items[here + 1]; i++) {
-            const int64_t target = s->living.skips.items[i];
+        handle(s, s->useful.skip_starts.items[here + 1] - s->useful.skip_starts.items[here]);
+        for (int64_t i = s->useful.skip_starts.items[here]; i < s->useful.skip_starts.items[here + 1]; i++) {
+            const int64_t target = s->useful.skips.items[i];
             if (s->seen.items[target] == s->seen_now)
                 continue;
             s->seen.items[target] = s->seen_now;
@@ -833,7 +833,7 @@ static int32_t enter(Subsets *s, int64_t piece, int64_t state)
     check_states(s, s->states);
     for (int64_t i = 0; i < borders->used; i++) {
         const int32_t border = borders->items[i];
-        ids[border] = id_of(s, border == EXIT ? target_of(s, piece) : s->living.firsts.items[piece] - FIRST + border);
+        ids[border] = id_of(s, border == EXIT ? target_of(s, piece) : s->useful.firsts.items[piece] - FIRST + border);
     }
     if (through && !ids[EXIT])
         ids[EXIT] = id_after(s, target_of(s, piece));
@@ -994,7 +994,7 @@ static void add_rows(Subsets *s, int32_t state, int32_t set)
 
 PUBLIC void hf_guided_subsets_end(Subsets *s)
 {
-    Ints *lists[] = {&s->living.pieces, &s->living.starts, &s->living.skips, &s->living.skip_starts, &s->living.firsts,
+    Ints *lists[] = {&s->useful.pieces, &s->useful.starts, &s->useful.skips, &s->useful.skip_starts, &s->useful.firsts,
                      &s->arena, &s->set_begin, &s->buckets, &s->id_of_set, &s->id_of_targets, &s->closure_of_outer,
                      &s->seen, &s->targets, &s->united, &s->reached, &s->stack, &s->inside, &s->borders,
                      &s->seen_inside, &s->swept, &s->follow_pair, &s->follow_before};
@@ -1003,7 +1003,7 @@ PUBLIC void hf_guided_subsets_end(Subsets *s)
         free(lists[i]->items);
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         map_free(maps[i]);
-    for (int64_t piece = 0; s->entered && piece < s->living.pieces.used; piece++)
+    for (int64_t piece = 0; s->entered && piece < s->useful.pieces.used; piece++)
         free(s->entered[piece]);
     for (int64_t fragment = 0; s->facts && fragment < s->nfa.fragment_count; fragment++)
         map_free(&s->facts[fragment].pairs);
@@ -1025,9 +1025,9 @@ static void prepare(Subsets *s)
     push(s, &s->set_begin, 0);
     filled(s, &s->closure_of_outer, s->nfa.outer, -1);
     filled(s, &s->seen, s->nfa.outer, 0);
-    s->entered = zeroed(s, s->living.pieces.used, sizeof *s->entered);
-    s->opens = zeroed(s, s->living.pieces.used, sizeof *s->opens);
-    memset(s->opens, 0xff, (size_t)s->living.pieces.used * sizeof *s->opens);
+    s->entered = zeroed(s, s->useful.pieces.used, sizeof *s->entered);
+    s->opens = zeroed(s, s->useful.pieces.used, sizeof *s->opens);
+    memset(s->opens, 0xff, (size_t)s->useful.pieces.used * sizeof *s->opens);
     s->facts = zeroed(s, s->nfa.fragment_count, sizeof *s->facts);
     for (int64_t i = 0; i < s->nfa.fragment_count; i++) {
         const Fragment *f = s->nfa.fragments + i;
@@ -1066,7 +1066,7 @@ static void find_classes(Subsets *s)
     uint8_t is_cut[257] = {0};
     for (int64_t i = 0; i < s->row_used; i++)
         is_cut[s->rows[i].low] = is_cut[s->rows[i].high + 1] = 1;
-    for (int64_t piece = 0; piece < s->living.pieces.used; piece++) {
+    for (int64_t piece = 0; piece < s->useful.pieces.used; piece++) {
         const Fragment *f = fragment_of(s, piece);
         if (!s->entered[piece])
             continue;
@@ -1084,7 +1084,7 @@ static void find_classes(Subsets *s)
 /* Counts the work of the copies, as many of a fragment at once as have `CELLS_AT_ONCE` entries. */
 static void count_copies(Subsets *s)
 {
-    for (int64_t piece = 0; piece < s->living.pieces.used; piece++)
+    for (int64_t piece = 0; piece < s->useful.pieces.used; piece++)
         if (s->entered[piece] && fragment_of(s, piece)->table)
             s->facts[kind_of(s, piece)].copies[opens(s, piece)]++;
     for (int64_t fragment = 0; fragment < s->nfa.fragment_count; fragment++) {
@@ -1120,7 +1120,7 @@ PUBLIC Subsets *hf_guided_subsets_begin(const Nfa *nfa, int64_t *counts)
     s->nfa = *nfa;
     s->states = 1; /* state 0 is dead */
     if (!setjmp(s->ended)) {
-        find_living(s);
+        find_useful(s);
         prepare(s);
         construct(s);
         if (s->states > 1) {
@@ -1185,7 +1185,7 @@ static void write_subsets(const Subsets *s, uint8_t *byte_class, int32_t *table,
             if (s->arena.items[j] == s->nfa.end)
                 accepting[row_of(s, todo->state)] = 1;
     }
-    for (int64_t piece = 0; piece < s->living.pieces.used; piece++)
+    for (int64_t piece = 0; piece < s->useful.pieces.used; piece++)
         if (s->entered[piece])
             write_copy(s, piece, table, accepting);
 }

@@ -1,4 +1,4 @@
-/* The innermost loops of token_walk.py, component_walk.py and token_trie.py, on their arrays.
+/* The innermost loops of component_walk.py, class_tables.py and token_trie.py, on their arrays.
  *
  * Plain C without Python's headers, so that one library serves every version of Python: scripts/build_core.py compiles
  * it, core.py calls it. Indices come from the arrays of a TokenTrie and a ByteDfa and are not checked again.
@@ -14,7 +14,7 @@ PUBLIC int32_t hf_guided_version(void)
     return VERSION;
 }
 
-/* All living nodes below some nodes of a trie, breadth first.
+/* All nodes that are reached below some nodes of a trie, breadth first.
  *
  * child     (nodes + 1) where each node's children begin
  * byte      (nodes) the byte that leads to each
