@@ -42,7 +42,7 @@ class ExitPaths:
         self._order: list[int] = tokens.preferred[:-1].tolist()
         self._ranks = [self._order.index(byte) for byte in range(256)]
         self.size = Sizes(self._deciding, self._measure)
-        self._exits: dict[tuple[int, Mark | None], Exits] = {}
+        self._exits: dict[tuple[int, Mark | None], tuple[frozenset[int], Exits]] = {}  # by the callees measured then
         self._ways: dict[int, Exits] = {}
         self._most: dict[int, int | None] = {}
         self._first_words: dict[tuple[int, int], bytes] = {}
@@ -138,16 +138,14 @@ class ExitPaths:
         """The shortest way to a state where a mark comes, or where the component may end; None if there is none."""
         key = component, state, goal
         if key not in self._legs:
-            self.size(component)
-            for callee in self._callees_after(component, state):
-                if callee not in self.size:
+            needed = self._callees_after(component, state)
+            measured, exits = self._exits.get((component, goal), (frozenset[int](), None))
+            if exits is None or not needed <= measured:
+                for callee in needed:
                     self.size(callee)
-                    for mark in (None, *Mark):
-                        self._exits.pop((component, mark), None)
-            exits = self._exits.get((component, goal))
-            if exits is None:
-                exits = self._to_mark(component, goal, lambda one: self.size(one) if one in self.size else UNREACHABLE)
-                self._exits[component, goal] = exits
+                measured = frozenset([callee for callee in self._components[component].called if callee in self.size])
+                exits = self._to_mark(component, goal, lambda one: self.size(one) if one in measured else UNREACHABLE)
+                self._exits[component, goal] = measured, exits
             self._legs[key] = _along(exits, state)
         return self._legs[key]
 

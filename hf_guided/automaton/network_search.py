@@ -83,8 +83,9 @@ class NetworkSearch(Shared):
         rule, entered = self._network.rules[owner.component], owner.entered
         assert entered is not None
         # Where other items are entered, or more of them, the ways are the same: they are found once.
-        network, state = self._network, owner.state
-        above = [*takewhile(lambda place: place is not owner, frame.stack())]
+        network, stack = self._network, [*frame.stack()]
+        above = [*takewhile(lambda place: not is_level(place, owner), stack)]
+        state = stack[len(above)].state  # not the owner's, which may be from before the item
         calls = network.calls(owner.component, state)
         if not above and len(calls) == 1 and calls[0][0] >= 0 and not self._graph.moves(owner.component, state, 1):
             above, state = [network.enter(calls[0][0], ())], calls[0][1]

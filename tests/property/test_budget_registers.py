@@ -376,3 +376,41 @@ def test_count_of_different_items_is_near_the_least(vocabulary, values, low):
     found = matcher.min_tokens_to_finish()
     if found is not None:  # a few listed values need no register
         assert least <= found <= 1.2 * least
+
+
+def test_lists_of_different_lists_of_lists_finish_within_any_budget():
+    items = {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}, "uniqueItems": True}
+    schema = {"type": "array", "items": items | {"minItems": 3}, "uniqueItems": True}
+    matcher = registry.create("native", single_bytes()).compile(JsonSchema(schema, key_order="any")).matcher()
+    assert all(map(matcher.accept_token, b"[["))
+    bitmask = allocate_bitmask(1, 257)
+    matcher.fill_next_token_bitmask(bitmask, tokens_left=21)
+    wanted = b"[[[],[true],[false]]]"
+    for end in range(2, len(wanted)):
+        matcher.fill_next_token_bitmask(bitmask, tokens_left=len(wanted) - end + 4)
+        assert unpack(bitmask, 257)[0][wanted[end]], wanted[:end]
+        assert matcher.accept_token(wanted[end])
+    assert matcher.is_completed()
+    assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(wanted))
+
+
+def test_counts_of_objects_in_any_order_do_not_depend_on_what_was_asked_before():
+    names = ["length", "radius", "width"]
+    inner = {"type": "object", "properties": dict.fromkeys(names, {"type": "number"}), "required": names}
+    schema = {"type": "object", "properties": {"s": {"type": "string"}, "d": inner}, "required": ["s", "d"]}
+    engine = registry.create("native", single_bytes())
+    constraint = JsonSchema(schema, key_order="any", extra="allow", spelling="any")
+    text = b'{"x":{"y":[1,"a"],"z":null},"d":{"q":true,"width":1,"length":2,"radius":3,"r":[{}]},"s":"a"}'
+    fresh = []
+    for end in range(1, len(text), 4):
+        matcher = engine.compile(constraint).matcher()
+        assert all(map(matcher.accept_token, text[:end]))
+        fresh.append(matcher.min_tokens_to_finish())
+    for order in (1, -1):
+        start = engine.compile(constraint).matcher()
+        counts = []
+        for end in [*range(1, len(text), 4)][::order]:
+            matcher = start.fork()
+            assert all(map(matcher.accept_token, text[:end]))
+            counts.append(matcher.min_tokens_to_finish())
+        assert counts[::order] == fresh
