@@ -109,7 +109,7 @@ class ExitTexts(ExitPaths):
         return self._with_texts(lambda: self._begin(frame, text, left))
 
     def can_end(self, frame: Frame, owner: Frame, text: Text) -> bool:
-        """Whether it is plain that an item that is open in ``owner`` can become one that is not entered."""
+        """True if an item that is open in ``owner`` can plainly become one that is not entered."""
         assert owner.entered is not None
         if not isinstance(self._network.rules[owner.component], ItemRule) or text.since(owner.entered.begin) is None:
             return False

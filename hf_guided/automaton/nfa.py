@@ -87,7 +87,7 @@ class NfaBuilder:
         return self._in_pieces and not isinstance(node, Concat) and is_plain(node) and characters(node) <= _LARGE
 
     def need(self, states: int) -> None:
-        """Raise CompileLimitExceeded at once if an automaton of at least so many states is too large."""
+        """Raise CompileLimitExceeded at once if an automaton of at least this number of states is too large."""
         self._meter.check_states(states)
 
     def regex(self, node: Node, start: int) -> int:

@@ -54,7 +54,7 @@ class Mark(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """One automaton, and its calls."""
+    """Automaton of one component, and its calls."""
 
     dfa: ByteDfa  # its moves by bytes; a state that has only calls may look as if it had no path to the end
     after_calls: NDArray[np.int32]  # (calls, states) the state after each call; 0 where there is none

@@ -271,7 +271,7 @@ def remainder_states(factor: Decimal) -> int:
 def multiples(factor: Decimal) -> Node | None:
     """Decimals without sign that are a multiple; None if their last digits do not decide it."""
     whole, fraction = _split(factor)
-    places, units = len(fraction), int(whole + fraction)  # with so many places, a multiple of ``units`` in the last one
+    places, units = len(fraction), int(whole + fraction)  # with these places, a multiple of ``units`` in the last one
     digits = 0
     while 10**digits % units:
         digits += 1

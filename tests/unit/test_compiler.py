@@ -450,7 +450,7 @@ def test_too_large_an_automaton_is_no_loss() -> None:
     compiler = Compiler(BYTES)
     assert not NetworkBackend(BYTES).losses(schema)
     for backend in ("auto", "native"):
-        with pytest.raises(CompileLimitExceeded, match=r"more than \d+ steps of work"):
+        with pytest.raises(CompileLimitExceeded, match="more than 18000000 steps of work"):
             compiler.compile(schema, backend)
         assert not compiler.audit(schema, backend).ok
 
