@@ -31,11 +31,15 @@ OF_ONE_TYPE = {
 COUNTS = frozenset("maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties".split())
 """Their values are counts: 2.0 means 2."""
 
-ASSERTIONS = frozenset(
-    "$dynamicRef $recursiveRef $ref const dependentRequired enum exclusiveMaximum exclusiveMinimum format maxContains "
-    "maxItems maxLength maxProperties maximum minContains minItems minLength minProperties minimum multipleOf pattern "
-    "required type uniqueItems".split()
-) | ((HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP) - STRUCTURE - CONTENT)
+_APPLICATORS = (HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP) - STRUCTURE - CONTENT
+_VALIDATION = frozenset(
+    "const dependentRequired enum exclusiveMaximum exclusiveMinimum maxContains maxItems maxLength maxProperties "
+    "maximum minContains minItems minLength minProperties minimum multipleOf pattern required type uniqueItems".split()
+)
+VOCABULARIES = {"applicator": _APPLICATORS, "validation": _VALIDATION}
+"""The assertions of the vocabularies that a metaschema may leave out."""
+
+ASSERTIONS = _APPLICATORS | _VALIDATION | {"$dynamicRef", "$recursiveRef", "$ref", "format"}
 """Assertions: they decide whether an instance is valid."""
 
 SINCE = {

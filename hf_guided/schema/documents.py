@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urljoin
 
+from ..constraints.json_schema_keywords import VOCABULARIES
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
 from .subschemas import escape, iter_keywords, lookup
 
@@ -96,7 +97,7 @@ class Documents:
         self.counts_branches = '"unevaluated' in schema_json
         self.has_patterns = '"pattern' in schema_json or bool(registry)
         self.root = self._make(root, "", base, dialect)
-        self.unread_vocabulary = _unread_vocabulary(root, registry)
+        self.left_out = _left_out(root, registry)  # keywords
         # Only then may a pointer cross into a schema with a base of its own.
         keyword = "id" if dialect <= 4 else "$id"
         self._plain = schema_json.count(f'"{keyword}":"') <= (base != "")
@@ -255,15 +256,15 @@ def check_dialect(dialect: int, pointer: str) -> None:
         raise UnsupportedConstraint("the JSON Schema is of an old draft", [Loss(pointer, "$schema", reason)])
 
 
-def _unread_vocabulary(root: Schema, registry: Mapping[str, Any]) -> str | None:
-    """A vocabulary that we would apply, but that the caller's own metaschema leaves out."""
+def _left_out(root: Schema, registry: Mapping[str, Any]) -> frozenset[str]:
+    """The keywords that constrain nothing, because the caller's own metaschema leaves their vocabulary out."""
     name = root.get("$schema") if isinstance(root, dict) else None
     metaschema = registry.get(name, registry.get(name.rstrip("#"))) if isinstance(name, str) else None
     listed = metaschema.get("$vocabulary") if isinstance(metaschema, dict) else None
     if not isinstance(listed, dict):
-        return None
+        return frozenset()
     known = {uri.rpartition("/")[2] for uri in listed if uri.startswith("https://json-schema.org/draft/")}
-    return next((candidate for candidate in ("applicator", "validation") if candidate not in known), None)
+    return frozenset().union(*(keywords for name, keywords in VOCABULARIES.items() if name not in known))
 
 
 def _identifier(schema: dict[str, Any], dialect: int) -> str:

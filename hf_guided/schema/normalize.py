@@ -75,8 +75,6 @@ class Normalizer:
         self.formats: dict[str, Subschema] = {}  # equal schemas, created once each
         self._work = 0
         self.emptiness = Emptiness()
-        if documents.unread_vocabulary:
-            self.lose(documents.root, "$schema", f"its metaschema has no {documents.unread_vocabulary} vocabulary")
 
     @classmethod
     def of(cls, constraint: JsonSchema) -> Normalizer:
@@ -210,6 +208,8 @@ class Normalizer:
         schema = sub.schema
         if isinstance(schema, bool):
             return certainly(schema == holds)
+        for keyword in self.documents.left_out.intersection(schema):
+            self.lose(sub, keyword, "the metaschema that $schema names has no vocabulary for it")
         if sub.dialect <= 7 and "$ref" in schema:
             return referred(self, sub, holds)
         if not holds:

@@ -121,19 +121,20 @@ def test_many_pattern_properties() -> None:
         )
 
 
-def test_metaschema_without_a_vocabulary_is_a_loss() -> None:
+def test_keyword_whose_vocabulary_the_metaschema_leaves_out_is_a_loss() -> None:
     vocab = "https://json-schema.org/draft/2020-12/vocab/"
     uri = "https://example.com/metaschema"
-    schema = {"$schema": uri, "type": "string"}
+    schema = {"$schema": uri, "properties": {"a": {"$ref": "#/any/place"}}, "any": {"place": {"minimum": 10}}}
 
-    def lost(*vocabularies: str) -> list[tuple[str, str]]:
+    def lost(schema: dict[str, Any], *vocabularies: str) -> list[tuple[str, str]]:
         metaschema = {"$id": uri, "$vocabulary": {vocab + name: True for name in vocabularies}}
         losses = BACKEND.losses(JsonSchema(schema, registry={uri: metaschema}))
         return [(loss.pointer, loss.keyword) for loss in losses]
 
-    assert lost("core", "applicator") == [("", "$schema")]
-    assert lost("core", "validation") == [("", "$schema")]
-    assert lost("core", "applicator", "validation") == []
+    assert lost(schema, "core", "applicator") == [("/any/place", "minimum")]
+    assert lost(schema, "core", "validation") == [("", "properties")]
+    assert lost(schema, "core", "applicator", "validation") == []
+    assert lost({"$schema": uri, "type": "number", "title": "n"}, "core", "validation") == []
 
 
 @pytest.mark.parametrize(
