@@ -33,11 +33,22 @@ class _Expected(IntEnum):
     THREE_DIGITS = 6
     FOUR_DIGITS = 7
     ESCAPE = 8  # the character after a backslash
+    AFTER_D = 9  # three digits, of which the first tells whether it is the first half of a surrogate pair
+    SECOND_U = 10  # of the second half
+    SECOND_HALF = 11  # its backslash
+    LAST_DIGIT_OF_FIRST = 12
+    TWO_DIGITS_OF_FIRST = 13
 
     def after(self, byte: int, in_json: bool) -> _Expected:
         """The part that is expected after a byte that may come here."""
         if self is _Expected.ESCAPE:
             return _Expected.FOUR_DIGITS if byte == ord("u") else _Expected.CHARACTER
+        if self is _Expected.FOUR_DIGITS and byte in b"dD":
+            return _Expected.AFTER_D
+        if self is _Expected.AFTER_D:
+            return _Expected.TWO_DIGITS_OF_FIRST if byte in b"89abAB" else _Expected.TWO_DIGITS
+        if self is _Expected.SECOND_U:
+            return _Expected.FOUR_DIGITS
         if self in (_Expected.LAST_BYTE, _Expected.LAST_DIGIT):
             return _Expected.CHARACTER
         if self is not _Expected.CHARACTER:
@@ -56,7 +67,7 @@ class CountedString(NamedTuple):
 
     dfa: ByteDfa
     start: int  # the state before the first character
-    begins: NDArray[np.bool_]  # (states,) whether a character may begin there; unknown with several spellings
+    begins: NDArray[np.bool_]  # (states,) whether a character may begin there
     owed: NDArray[np.int32]  # (states,) int32, how many more have to begin before the end, without one that has begun
     most_owed: int  # the largest of these
     following: bytes | None  # the bytes that may come after the last character; None where they are not known
@@ -64,15 +75,8 @@ class CountedString(NamedTuple):
     has_one_spelling: bool = True  # whether each character is written in one way
 
     @classmethod
-    def of_any_spelling(cls, dfa: ByteDfa, start: int) -> CountedString:
-        """A JSON string whose characters have several spellings: no mark is kept out of it, so nothing is owed."""
-        nothing = np.zeros(dfa.states, np.int32)
-        begins = nothing.astype(np.bool_)  # not known: the compiled loops, which want it, read one spelling
-        return cls(dfa, start, begins, nothing, 0, b'"', in_json=True, has_one_spelling=False)
-
-    @classmethod
     def of(cls, dfa: ByteDfa, start: int, after: NDArray[np.int32], *, in_json: bool) -> CountedString:
-        """A string in one spelling; AmbiguousString if its characters cannot be counted.
+        """A string; AmbiguousString if its characters cannot be counted.
 
         ``start`` is the state before the first character, and ``after`` (states,) that in which the string has ended; 0
         where it may not end.

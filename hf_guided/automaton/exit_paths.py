@@ -80,9 +80,8 @@ class ExitPaths:
             sizes = self._to_mark(component, Mark.CLOSE, size_of).size if rule.required else []
             members = [len(name) + 1 + sizes[self._end_after(component, name)] for name in rule.required]
             return 1 + sum(members) + max(0, rule.low - len(members))  # with the bracket
-        size = Exits.to_end(self._components[component], size_of, self._letters).size[
-            self._components[component].dfa.start
-        ]
+        exits = Exits.to_end(self._components[component], size_of, self._letters, rule)
+        size = exits.size[exits.component.dfa.start]
         return size + rule.low if isinstance(rule, LengthRule) else size
 
     def most(self, component: int) -> int | None:
@@ -118,7 +117,9 @@ class ExitPaths:
         exits = self._ways.get(component)
         if exits is None:
             self.size(component)
-            exits = self._ways[component] = Exits.to_end(self._components[component], self.size, self._letters)
+            rule = self._network.rule(component)
+            exits = Exits.to_end(self._components[component], self.size, self._letters, rule)
+            self._ways[component] = exits
         return exits
 
     def _to_mark(self, component: int, goal: Mark | None, size_of: Callable[[int], int]) -> Exits:

@@ -69,8 +69,8 @@ def describe(
 ) -> Described:
     """``Component`` of frames.h, without exits.
 
-    The rule is ignored unless it counts characters, which are counted on ``tokens`` then. Its ways end at ``ends``
-    (states,); None is where the component may end.
+    The rule is ignored unless it counts characters, which are counted on ``tokens`` then; ways need none. They end at
+    ``ends`` (states,); None is where the component may end.
     """
     key = component if component.callees else component.dfa
     known = _known_arrays.of(key, lambda: _Arrays.of(component))
@@ -78,9 +78,10 @@ def describe(
     arrays: tuple[NDArray[Any], ...] = ()
     if ends is not None:
         addresses[2] = address(ends)
-    if isinstance(rule, LengthRule) and tokens is not None:
+    if isinstance(rule, LengthRule):
         string = rule.string
-        arrays = string.begins, string.owed, string.characters_on(tokens)
+        characters = np.empty(0, np.int64) if tokens is None else string.characters_on(tokens)
+        arrays = string.begins, string.owed, characters
         high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
         low = min(rule.low, _MOST_CHARACTERS)
         counted = [*(array.ctypes.data for array in arrays), string.most_owed, low, high]
@@ -94,8 +95,9 @@ def describe(
 class Exits:
     """The shortest ways from the states of a component to its end, or to other states.
 
-    Each callee takes ``weights`` bytes; ``letters`` (257,) are all bytes in the order to take them, and then -1. The
-    ways end at ``ends`` (states,); None is where the component may end.
+    In a string that ``rule`` counts they are those of the fewest characters: for these there always is room. Each
+    callee takes ``weights`` bytes; ``letters`` (257,) are all bytes in the order to take them, and then -1. The ways
+    end at ``ends`` (states,); None is where the component may end.
     """
 
     def __init__(
@@ -104,8 +106,9 @@ class Exits:
         weights: Sequence[int],
         letters: NDArray[np.int32],
         ends: NDArray[np.bool_] | None = None,
+        rule: Rule | None = None,
     ):
-        self.component, described = component, describe(component, ends=ends)
+        self.component, described = component, describe(component, rule, ends=ends)
         self.rows = np.empty((4, component.dfa.states), np.int32)  # see frame_exits.c
         of_callees = np.array(weights, np.int32)
         places = of_callees.ctypes.data, letters.ctypes.data, self.rows.ctypes.data
@@ -115,9 +118,16 @@ class Exits:
         self._calls: NDArray[np.int32] = described.held[1].arrays[4]
 
     @classmethod
-    def to_end(cls, component: Component, size_of: Callable[[int], int], letters: NDArray[np.int32]) -> Exits:
-        """The ways to the end of a component, whatever its register says, by the sizes of its callees."""
-        return cls(component, [0 if callee < 0 else size_of(callee) for callee in component.callees], letters)
+    def to_end(
+        cls,
+        component: Component,
+        size_of: Callable[[int], int],
+        letters: NDArray[np.int32],
+        rule: Rule | None = None,
+    ) -> Exits:
+        """The ways to the end of a component, whatever its register has, by the sizes of its callees."""
+        weights = [0 if callee < 0 else size_of(callee) for callee in component.callees]
+        return cls(component, weights, letters, rule=rule)
 
     @cached_property
     def size(self) -> list[int]:

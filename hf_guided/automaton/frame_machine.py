@@ -285,7 +285,8 @@ class FrameMachine:
         return described._replace(held=(*described.held, exits), nbytes=described.nbytes + exits.rows.nbytes)
 
     def _exits(self, number: int, size_of: Callable[[int], int]) -> Exits:
-        return Exits.to_end(self._network.components[number], size_of, self._tables.tokens.preferred)
+        component, rule = self._network.components[number], self._network.rule(number)
+        return Exits.to_end(component, size_of, self._tables.tokens.preferred, rule)
 
     def _callees(self, number: int) -> list[int]:
         """The callees for ``Sizes``, looked up in the automaton where nothing else is known."""

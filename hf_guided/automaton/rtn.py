@@ -87,11 +87,6 @@ class Component:
         return CountedString.of(self.dfa, int(begin.max()), end, in_json=not begin[self.dfa.start])
 
     @property
-    def string_of_any_spelling(self) -> CountedString:
-        """The same string, if its characters have several spellings."""
-        return CountedString.of_any_spelling(self.dfa, int(self.after_calls[0].max()))
-
-    @property
     def nbytes(self) -> int:
         """Bytes of memory the arrays take."""
         return self.dfa.nbytes + self.after_calls.nbytes

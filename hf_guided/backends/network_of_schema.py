@@ -299,7 +299,7 @@ def _rule(
     positions = plan.parts[callee.schema].positions
     if isinstance(callee, LongString):
         has_one_spelling = positions.has_one_spelling or callee.closing is not None
-        string = component.counted_string if has_one_spelling else component.string_of_any_spelling
+        string = component.counted_string._replace(has_one_spelling=has_one_spelling)
         return LengthRule(callee.low, callee.high, string)
     register = positions.register(callee)
 

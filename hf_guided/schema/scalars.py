@@ -139,8 +139,8 @@ def long_string(clause: Clause, schema: str = "", closing: str | None = None) ->
     return LongString(clause.low, clause.high, schema, closing) if is_any else None
 
 
-def long_string_of_language(clause: Clause, schema: str) -> LongString | None:
-    """A string of a language, as the canonical spelling writes it, whose upper bound would take many states.
+def long_string_of_language(clause: Clause, spelling: Spelling, schema: str) -> LongString | None:
+    """A string of a language whose upper bound would take many states; None if there is none.
 
     The language has the lower bound: whether a longer text comes is not for a register to know.
     """
@@ -150,7 +150,7 @@ def long_string_of_language(clause: Clause, schema: str) -> LongString | None:
     is_long = clause.high is not None and clause.high > _MANY_CHARACTERS and (most is None or most > _MANY_CHARACTERS)
     if not is_long or clause.low > _FEW_CHARACTERS:
         return None
-    language = string_language(replace(canonical_clause(clause), high=None))
+    language = string_language(replace(canonical_clause(clause) if spelling == "canonical" else clause, high=None))
     return LongString(0, clause.high, schema, language=language)
 
 

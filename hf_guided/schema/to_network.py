@@ -287,7 +287,7 @@ class Positions:
         elif self.has_one_spelling:
             content = json_spelling_without(string.language, self.marks)
         else:
-            content = without(json_spellings(ANYTHING), self.marks)
+            content = without(json_spellings(string.language), self.marks)
         builder.call(Mark.END, builder.regex(content, begun), ended)
         return start, builder.regex(text(closing), ended)
 
@@ -311,7 +311,11 @@ class Positions:
             clause: of values without children.
             closing: the mark after a string whose characters are written as they are; None for a JSON string.
         """
-        if closing is None and self._counts_languages and (string := long_string_of_language(clause, self.name)):
+        if (
+            closing is None
+            and self._counts_languages
+            and (string := long_string_of_language(clause, self.style.spelling, self.name))
+        ):
             return None if string.language in self._uncounted else string
         return long_string(clause, self.name, closing)
 
@@ -319,7 +323,7 @@ class Positions:
     def _counts_languages(self) -> bool:
         """Whether registers may count strings of a language: not where it matters how many of them there are."""
         automata = [automaton for content in self._all.values() for automaton in content.automata]
-        return self.has_one_spelling and not any(isinstance(one.register, DifferentItems) for one in automata)
+        return not any(isinstance(one.register, DifferentItems) for one in automata)
 
     def leave_uncounted(self, string: LongString) -> None:
         """Have a string counted by the states of an automaton."""

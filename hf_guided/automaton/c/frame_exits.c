@@ -26,11 +26,18 @@ typedef struct {
 
 static const int64_t never = (int64_t)UNREACHABLE << MOVES_BITS;
 
+/* Whether a move leaves fewest characters to come of a string that is counted: for these there always is room. */
+static int is_least(const Component *c, int32_t state, int32_t to)
+{
+    return !c->begins || c->owed[to] + c->begins[state] == c->owed[state];
+}
+
 /* The length of the way that begins with a byte, or with a call. */
 static int64_t by_byte(const Ways *w, int32_t state, int64_t class)
 {
     const int32_t to = w->c->table[w->c->classes * state + class];
-    return to && w->byte_of[class] >= 0 ? w->far[to] + ((int64_t)1 << MOVES_BITS) + 1 : never;
+    const int is_way = to && w->byte_of[class] >= 0 && is_least(w->c, state, to);
+    return is_way ? w->far[to] + ((int64_t)1 << MOVES_BITS) + 1 : never;
 }
 
 static int64_t by_call(const Ways *w, int64_t call)
