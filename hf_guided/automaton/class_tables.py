@@ -80,7 +80,7 @@ class ClassTables:
         of the bytes ``following`` comes after the nodes where tokens leave; None is any.
         """
         node, first = int(begun.nodes[0]) if len(begun.nodes) == 1 else -1, None
-        if not 0 <= node < self._trie.child[1]:
+        if not 0 <= node < self._trie.child[1] or not walk.repeats(state):
             return None
         targets = walk.dfa.table[state][walk.dfa.byte_class]
         inside = targets[:_ASCII] == state

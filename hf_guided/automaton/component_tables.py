@@ -60,7 +60,9 @@ class ComponentTables:
         walk, following = self._walk(component), None
         if string is not None and string.begins[state]:
             following = string.following
-        table = self._tables.get((walk, state, begun, following)) or self._tables.get((walk, state, begun, None))
+        table = self._tables.get((walk, state, begun, following))
+        if table is None and following is not None:
+            table = self._tables.get((walk, state, begun, None))
         if table is None:
             table = self._classes.table(walk, state, begun or self._root, following)
             if table is None:
@@ -134,12 +136,11 @@ class ComponentTables:
         return known.reached
 
     def _walk(self, component: Component) -> ComponentWalk:
-        key = component if component.callees else component.dfa  # several components share an automaton
-        walk = self._walks.get(key)
+        walk = self._walks.get(component.dfa)
         if walk is None:
             walk = ComponentWalk(component, self.nodes)
             walk = self._by_content.setdefault(walk.content, walk)
-            self._walks.put(key, walk)
+            self._walks.put(component.dfa, walk)
         return walk
 
 

@@ -19,6 +19,7 @@ Words = NDArray[np.int32]
 MOST_DIFFERENT = 16_384  # nodes that tell two states apart; where there are more, a walk takes about as long
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
 _MANY_BYTES = 24  # bytes that lead to one state; with fewer the walk is short
+_FEW_NODES = 500  # told apart faster by a look for each state than by sorting
 NO_NODES = np.empty(0, np.int32)
 
 _of_thread = threading.local()
@@ -136,6 +137,11 @@ class ComponentWalk:
                 return scratch[:found].copy(), scratch[room : room + found].copy()
             room *= 2  # below some of the nodes are others, and what they have in common is found twice
 
+    def repeats(self, state: int) -> bool:
+        """Whether any byte leads from a state to itself."""
+        begin = state * self._classes
+        return state in self._next[begin : begin + self._classes]
+
     def body_of(self, state: int) -> int:
         """The state that most bytes lead to, if they lead from there to itself, as in a string; else 0."""
         return int(CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
@@ -228,7 +234,10 @@ class ComponentWalk:
 
 def by_state(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
     """Nodes (n,) apart by their states (n,) other than 0, each part in the order of all."""
+    nodes = nodes.astype(np.int32, copy=False)
+    if len(nodes) <= _FEW_NODES:
+        return [(state, nodes[states == state]) for state in sorted(set(states.tolist())) if state]
     order = np.argsort(states, kind="stable")
     nodes, states = nodes[order], states[order]
     begins = np.flatnonzero(np.diff(states, prepend=0))
-    return [*zip(states[begins].tolist(), np.split(nodes.astype(np.int32), begins)[1:], strict=True)]
+    return [*zip(states[begins].tolist(), np.split(nodes, begins)[1:], strict=True)]

@@ -23,7 +23,7 @@ READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
-_ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last
+_ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last, and of their exits
 
 
 class _Arrays(NamedTuple):
@@ -72,8 +72,7 @@ def describe(
     The rule is ignored unless it counts characters, which are counted on ``tokens`` then; ways need none. They end at
     ``ends`` (states,); None is where the component may end.
     """
-    key = component if component.callees else component.dfa
-    known = _known_arrays.of(key, lambda: _Arrays.of(component))
+    known = _known_arrays.of(component.dfa, lambda: _Arrays.of(component))
     addresses, counted = [*known.addresses], [0] * 6
     arrays: tuple[NDArray[Any], ...] = ()
     if ends is not None:
@@ -92,6 +91,39 @@ def describe(
     return Described(place, (struct, known, arrays, ends), known.nbytes)
 
 
+class _Ways(NamedTuple):
+    """The exits of an automaton, for callees of the same sizes."""
+
+    rows: NDArray[np.int32]  # (4, states) see frame_exits.c
+    most_size: int  # from the state that is farthest away
+    calls: NDArray[np.int32]  # see ``Component`` of frames.h
+    letters: NDArray[np.int32]  # held as long as its id is in a key
+
+    @classmethod
+    def of(
+        cls,
+        component: Component,
+        weights: Sequence[int],
+        letters: NDArray[np.int32],
+        ends: NDArray[np.bool_] | None,
+        rule: Rule | None,
+    ) -> _Ways:
+        described = describe(component, rule, ends=ends)
+        rows, of_callees = np.empty((4, component.dfa.states), np.int32), np.array(weights, np.int32)
+        places = of_callees.ctypes.data, letters.ctypes.data, rows.ctypes.data
+        most_size = int(CORE.find_exits(described.address, *places))
+        if most_size < 0:
+            raise MemoryError
+        return cls(rows, most_size, described.held[1].arrays[4], letters)
+
+    @property
+    def nbytes(self) -> int:
+        return 1024 + self.rows.nbytes + self.calls.nbytes
+
+
+_known_ways: ByteCache[_Ways] = ByteCache(_ARRAY_BYTES)
+
+
 class Exits:
     """The shortest ways from the states of a component to its end, or to other states.
 
@@ -108,14 +140,12 @@ class Exits:
         ends: NDArray[np.bool_] | None = None,
         rule: Rule | None = None,
     ):
-        self.component, described = component, describe(component, rule, ends=ends)
-        self.rows = np.empty((4, component.dfa.states), np.int32)  # see frame_exits.c
-        of_callees = np.array(weights, np.int32)
-        places = of_callees.ctypes.data, letters.ctypes.data, self.rows.ctypes.data
-        self.most_size: int = CORE.find_exits(described.address, *places)  # from the state that is farthest away
-        if self.most_size < 0:
-            raise MemoryError
-        self._calls: NDArray[np.int32] = described.held[1].arrays[4]
+        self.component, given = component, (component, weights, letters, ends, rule)
+        if ends is None and not isinstance(rule, LengthRule):
+            ways = _known_ways.of((component.dfa, *weights, id(letters)), lambda: _Ways.of(*given))
+        else:
+            ways = _Ways.of(*given)
+        self.rows, self.most_size, self._calls = ways.rows, ways.most_size, ways.calls
 
     @classmethod
     def to_end(

@@ -93,6 +93,7 @@ class FrameMachine:
         self._sizes = Sizes(self._callees, self._size)
         self.growth = Growth()
         self.has_counts = False  # whether some of those are strings that are counted
+        self._has_limits = False  # whether any mask was asked for with one
         self._begin(0)
         renew_in_child(self)
 
@@ -189,6 +190,7 @@ class FrameMachine:
         The mask is (words,) int32, writeable. With it come the tokens left with which it would be the same as ``mask``:
         the true number may be smaller.
         """
+        self._has_limits = True
         limit, place = record(tokens_left - 1, 0)
         words = np.empty(self._word_count, np.int32)
         self._mask(number, address(words), place)
@@ -237,6 +239,8 @@ class FrameMachine:
         missing = int(CORE.machine_missing(now.handle))
         if status == _NEEDS_COMPONENT:
             self._given[missing] = given = self._described(missing)
+            if self._has_limits:  # they come next, and the mask begins again after each that is missing
+                self._given[missing] = given = self._with_exits(missing)
             self._component_bytes += given.nbytes
             self._give(now, missing, given)
         elif status == _NEEDS_TABLE:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,14 @@ from .core import CORE, address
 from .counted_string import CountedString
 from .fragments import Literal
 from .limits import WorkMeter
+from .lru_bytes import ByteCache
 from .nfa import NfaBuilder, language_dfa
 
 _FIRST_CALL = 0xF5  # while an automaton is built, calls are rows of bytes that no UTF-8 text has: those from here on
 _DIGITS = 256 - _FIRST_CALL
+_KEPT_BYTES, _KEY_BYTES = 4 * 2**20, 16 * 2**10  # bytes of automata that other schemas may have too; and for a key
+_MOST_PIECES = 200  # of such an automaton
+_QUOTE = ord('"')
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -56,7 +60,9 @@ class Mark(IntEnum):
 class Component:
     """Automaton of one component, and its calls."""
 
-    dfa: ByteDfa  # its moves by bytes; a state that has only calls may look as if it had no path to the end
+    # Its moves by bytes; a state that has only calls may look as if it had no path to the end. Components share one
+    # where only their callees differ.
+    dfa: ByteDfa
     after_calls: NDArray[np.int32]  # (calls, states) the state after each call; 0 where there is none
     callees: tuple[int, ...]  # the called component of each call, or a ``Mark`` of a register
 
@@ -115,6 +121,29 @@ class ComponentBuilder(NfaBuilder):
 
     def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
         """The minimal automaton of all paths from one state to the other; ``number`` gives those of callees."""
+        key = self._key(start, end)
+        kept = None if key is None else _kept_automata.get(key)
+        if kept is None:
+            before = self._meter.work
+            dfa, after_calls = self._automaton(start, end)
+            kept = _KeptAutomaton(dfa, after_calls, self._meter.work - before)
+            if key is not None:
+                _kept_automata.put(key, kept)
+        else:
+            self._meter.spend(kept.work)  # kept or not: earlier compiles must not decide what is served
+        return Component(kept.dfa, kept.after_calls, tuple(map(number, self.callees)))
+
+    def _key(self, start: int, end: int) -> Hashable | None:
+        """Equal for equal NFAs, as strings and lists of a few types are; None where there are names of one's own."""
+        words = [part for _, row, _ in self._pending for part in row if isinstance(part, bytes)]
+        pieces = [(source, getattr(piece, "data", piece), target) for source, piece, target in self._pieces]
+        words += [piece for _, piece, _ in pieces if isinstance(piece, bytes)]
+        if len(pieces) > _MOST_PIECES or any([word[0] == _QUOTE for word in words]):
+            return None
+        parts = tuple(pieces), tuple(self._pending), tuple(self._skips), tuple(self._repetitions)
+        return start, end, self._states, len(self.callees), parts, self._meter.limits
+
+    def _automaton(self, start: int, end: int) -> tuple[ByteDfa, NDArray[np.int32]]:
         codes = call_codes(len(self.callees))
         self._meter.spend(len(self._pending))
         alike = dict[bytes, Literal]()  # commas and colons are many
@@ -122,7 +151,20 @@ class ComponentBuilder(NfaBuilder):
             data = b"".join([part if isinstance(part, bytes) else codes[part] for part in row])
             self._pieces.append((source, alike.get(data) or alike.setdefault(data, Literal(data)), target))
         dfa = self.dfa(start, end)
-        return Component(dfa, take_calls(dfa, codes), tuple(map(number, self.callees)))
+        return dfa, take_calls(dfa, codes)
+
+
+class _KeptAutomaton(NamedTuple):
+    dfa: ByteDfa
+    after_calls: NDArray[np.int32]
+    work: int  # the steps that it took to make it
+
+    @property
+    def nbytes(self) -> int:
+        return self.dfa.nbytes + self.after_calls.nbytes + _KEY_BYTES
+
+
+_kept_automata: ByteCache[_KeptAutomaton] = ByteCache(_KEPT_BYTES)
 
 
 @lru_cache(maxsize=256)
