@@ -234,10 +234,10 @@ class ComponentWalk:
 
 def by_state(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
     """Nodes (n,) apart by their states (n,) other than 0, each part in the order of all."""
-    nodes = nodes.astype(np.int32, copy=False)
+    of_32_bits: NDArray[np.int32] = nodes.astype(np.int32, copy=False)
     if len(nodes) <= _FEW_NODES:
-        return [(state, nodes[states == state]) for state in sorted(set(states.tolist())) if state]
+        return [(state, of_32_bits[states == state]) for state in sorted(set(states.tolist())) if state]
     order = np.argsort(states, kind="stable")
-    nodes, states = nodes[order], states[order]
+    states = states[order]
     begins = np.flatnonzero(np.diff(states, prepend=0))
-    return [*zip(states[begins].tolist(), np.split(nodes, begins)[1:], strict=True)]
+    return [*zip(states[begins].tolist(), np.split(of_32_bits[order], begins)[1:], strict=True)]

@@ -46,7 +46,15 @@ class _Arrays(NamedTuple):
                 break
             room = found
             calls = np.empty(2 * room, np.int32)
-        arrays = dfa.table.astype(np.int32), dfa.byte_class.astype(np.uint8), dfa.accepting.copy(), call_begin, calls
+        leaves = component.leaves.copy()
+        arrays = (
+            dfa.table.astype(np.int32),
+            dfa.byte_class.astype(np.uint8),
+            dfa.accepting.copy(),
+            call_begin,
+            calls,
+            leaves,
+        )
         return cls(tuple(map(address, arrays)), arrays, 2048 + sum([array.nbytes for array in arrays]))
 
 
@@ -183,13 +191,19 @@ class Exits:
 class Sizes(Shared):
     """Bytes that are enough for the texts of components; thread safe.
 
-    ``callees`` are those on which the size of a component depends, and ``measure`` its size by theirs, UNREACHABLE if
-    there is no text; both are methods of the object that holds the sizes. Components may call each other, so sizes are
-    found again until none falls.
+    ``least`` has those that are known at once, never too small. ``callees`` are those on which the size of another
+    component depends, and ``measure`` its size by theirs, UNREACHABLE if there is no text; both are methods of the
+    object that holds the sizes. Components may call each other, so sizes are found again until none falls.
     """
 
-    def __init__(self, callees: Callable[[int], Iterable[int]], measure: Callable[[int, Callable[[int], int]], int]):
+    def __init__(
+        self,
+        callees: Callable[[int], Iterable[int]],
+        measure: Callable[[int, Callable[[int], int]], int],
+        least: Callable[[int], int | None] = lambda number: None,
+    ):
         self._callees, self._measure = WeakMethod(callees), WeakMethod(measure)  # or they would hold each other
+        self._least = least
         self._known: dict[int, int] = {}
         super().__init__()
 
@@ -198,10 +212,18 @@ class Sizes(Shared):
 
     def __call__(self, number: int) -> int:
         """The size of a component."""
-        if number not in self._known:
+        if not self._is_known(number):
             with self._lock:
                 self._known.update(self._found(number))
         return self._known[number]
+
+    def _is_known(self, number: int) -> bool:
+        if number in self._known:
+            return True
+        size = self._least(number)
+        if size is not None:
+            self._known[number] = size
+        return size is not None
 
     def _found(self, number: int) -> dict[int, int]:
         callees_of, measure = self._callees(), self._measure()
@@ -212,7 +234,7 @@ class Sizes(Shared):
         todo = [number]
         while todo:
             number = todo.pop()
-            if number in new or number in self._known:
+            if number in new or self._is_known(number):
                 continue
             new[number] = UNREACHABLE
             for callee in callees_of(number):

@@ -27,11 +27,11 @@ from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
 
-_SET_BYTES, _TABLE_BYTES = 4 * 2**20, 6 * 2**20  # bytes of all sets, and of the tables in use
+_BYTES = 10 * 2**20  # bytes of all sets, and of the tables in use
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
-_EXITS = 15  # the index of ``exits`` in ``Component`` of frames.h
+_EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 # As in frames.h.
 _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY = -2, -3, -4, -6, -7
@@ -89,8 +89,7 @@ class FrameMachine:
         self._progress = np.zeros(2, np.int64)
         self._given: dict[int, Described] = {}  # components
         self._component_bytes = self._row_bytes = 0
-        self._least = least
-        self._sizes = Sizes(self._callees, self._size)
+        self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
         self.has_counts = False  # whether some of those are strings that are counted
         self._has_limits = False  # whether any mask was asked for with one
@@ -100,7 +99,7 @@ class FrameMachine:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that are usual, the components aside; more where texts are deep, and for single masks."""
-        return _SET_BYTES + _TABLE_BYTES + _ROWS * self.mask_bytes
+        return _BYTES + _ROWS * self.mask_bytes
 
     @property
     def mask_bytes(self) -> int:
@@ -134,9 +133,9 @@ class FrameMachine:
     def refresh(self, new: int) -> None:
         """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
-        set_bytes = CORE.machine_bytes(now.handle)
-        self.growth.update(set_bytes + now.table_bytes + self._component_bytes + self._row_bytes)
-        if set_bytes > self._most * _SET_BYTES or now.table_bytes > self._most * _TABLE_BYTES:
+        held = CORE.machine_bytes(now.handle) + now.table_bytes
+        self.growth.update(held + self._component_bytes + self._row_bytes)
+        if held > self._most * _BYTES:
             is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
             self._most = 2 * self._most if is_often else max(1, self._most // 2)
             self._new = self._again = 0
@@ -293,13 +292,9 @@ class FrameMachine:
         return Exits.to_end(component, size_of, self._tables.tokens.preferred, rule)
 
     def _callees(self, number: int) -> list[int]:
-        """The callees for ``Sizes``, looked up in the automaton where nothing else is known."""
-        return [] if self._least(number) is not None else self._network.components[number].called
+        return self._network.components[number].called
 
     def _size(self, number: int, size_of: Callable[[int], int]) -> int:
-        least = self._least(number)
-        if least is not None:
-            return least
         exits, rule = self._exits(number, size_of), self._network.rule(number)
         size, _, _, is_counted = exits.rows[:, exits.component.dfa.start].tolist()
         return int(size) + (rule.low if isinstance(rule, LengthRule) and is_counted else 0)
@@ -325,7 +320,7 @@ class FrameMachine:
             *(0, 0, 0),
             None if at_most is None else at_most.ctypes.data,
             *(len(nodes), len(leaving), 0 if at_most is None else len(at_most)),
-            *(0, 0, 0, 0, -1),  # ``Stay``, which is given where it is needed
+            *(0, 0, 0, 0, -1, 0),  # ``Stay``, which is given where it is needed, and ``held``
         )
         struct, place = record(*fields, *[left.address for _, left in leaving], *counts, *[to for to, _ in leaving])
         for i in range(3):  # ``left``, ``left_count`` and ``left_in`` follow the fields

@@ -61,7 +61,7 @@ class ByteCache(Shared, Generic[Value]):
         with self._lock:
             if key in self._entries:
                 dropped.append(self._pop(key))
-            if nbytes > self.max_bytes:
+            if self.is_too_large(value):
                 self._evictions += 1
                 return
             dropped += self._make_room(nbytes)

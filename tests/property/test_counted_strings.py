@@ -188,7 +188,7 @@ def test_both_engines_count_the_same(
         assert both is not None
         patch.setattr(component_walk, "FEW", few)
         patch.setattr(frame_machine, "FEW", few)
-        patch.setattr(frame_machine, "_SET_BYTES", most_bytes)
+        patch.setattr(frame_machine, "_BYTES", most_bytes)
         check_same(*both, random)
 
 

@@ -67,7 +67,7 @@ def test_both_engines_are_the_same(
             return
         patch.setattr(component_walk, "FEW", few)
         patch.setattr(frame_machine, "FEW", few)
-        patch.setattr(frame_machine, "_SET_BYTES", most_bytes)
+        patch.setattr(frame_machine, "_BYTES", most_bytes)
         check_same(*both, random)
 
 
@@ -119,7 +119,7 @@ TREE = {
 
 def test_threads_that_share_a_machine(monkeypatch):
     """Each forgets what the others have found."""
-    monkeypatch.setattr(frame_machine, "_SET_BYTES", 20_000)
+    monkeypatch.setattr(frame_machine, "_BYTES", 20_000)
     backend = NetworkBackend(pieces())
     compiled = backend.compile(JsonSchema(TREE))
     start = engines(compiled, backend)
@@ -154,7 +154,7 @@ def test_deep_texts_are_read_and_forgotten():
 
 
 def test_memory_grows_with_what_rows_have_read_and_not_with_what_masks_have_tried(monkeypatch):
-    monkeypatch.setattr(frame_machine, "_SET_BYTES", 100_000)
+    monkeypatch.setattr(frame_machine, "_BYTES", 100_000)
     engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine())
     bracket = pieces().token_bytes.index(b"[")
     for _ in range(4_000):
@@ -167,7 +167,7 @@ def test_memory_grows_with_what_rows_have_read_and_not_with_what_masks_have_trie
 
 
 def test_memory_does_not_grow_with_drafts_that_are_not_accepted(monkeypatch):
-    monkeypatch.setattr(frame_machine, "_SET_BYTES", 100_000)
+    monkeypatch.setattr(frame_machine, "_BYTES", 100_000)
     nested = {"type": "array", "prefixItems": [{"$ref": "#"}, {"$ref": "#"}], "items": {"$ref": "#"}}
     engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(nested)).new_engine())
     machine, random = engine._machine, Random(0)
@@ -179,7 +179,7 @@ def test_memory_does_not_grow_with_drafts_that_are_not_accepted(monkeypatch):
 
 
 def test_a_machine_that_cannot_begin_again_is_as_it_was(monkeypatch):
-    monkeypatch.setattr(frame_machine, "_SET_BYTES", 0)
+    monkeypatch.setattr(frame_machine, "_BYTES", 0)
     engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine())
     bracket = pieces().token_bytes.index(b"[")
     assert engine.accept(bracket)

@@ -9,7 +9,6 @@
 
 enum { MANY_BYTES = 100 };   /* a string goes on with some more */
 enum { MANY_NODES = 4000 };  /* below a node: that many take longer one by one than a table from there on */
-enum { FEW_NODES = 2000 };   /* below a node: that few are not worth a table */
 enum { MOST_NODES = 50000 }; /* reached one by one beside tables, where the same may be reached again and again */
 
 static void add_tokens(const Machine *m, int32_t node, uint32_t *words)
@@ -326,18 +325,23 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
         int32_t number = m->members[m->sets[whole].begin + i];
         const Frame frame = m->frames[number];
         const uint64_t key = table_key(frame.component, frame.state, node);
-        const int32_t *known = map_find(&m->table_of, key);
+        int32_t *known = map_find(&m->table_of, key);
         const int64_t below = known ? INT64_MAX : nodes_below(m, &frame, node);
         int64_t low, high, status = 0, exceeds = 0;
         Table table = {0};
         const int is_bounded = find_bounds(m, &frame, &low, &high);
         /* Inside a character its end is not counted: so the tables do not know what there is room for. */
         int is_followed = is_bounded && !m->components[frame.component].begins[frame.state];
-        const int is_few = below < FEW_NODES && !m->components[frame.component].begins;
+        const int is_few = below < m->few && !m->components[frame.component].begins;
         if (!below)
             continue;
         if (is_few)
             is_followed = 1;
+        if (!is_followed && !known && !node) {
+            if ((status = derive_table(m, &frame, word_count, stack)))
+                return status;
+            known = map_find(&m->table_of, key);
+        }
         if (!is_followed && !known) {
             m->missing = (int64_t)(key - 1);
             return NEEDS_TABLE;
@@ -379,7 +383,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
  *
  * words  (word_count) written; undefined where something is missing
  * stack  scratch: three numbers for each node of the trie
- * most   the largest number of nodes in which tokens are found one by one
+ * most   the largest number of nodes in which tokens are found one by one; fewer than these are not worth a table
  * limit  or NULL, where any number of tokens may follow
  *
  * Returns 0, or what is missing.
@@ -391,6 +395,7 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
     int64_t beside = MOST_NODES, any = INT64_MAX, status;
     if (whole < 0)
         return whole;
+    m->few = most;
     memset(words, 0, (size_t)word_count * sizeof *words);
     if (!is_large(m, whole)) {
         status = follow(m, 0, whole, -1, words, stack, &most, limit);

@@ -337,6 +337,8 @@ PUBLIC void hf_guided_machine_end(Machine *m)
     void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
                       m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m->steps, m->walk,
                       m->leads, m->counting, m};
+    for (int64_t i = 0; i < m->table_count; i++)
+        free(m->tables[i].held);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }
@@ -372,7 +374,7 @@ PUBLIC int64_t hf_guided_machine_bytes(const Machine *m)
     return m->component_room * (int64_t)sizeof(Component) + m->table_room * (int64_t)sizeof(Table) +
            m->frame_room * (int64_t)sizeof(Frame) + m->set_room * (int64_t)sizeof(Set) +
            (m->member_room + m->frame_bucket_room + m->set_bucket_room) * 4 +
-           (m->moves.room + m->table_of.room) * (int64_t)sizeof(Pair);
+           (m->moves.room + m->table_of.room) * (int64_t)sizeof(Pair) + m->derived_bytes;
 }
 
 /* What is missing, after a function has said so. */
@@ -424,7 +426,6 @@ PUBLIC int64_t hf_guided_machine_component(Machine *m, int64_t number, const Com
     return 0;
 }
 
-/* Adds the table that was missing, whose arrays have to live as long. Returns 0, or that there is no memory. */
 PUBLIC int64_t hf_guided_machine_table(Machine *m, const Table *table)
 {
     if (!has_room(&m->tables, &m->table_room, m->table_count + 1, sizeof *m->tables) ||
