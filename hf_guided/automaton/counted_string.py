@@ -32,12 +32,12 @@ class _Expected(IntEnum):
     TWO_DIGITS = 5
     THREE_DIGITS = 6
     FOUR_DIGITS = 7
-    ESCAPE = 8  # the character after a backslash
-    AFTER_D = 9  # three digits, of which the first tells whether it is the first half of a surrogate pair
-    SECOND_U = 10  # of the second half
-    SECOND_HALF = 11  # its backslash
-    LAST_DIGIT_OF_FIRST = 12
-    TWO_DIGITS_OF_FIRST = 13
+    SECOND_U = 8  # of the second half of a surrogate pair
+    SECOND_HALF = 9  # its backslash
+    LAST_DIGIT_OF_FIRST = 10
+    TWO_DIGITS_OF_FIRST = 11
+    AFTER_D = 12  # three digits, of which the first tells whether they are of the first half of a surrogate pair
+    ESCAPE = 13  # the character after a backslash
 
     def after(self, byte: int, in_json: bool) -> _Expected:
         """The part that is expected after a byte that may come here."""
@@ -47,8 +47,6 @@ class _Expected(IntEnum):
             return _Expected.AFTER_D
         if self is _Expected.AFTER_D:
             return _Expected.TWO_DIGITS_OF_FIRST if byte in b"89abAB" else _Expected.TWO_DIGITS
-        if self is _Expected.SECOND_U:
-            return _Expected.FOUR_DIGITS
         if self in (_Expected.LAST_BYTE, _Expected.LAST_DIGIT):
             return _Expected.CHARACTER
         if self is not _Expected.CHARACTER:

@@ -118,8 +118,7 @@ class ExitPaths:
         if exits is None:
             self.size(component)
             rule = self._network.rule(component)
-            exits = Exits.to_end(self._components[component], self.size, self._letters, rule)
-            self._ways[component] = exits
+            exits = self._ways[component] = Exits.to_end(self._components[component], self.size, self._letters, rule)
         return exits
 
     def _to_mark(self, component: int, goal: Mark | None, size_of: Callable[[int], int]) -> Exits:

@@ -37,24 +37,12 @@ class _Arrays(NamedTuple):
     def of(cls, component: Component) -> _Arrays:
         dfa, after_calls = component.dfa, np.ascontiguousarray(component.after_calls)
         callees, states = after_calls.shape
-        call_begin, room = np.zeros(states + 1, np.int64), states
-        calls = np.empty(2 * room, np.int32)
-        while callees:
-            given = address(after_calls), callees, states, address(call_begin), address(calls), room
-            found = CORE.machine_calls(*given)
-            if found <= room:
-                break
-            room = found
-            calls = np.empty(2 * room, np.int32)
-        leaves = component.leaves.copy()
-        arrays = (
-            dfa.table.astype(np.int32),
-            dfa.byte_class.astype(np.uint8),
-            dfa.accepting.copy(),
-            call_begin,
-            calls,
-            leaves,
-        )
+        room = int(np.count_nonzero(after_calls))
+        call_begin, calls = np.zeros(states + 1, np.int64), np.empty(2 * room + 1, np.int32)
+        if room:
+            CORE.machine_calls(address(after_calls), callees, states, address(call_begin), address(calls))
+        tables = dfa.table.astype(np.int32), dfa.byte_class.astype(np.uint8), dfa.accepting.copy()
+        arrays = *tables, call_begin, calls, component.leaves.copy()
         return cls(tuple(map(address, arrays)), arrays, 2048 + sum([array.nbytes for array in arrays]))
 
 
@@ -108,21 +96,14 @@ class _Ways(NamedTuple):
     letters: NDArray[np.int32]  # held as long as its id is in a key
 
     @classmethod
-    def of(
-        cls,
-        component: Component,
-        weights: Sequence[int],
-        letters: NDArray[np.int32],
-        ends: NDArray[np.bool_] | None,
-        rule: Rule | None,
-    ) -> _Ways:
-        described = describe(component, rule, ends=ends)
-        rows, of_callees = np.empty((4, component.dfa.states), np.int32), np.array(weights, np.int32)
+    def of(cls, described: Described, weights: Sequence[int], letters: NDArray[np.int32]) -> _Ways:
+        *_, calls, leaves = described.held[1].arrays
+        rows, of_callees = np.empty((4, len(leaves)), np.int32), np.array(weights, np.int32)
         places = of_callees.ctypes.data, letters.ctypes.data, rows.ctypes.data
         most_size = int(CORE.find_exits(described.address, *places))
         if most_size < 0:
             raise MemoryError
-        return cls(rows, most_size, described.held[1].arrays[4], letters)
+        return cls(rows, most_size, calls, letters)
 
     @property
     def nbytes(self) -> int:
@@ -148,11 +129,13 @@ class Exits:
         ends: NDArray[np.bool_] | None = None,
         rule: Rule | None = None,
     ):
-        self.component, given = component, (component, weights, letters, ends, rule)
-        if ends is None and not isinstance(rule, LengthRule):
-            ways = _known_ways.of((component.dfa, *weights, id(letters)), lambda: _Ways.of(*given))
-        else:
-            ways = _Ways.of(*given)
+        self.component = component
+
+        def find() -> _Ways:
+            return _Ways.of(describe(component, rule, ends=ends), weights, letters)
+
+        is_kept = ends is None and not isinstance(rule, LengthRule)
+        ways = _known_ways.of((component.dfa, *weights, id(letters)), find) if is_kept else find()
         self.rows, self.most_size, self._calls = ways.rows, ways.most_size, ways.calls
 
     @classmethod

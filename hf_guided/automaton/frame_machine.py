@@ -236,10 +236,13 @@ class FrameMachine:
 
     def _supply(self, now: _Generation, status: int) -> None:
         missing = int(CORE.machine_missing(now.handle))
-        if status == _NEEDS_COMPONENT:
-            self._given[missing] = given = self._described(missing)
-            if self._has_limits:  # they come next, and the mask begins again after each that is missing
-                self._given[missing] = given = self._with_exits(missing)
+        if status in (_NEEDS_COMPONENT, _NEEDS_EXITS):
+            given = self._given.get(missing)
+            self._component_bytes -= given.nbytes if given else 0
+            given = given or self._described(missing)
+            if status == _NEEDS_EXITS or self._has_limits:  # a mask begins again after each thing that is missing
+                given = self._with_exits(missing, given)
+            self._given[missing] = given
             self._component_bytes += given.nbytes
             self._give(now, missing, given)
         elif status == _NEEDS_TABLE:
@@ -248,11 +251,6 @@ class FrameMachine:
             now.table_bytes += table.nbytes
             if CORE.machine_table(now.handle, table.address):
                 raise _no_memory()
-        elif status == _NEEDS_EXITS:
-            self._component_bytes -= self._given[missing].nbytes
-            self._given[missing] = given = self._with_exits(missing)
-            self._component_bytes += given.nbytes
-            self._give(now, missing, given)
         elif status == _NEEDS_STAY:
             component, state = missing >> 32, missing & 0xFFFFFFFF
             reached = self._tables.by_state(self._network.components[component], state)
@@ -280,8 +278,7 @@ class FrameMachine:
             described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described
 
-    def _with_exits(self, number: int) -> Described:
-        described = self._given[number]
+    def _with_exits(self, number: int, described: Described) -> Described:
         exits = self._exits(number, self._sizes)
         struct = described.held[0]
         struct[_EXITS], struct[_EXITS + 1] = exits.rows.ctypes.data, exits.most_size

@@ -47,9 +47,8 @@ class NetworkGraph(Shared):
         distances = self._distances.get(component)
         if distances is None:
             self._sizes(component)
-            distances = self._distances[component] = Exits.to_end(
-                self._components[component], self._sizes, ANY_LETTERS
-            ).size
+            exits = Exits.to_end(self._components[component], self._sizes, ANY_LETTERS)
+            distances = self._distances[component] = exits.size
         return distances[state]
 
     def _called(self, component: int) -> list[int]:

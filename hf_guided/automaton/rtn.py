@@ -121,16 +121,14 @@ class ComponentBuilder(NfaBuilder):
 
     def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
         """The minimal automaton of all paths from one state to the other; ``number`` gives those of callees."""
-        key = self._key(start, end)
+        key, before = self._key(start, end), self._meter.work
         kept = None if key is None else _kept_automata.get(key)
         if kept is None:
-            before = self._meter.work
             dfa, after_calls = self._automaton(start, end)
             kept = _KeptAutomaton(dfa, after_calls, self._meter.work - before)
             if key is not None:
                 _kept_automata.put(key, kept)
-        else:
-            self._meter.spend(kept.work)  # kept or not: earlier compiles must not decide what is served
+        self._meter.spend(before + kept.work - self._meter.work)  # kept or not, the same constraints are served
         return Component(kept.dfa, kept.after_calls, tuple(map(number, self.callees)))
 
     def _key(self, start: int, end: int) -> Hashable | None:

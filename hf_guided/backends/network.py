@@ -184,7 +184,6 @@ class FrameMasks:
             number = self.machine.same_mask(number)
             words = self._masks.get(number)
         if words is None:
-            self._make_room()
             words = self._masks[number] = self.machine.mask(number)
         return words
 
@@ -199,7 +198,6 @@ class FrameMasks:
         if self.machine.has_counts:
             number = self.machine.same_mask(number)
         if tokens_left < self._enough.get(number, _UNKNOWN):
-            self._make_room()
             words, enough = self.machine.mask_within(number, tokens_left)
             self._enough[number] = enough
             if tokens_left >= enough:
@@ -210,20 +208,13 @@ class FrameMasks:
         return self.of(number)
 
     def _forget(self) -> None:
-        """Drop all masks if the machine has forgotten what their numbers mean."""
-        if self._generation != self.machine.generation:
+        """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""
+        is_new = self._generation != self.machine.generation
+        if is_new or len(self._masks) >= self._most or len(self._enough) >= _MOST_KNOWN:
+            self._masks.clear()
+            self._enough.clear()
+            self.machine.masks_are_dropped()
             self._generation = self.machine.generation
-            self._drop()
-
-    def _make_room(self) -> None:
-        """Drop all masks if they are too many."""
-        if len(self._masks) >= self._most or len(self._enough) >= _MOST_KNOWN:
-            self._drop()
-
-    def _drop(self) -> None:
-        self._masks.clear()
-        self._enough.clear()
-        self.machine.masks_are_dropped()
 
 
 class FrameEngine(MaskedEngine):

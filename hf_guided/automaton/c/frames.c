@@ -387,12 +387,10 @@ PUBLIC int64_t hf_guided_machine_missing(const Machine *m)
  *
  * after_calls  (callees, states) the state after each call; 0 where there is none
  * call_begin   (states + 1)
- * calls        (room) two numbers each
- *
- * Returns how many there are; nothing is written to `calls` where there are more than `room`.
+ * calls        two numbers for each call of each state
  */
-PUBLIC int64_t hf_guided_machine_calls(const int32_t *after_calls, int64_t callees, int64_t states,
-                                       int64_t *call_begin, int32_t *calls, int64_t room)
+PUBLIC void hf_guided_machine_calls(const int32_t *after_calls, int64_t callees, int64_t states, int64_t *call_begin,
+                                    int32_t *calls)
 {
     memset(call_begin, 0, (size_t)(states + 1) * sizeof *call_begin);
     for (int64_t i = 0; i < callees; i++)
@@ -400,8 +398,6 @@ PUBLIC int64_t hf_guided_machine_calls(const int32_t *after_calls, int64_t calle
             call_begin[state] += after_calls[states * i + state] != 0;
     for (int64_t state = 1; state <= states; state++)
         call_begin[state] += call_begin[state - 1];
-    if (call_begin[states] > room)
-        return call_begin[states];
     for (int64_t i = callees - 1; i >= 0; i--) /* each state's begin at the end, and go down */
         for (int64_t state = 0; state < states; state++)
             if (after_calls[states * i + state]) {
@@ -409,7 +405,6 @@ PUBLIC int64_t hf_guided_machine_calls(const int32_t *after_calls, int64_t calle
                 call[0] = (int32_t)i;
                 call[1] = after_calls[states * i + state];
             }
-    return call_begin[states];
 }
 
 /* Adds a component, whose arrays have to live as long. Returns 0, or that there is no memory. */
