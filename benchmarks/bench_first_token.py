@@ -23,7 +23,7 @@ import torch
 
 import hf_guided as hg
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
-from hf_guided.automaton import limits, nfa
+from hf_guided.automaton import frame_exits, limits, nfa, rtn
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.budget_types import LARGE, SCHEMAS
@@ -57,7 +57,8 @@ def measure(tokenizer: Any, schema: dict[str, Any], limit: int | None, runs: int
         guide, constraint, budget = hg.Guide(tokenizer, len(tokenizer)), hg.JsonSchema(schema), limit is not None
         guide.compile(hg.JsonSchema({"type": "integer"}))
         bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
-        nfa._kept_languages = ByteCache(nfa._KEPT_BYTES)
+        for module, kept in ((nfa, "_kept_languages"), (rtn, "_kept_automata"), (frame_exits, "_known_ways")):
+            setattr(module, kept, ByteCache(getattr(module, kept).max_bytes))
         work.meters.clear()
         gc.collect()
         began = time.process_time()

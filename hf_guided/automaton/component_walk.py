@@ -11,15 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .core import CORE
+from .core import CORE, record
 from .rtn import Component
 from .token_trie import Ints, MaskBuilder, Nodes, NodeSets, TokenTrie
 
 Words = NDArray[np.int32]
-MOST_DIFFERENT = 16_384  # nodes that tell two states apart; where there are more, a walk takes about as long
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
-_MANY_BYTES = 24  # bytes that lead to one state; with fewer the walk is short
-_FEW_NODES = 500  # told apart faster by a look for each state than by sorting
+MOST_DIFFERENT = 16_384  # nodes at which two states differ; with more, a walk takes as long
+_FEW_NODES = 500  # maximum number of nodes for which one scan per state is faster than sorting
+_MOST_NEW = 256  # states in which tokens leave, and did not in the other table
 NO_NODES = np.empty(0, np.int32)
 
 _of_thread = threading.local()
@@ -144,7 +144,7 @@ class ComponentWalk:
 
     def body_of(self, state: int) -> int:
         """The state that most bytes lead to, if they lead from there to itself, as in a string; else 0."""
-        return int(CORE.body(*self._addresses[2:], self._classes, state, _MANY_BYTES))
+        return int(CORE.body(*self._addresses[2:], self._classes, state))
 
     def after_copy(self, state: int, form: NDArray[np.int32], start: int, byte: int) -> int:
         """The state after a byte, if a state is like ``start`` of another automaton but for this byte; else 0.
@@ -196,48 +196,40 @@ class ComponentWalk:
         """The table of a state, from the root; None where it has little in common with ``base``, that of ``other``.
 
         Along the name of a declared member each state is one of its own, but nearly all tokens do from it what they do
-        inside any other name.
+        inside any other name: see derived_tables.c.
         """
-        changed = None if base.words is None else self.changed(base.words, state, other, MOST_DIFFERENT)
-        if changed is None:
+        if base.words is None:
             return None
-        words, (nodes, ours, theirs) = changed
-        leaving = dict(base.leaving)
-        for to, dropped in by_state(nodes, theirs):
-            left = leaving.pop(to).nodes
-            kept = np.ones(len(left), np.bool_)
-            kept[np.searchsorted(left, dropped)] = False
-            if kept.any():
-                leaving[to] = self.sets.of(left[kept])
-        for to, added in by_state(nodes, ours):
-            known = leaving.get(to)
-            leaving[to] = self.sets.of(added if known is None else np.sort(np.concatenate((known.nodes, added))))
-        return Table(base.nodes, words, tuple(sorted(leaving.items())))
-
-    def changed(self, words: Words, state: int, other: int, most: int) -> tuple[Words, tuple[Ints, ...]] | None:
-        """The mask of the tokens that stay from a state, made from ``words``, that of another one.
-
-        With it come (n,) int32 the nodes at which the two have led to different states, below all others to the same,
-        the first one's state there, and the other one's: 0 where they do not lead there, or longer tokens may not
-        leave. None where these are more than ``most``.
-        """
-        room = most + 1
+        room, words, known = MOST_DIFFERENT + 1, base.words.copy(), base.leaving
         scratch, address = scratch_of_thread(3 * room)
         scratch[0], scratch[room], scratch[2 * room] = 0, state, other
-        words = words.copy()
-        kept = CORE.change(
-            *self._addresses, self._classes, room, address, address + 4 * room, address + 8 * room,
-            self._leaves_address, *self.tokens.addresses, words.ctypes.data,
+        arrays = address, address + 4 * room, address + 8 * room
+        differences = CORE.change(
+            *self._addresses, self._classes, room, *arrays, self._leaves_address, *self.tokens.addresses,
+            words.ctypes.data,
         )  # fmt: skip
-        return None if kept < 0 else (words, tuple(scratch[low : low + kept].copy() for low in (0, room, 2 * room)))
+        if differences < 0:
+            return None
+        counts = [len(left.nodes) for _, left in known]
+        of_known, place = record(*[left.address for _, left in known], *counts, *[to for to, _ in known])
+        groups = len(known) + min(differences, _MOST_NEW)
+        written = np.empty(3 * groups + (sum(counts) + differences + 1) // 2, np.int64)
+        kept = CORE.write_leaving(place, len(known), *arrays, differences, groups, written.ctypes.data)
+        del of_known  # the loops read it until now
+        if kept < 0:
+            return None
+        _, counts, states = written[: 3 * groups].reshape(3, groups)[:, :kept].tolist()
+        parts = np.split(written[3 * groups :].view(np.int32)[: sum(counts)], np.cumsum(counts[:-1]))
+        leaving = [(to, self.sets.of(left.copy())) for to, left in zip(states, parts, strict=False)]
+        return Table(base.nodes, words, tuple(sorted(leaving, key=lambda group: group[0])))
 
 
 def by_state(nodes: Ints, states: Ints) -> list[tuple[int, NDArray[np.int32]]]:
     """Nodes (n,) apart by their states (n,) other than 0, each part in the order of all."""
-    of_32_bits: NDArray[np.int32] = nodes.astype(np.int32, copy=False)
+    narrow: NDArray[np.int32] = nodes.astype(np.int32, copy=False)
     if len(nodes) <= _FEW_NODES:
-        return [(state, of_32_bits[states == state]) for state in sorted(set(states.tolist())) if state]
+        return [(state, narrow[states == state]) for state in sorted(set(states.tolist())) if state]
     order = np.argsort(states, kind="stable")
     states = states[order]
     begins = np.flatnonzero(np.diff(states, prepend=0))
-    return [*zip(states[begins].tolist(), np.split(of_32_bits[order], begins)[1:], strict=True)]
+    return [*zip(states[begins].tolist(), np.split(narrow[order], begins)[1:], strict=True)]

@@ -22,7 +22,10 @@ _BACKSLASH = ord("\\")
 
 
 class _Expected(IntEnum):
-    """The part of a string that is expected next."""
+    """The part of a string that is expected next.
+
+    A part without a rule of its own in ``after`` is followed by the part with the next lower number.
+    """
 
     CHARACTER = 0
     LAST_BYTE = 1  # the last byte of a character
@@ -32,11 +35,11 @@ class _Expected(IntEnum):
     TWO_DIGITS = 5
     THREE_DIGITS = 6
     FOUR_DIGITS = 7
-    SECOND_U = 8  # of the second half of a surrogate pair
-    SECOND_HALF = 9  # its backslash
-    LAST_DIGIT_OF_FIRST = 10
-    TWO_DIGITS_OF_FIRST = 11
-    AFTER_D = 12  # three digits, of which the first tells whether they are of the first half of a surrogate pair
+    SECOND_U = 8  # the letter of the second half of a surrogate pair
+    SECOND_BACKSLASH = 9
+    LAST_DIGIT_OF_FIRST_HALF = 10
+    TWO_DIGITS_OF_FIRST_HALF = 11
+    AFTER_D = 12  # three digits: the first tells whether of a surrogate pair; ambiguous where others continue alike
     ESCAPE = 13  # the character after a backslash
 
     def after(self, byte: int, in_json: bool) -> _Expected:
@@ -46,7 +49,7 @@ class _Expected(IntEnum):
         if self is _Expected.FOUR_DIGITS and byte in b"dD":
             return _Expected.AFTER_D
         if self is _Expected.AFTER_D:
-            return _Expected.TWO_DIGITS_OF_FIRST if byte in b"89abAB" else _Expected.TWO_DIGITS
+            return _Expected.TWO_DIGITS_OF_FIRST_HALF if byte in b"89abAB" else _Expected.TWO_DIGITS
         if self in (_Expected.LAST_BYTE, _Expected.LAST_DIGIT):
             return _Expected.CHARACTER
         if self is not _Expected.CHARACTER:

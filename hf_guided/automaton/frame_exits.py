@@ -38,7 +38,7 @@ class _Arrays(NamedTuple):
         dfa, after_calls = component.dfa, np.ascontiguousarray(component.after_calls)
         callees, states = after_calls.shape
         room = int(np.count_nonzero(after_calls))
-        call_begin, calls = np.zeros(states + 1, np.int64), np.empty(2 * room + 1, np.int32)
+        call_begin, calls = np.zeros(states + 1, np.int64), np.empty(2 * room + 1, np.int32)  # ``address`` needs one
         if room:
             CORE.machine_calls(address(after_calls), callees, states, address(call_begin), address(calls))
         tables = dfa.table.astype(np.int32), dfa.byte_class.astype(np.uint8), dfa.accepting.copy()
@@ -65,8 +65,8 @@ def describe(
 ) -> Described:
     """``Component`` of frames.h, without exits.
 
-    The rule is ignored unless it counts characters, which are counted on ``tokens`` then; ways need none. They end at
-    ``ends`` (states,); None is where the component may end.
+    The rule is ignored unless it counts characters, which are counted on ``tokens``; None where only exits are needed.
+    These end at ``ends`` (states,); None is where the component may end.
     """
     known = _known_arrays.of(component.dfa, lambda: _Arrays.of(component))
     addresses, counted = [*known.addresses], [0] * 6
@@ -93,7 +93,7 @@ class _Ways(NamedTuple):
     rows: NDArray[np.int32]  # (4, states) see frame_exits.c
     most_size: int  # from the state that is farthest away
     calls: NDArray[np.int32]  # see ``Component`` of frames.h
-    letters: NDArray[np.int32]  # held as long as its id is in a key
+    letters: NDArray[np.int32]  # kept alive because the cache key has its id
 
     @classmethod
     def of(cls, described: Described, weights: Sequence[int], letters: NDArray[np.int32]) -> _Ways:
@@ -135,7 +135,8 @@ class Exits:
             return _Ways.of(describe(component, rule, ends=ends), weights, letters)
 
         is_kept = ends is None and not isinstance(rule, LengthRule)
-        ways = _known_ways.of((component.dfa, *weights, id(letters)), find) if is_kept else find()
+        marks = [min(callee, 0) for callee in component.callees]
+        ways = _known_ways.of((component.dfa, id(letters), *weights, *marks), find) if is_kept else find()
         self.rows, self.most_size, self._calls = ways.rows, ways.most_size, ways.calls
 
     @classmethod
@@ -146,7 +147,7 @@ class Exits:
         letters: NDArray[np.int32],
         rule: Rule | None = None,
     ) -> Exits:
-        """The ways to the end of a component, whatever its register has, by the sizes of its callees."""
+        """The ways to the end of a component, by the sizes of its callees; what its register holds is ignored."""
         weights = [0 if callee < 0 else size_of(callee) for callee in component.callees]
         return cls(component, weights, letters, rule=rule)
 
@@ -174,19 +175,20 @@ class Exits:
 class Sizes(Shared):
     """Bytes that are enough for the texts of components; thread safe.
 
-    ``least`` has those that are known at once, never too small. ``callees`` are those on which the size of another
-    component depends, and ``measure`` its size by theirs, UNREACHABLE if there is no text; both are methods of the
-    object that holds the sizes. Components may call each other, so sizes are found again until none falls.
+    ``known_size`` is the size of a component that is known without its automaton, or None. ``callees`` are those on
+    which the size of another component depends, and ``measure`` its size by theirs, UNREACHABLE if there is no text;
+    both are methods of the object that holds the sizes. Components may call each other, so sizes are found again until
+    none falls.
     """
 
     def __init__(
         self,
         callees: Callable[[int], Iterable[int]],
         measure: Callable[[int, Callable[[int], int]], int],
-        least: Callable[[int], int | None] = lambda number: None,
+        known_size: Callable[[int], int | None] = lambda number: None,
     ):
         self._callees, self._measure = WeakMethod(callees), WeakMethod(measure)  # or they would hold each other
-        self._least = least
+        self._known_size = known_size
         self._known: dict[int, int] = {}
         super().__init__()
 
@@ -203,7 +205,7 @@ class Sizes(Shared):
     def _is_known(self, number: int) -> bool:
         if number in self._known:
             return True
-        size = self._least(number)
+        size = self._known_size(number)
         if size is not None:
             self._known[number] = size
         return size is not None

@@ -27,7 +27,7 @@ from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
 from .registers import LengthRule, Rule
 
-_BYTES = 10 * 2**20  # bytes of all sets, and of the tables in use
+_BYTES = 10 * 2**20  # maximum bytes of sets and tables together
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
@@ -92,7 +92,7 @@ class FrameMachine:
         self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
         self.has_counts = False  # whether some of those are strings that are counted
-        self._has_limits = False  # whether any mask was asked for with one
+        self._has_limits = False  # whether a mask with a token limit was requested
         self._begin(0)
         renew_in_child(self)
 
@@ -237,13 +237,12 @@ class FrameMachine:
     def _supply(self, now: _Generation, status: int) -> None:
         missing = int(CORE.machine_missing(now.handle))
         if status in (_NEEDS_COMPONENT, _NEEDS_EXITS):
-            given = self._given.get(missing)
-            self._component_bytes -= given.nbytes if given else 0
-            given = given or self._described(missing)
-            if status == _NEEDS_EXITS or self._has_limits:  # a mask begins again after each thing that is missing
+            known = self._given.get(missing)
+            given = known or self._described(missing)
+            if status == _NEEDS_EXITS or self._has_limits:  # exits now: every missing thing restarts the mask
                 given = self._with_exits(missing, given)
             self._given[missing] = given
-            self._component_bytes += given.nbytes
+            self._component_bytes += given.nbytes - (known.nbytes if known else 0)
             self._give(now, missing, given)
         elif status == _NEEDS_TABLE:
             table = self._table(missing >> 44, missing >> 24 & 0xFFFFF, missing & 0xFFFFFF)  # as in frames.h

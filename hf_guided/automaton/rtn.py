@@ -28,9 +28,8 @@ from .nfa import NfaBuilder, language_dfa
 
 _FIRST_CALL = 0xF5  # while an automaton is built, calls are rows of bytes that no UTF-8 text has: those from here on
 _DIGITS = 256 - _FIRST_CALL
-_KEPT_BYTES, _KEY_BYTES = 4 * 2**20, 16 * 2**10  # bytes of automata that other schemas may have too; and for a key
-_MOST_PIECES = 200  # of such an automaton
-_QUOTE = ord('"')
+_KEPT_BYTES, _KEY_BYTES = 4 * 2**20, 16 * 2**10  # maximum bytes of kept automata, and estimated bytes of one key
+_MOST_PIECES = 200  # maximum number of pieces of a kept automaton
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -121,22 +120,23 @@ class ComponentBuilder(NfaBuilder):
 
     def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
         """The minimal automaton of all paths from one state to the other; ``number`` gives those of callees."""
-        key, before = self._key(start, end), self._meter.work
+        key, work_before = self._key(start, end), self._meter.work
         kept = None if key is None else _kept_automata.get(key)
-        if kept is None:
+        if kept is not None:
+            self._meter.spend(kept.work)  # earlier compiles must not decide what is served
+        else:
             dfa, after_calls = self._automaton(start, end)
-            kept = _KeptAutomaton(dfa, after_calls, self._meter.work - before)
+            kept = _KeptAutomaton(dfa, after_calls, self._meter.work - work_before)
             if key is not None:
                 _kept_automata.put(key, kept)
-        self._meter.spend(before + kept.work - self._meter.work)  # kept or not, the same constraints are served
         return Component(kept.dfa, kept.after_calls, tuple(map(number, self.callees)))
 
     def _key(self, start: int, end: int) -> Hashable | None:
-        """Equal for equal NFAs, as strings and lists of a few types are; None where there are names of one's own."""
-        words = [part for _, row, _ in self._pending for part in row if isinstance(part, bytes)]
+        """A key that equal NFAs share; None for automata with property names, which other schemas rarely have."""
+        literals = [part for _, row, _ in self._pending for part in row if isinstance(part, bytes)]
         pieces = [(source, getattr(piece, "data", piece), target) for source, piece, target in self._pieces]
-        words += [piece for _, piece, _ in pieces if isinstance(piece, bytes)]
-        if len(pieces) > _MOST_PIECES or any([word[0] == _QUOTE for word in words]):
+        literals += [piece for _, piece, _ in pieces if isinstance(piece, bytes)]
+        if len(pieces) > _MOST_PIECES or any([literal.startswith(b'"') for literal in literals]):
             return None
         parts = tuple(pieces), tuple(self._pending), tuple(self._skips), tuple(self._repetitions)
         return start, end, self._states, len(self.callees), parts, self._meter.limits

@@ -36,7 +36,12 @@ _VALIDATION = frozenset(
     "const dependentRequired enum exclusiveMaximum exclusiveMinimum maxContains maxItems maxLength maxProperties "
     "maximum minContains minItems minLength minProperties minimum multipleOf pattern required type uniqueItems".split()
 )
-VOCABULARIES = {"applicator": _APPLICATORS, "validation": _VALIDATION}
+_UNEVALUATED = frozenset(["unevaluatedItems", "unevaluatedProperties"])
+VOCABULARIES = {
+    "applicator": _APPLICATORS - _UNEVALUATED,
+    "unevaluated": _UNEVALUATED,  # in 2019-09 applicators
+    "validation": _VALIDATION,
+}
 """The assertions of the vocabularies that a metaschema may leave out."""
 
 ASSERTIONS = _APPLICATORS | _VALIDATION | {"$dynamicRef", "$recursiveRef", "$ref", "format"}

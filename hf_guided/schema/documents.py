@@ -264,6 +264,8 @@ def _left_out(root: Schema, registry: Mapping[str, Any]) -> frozenset[str]:
     if not isinstance(listed, dict):
         return frozenset()
     known = {uri.rpartition("/")[2] for uri in listed if uri.startswith("https://json-schema.org/draft/")}
+    if "https://json-schema.org/draft/2019-09/vocab/applicator" in listed:
+        known.add("unevaluated")
     return frozenset().union(*(keywords for name, keywords in VOCABULARIES.items() if name not in known))
 
 

@@ -208,8 +208,9 @@ class Normalizer:
         schema = sub.schema
         if isinstance(schema, bool):
             return certainly(schema == holds)
-        for keyword in self.documents.left_out.intersection(schema):
-            self.lose(sub, keyword, "the metaschema that $schema names has no vocabulary for it")
+        for keyword in schema:
+            if keyword in self.documents.left_out:
+                self.lose(sub, keyword, "the metaschema that $schema names has no vocabulary for it")
         if sub.dialect <= 7 and "$ref" in schema:
             return referred(self, sub, holds)
         if not holds:

@@ -140,7 +140,7 @@ def long_string(clause: Clause, schema: str = "", closing: str | None = None) ->
 
 
 def long_string_of_language(clause: Clause, spelling: Spelling, schema: str) -> LongString | None:
-    """A string of a language whose upper bound would take many states; None if there is none.
+    """A string of a language with an upper bound that a register counts; None if the states of an automaton count it.
 
     The language has the lower bound: whether a longer text comes is not for a register to know.
     """

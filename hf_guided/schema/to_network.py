@@ -311,13 +311,11 @@ class Positions:
             clause: of values without children.
             closing: the mark after a string whose characters are written as they are; None for a JSON string.
         """
-        if (
-            closing is None
-            and self._counts_languages
-            and (string := long_string_of_language(clause, self.style.spelling, self.name))
-        ):
-            return None if string.language in self._uncounted else string
-        return long_string(clause, self.name, closing)
+        counts = closing is None and self._counts_languages
+        string = long_string_of_language(clause, self.style.spelling, self.name) if counts else None
+        if string is None:
+            return long_string(clause, self.name, closing)
+        return None if string.language in self._uncounted else string
 
     @cached_property
     def _counts_languages(self) -> bool:

@@ -298,22 +298,34 @@ def test_the_compiled_loops_find_what_a_walk_node_by_node_finds_in_its_order(com
     tokens = trie_for(texts)
     walk = ComponentWalk(component, NodeSets(tokens))
     state = st.integers(0, component.dfa.states - 1)
-    ours, theirs, most = data.draw(state), data.draw(state), data.draw(st.sampled_from([0, 1, 5, 10_000]))
+    ours = data.draw(state)
     begun = np.array(data.draw(st.lists(st.integers(0, len(tokens.trie.byte) - 1), max_size=6)), np.int32)
     nodes, left = walk._left(ours, begun)
-    words = tokens.mask_of(begun)
-    kept = words.tolist()
-    changed = walk.changed(words, ours, theirs, most)
-    assert words.tolist() == kept
-    for array in (nodes, *(nodes for _, nodes in left), *(changed[1] if changed else ())):
+    for array in (nodes, *(nodes for _, nodes in left)):
         assert array.dtype == np.int32
     assert (nodes.tolist(), [(to, nodes.tolist()) for to, nodes in left]) == reference.left(walk, ours, begun)
-    different = changed and (changed[0].tolist(), [part.tolist() for part in changed[1]])
-    assert different == reference.changed(walk, words, ours, theirs, most)
     assert walk.body_of(ours) == reference.body_of(walk, ours)
     for form, _ in string_dfas():
         after = walk.after_copy(ours, _by_byte(form), form.start, ord('"'))
         assert after == reference.after_quote(form, walk, ours)
+
+
+@settings(max_examples=repeats(30, 500), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(components(), vocabularies, st.data())
+def test_the_table_of_a_state_is_derived_from_that_of_any_other(component, texts, data):
+    tokens = trie_for(texts)
+    walk = ComponentWalk(component, NodeSets(tokens))
+    state = st.integers(1, component.dfa.states - 1)
+    ours, theirs, different = data.draw(state), data.draw(state), data.draw(st.sampled_from([0, 1, 5, 10_000]))
+    base = walk.table(theirs, np.zeros(1, np.int32))
+    base = base._replace(nodes=base.nodes[:0], words=base.mask(tokens))
+    with settings_of(10_000, different):
+        table = walk.differing(ours, base, theirs)
+    assert different < 10_000 or table is not None
+    if table is not None:
+        assert plain(table, tokens) == followed(component, ours, texts, frozenset([b""]))
+        assert all((np.diff(left.nodes) > 0).all() for _, left in table.leaving)
+        assert all(left.nodes.dtype == np.int32 for _, left in table.leaving)
 
 
 # -- that little is walked, and much is shared

@@ -177,7 +177,7 @@ def a_constraint(style: str, schema: dict[str, Any]) -> hg.StructuralTag:
     bounds=BOUNDS,
     random=st.randoms(use_true_random=False),
     few=st.sampled_from([0, 30, 2_000]),
-    most_bytes=st.sampled_from([0, 30_000, 4 * 2**20]),
+    most_bytes=st.sampled_from([0, 30_000, 10 * 2**20]),
 )
 def test_both_engines_count_the_same(
     style: str, bounds: tuple[int, int | None], random: Random, few: int, most_bytes: int

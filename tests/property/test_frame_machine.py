@@ -26,6 +26,7 @@ from hf_guided.schema import scalars
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
+from tests.property.strategies import allowed
 from tests.property.test_network import compiled_or_none, pieces
 
 STYLES: list[dict[str, Any]] = [{}, {"spelling": "any"}, {"whitespace": "minified"}]
@@ -48,7 +49,7 @@ def engines(compiled: CompiledConstraint, backend: NetworkBackend) -> tuple[Fram
     options=st.sampled_from(STYLES),
     counted=st.sampled_from([0, 2, 16]),
     few=st.sampled_from([0, 30, 2_000]),
-    most_bytes=st.sampled_from([0, 30_000, 4 * 2**20]),
+    most_bytes=st.sampled_from([0, 30_000, 10 * 2**20]),
 )
 def test_both_engines_are_the_same(
     random: Random, draft: int, options: dict[str, Any], counted: int, few: int, most_bytes: int
@@ -178,6 +179,23 @@ def test_memory_does_not_grow_with_drafts_that_are_not_accepted(monkeypatch):
     assert CORE.machine_bytes(machine._now.handle) < 1_000_000
 
 
+def test_the_states_along_a_declared_name_need_no_walk(monkeypatch):
+    """Their tables are derived from that of all other names, in the compiled loops."""
+    monkeypatch.setattr(frame_machine, "FEW", 0)
+    monkeypatch.setattr(component_walk, "FEW", 0)
+    name, made = "a_long_declared_name", []
+    schema = {"type": "object", "properties": {name: {"type": "integer"}}, "additionalProperties": {"type": "integer"}}
+    matcher = NetworkBackend(pieces()).compile(JsonSchema(schema)).matcher()
+    machine, stop = cast(FrameEngine, matcher.engine)._machine, pieces().stop_token_ids[0]
+    make = machine._table
+    monkeypatch.setattr(machine, "_table", lambda *place: made.append(place) or make(*place))
+    for byte in f'{{"{name}'.encode():
+        fitting = [token_id for token_id in allowed(matcher) if token_id != stop]
+        assert fitting == [token_id for token_id in range(stop) if matcher.validate_tokens([token_id])]
+        assert matcher.accept_token(byte)
+    assert 0 < len(made) <= 4
+
+
 def test_a_machine_that_cannot_begin_again_is_as_it_was(monkeypatch):
     monkeypatch.setattr(frame_machine, "_BYTES", 0)
     engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine())
@@ -263,7 +281,7 @@ for seed in range(60):
     random = Random(seed)
     component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed % 3]
     scalars._FEW_CHARACTERS = (0, 2, 16)[seed // 9 % 3]
-    frame_machine._SET_BYTES = (0, 30_000, 1 << 22)[seed // 3 % 3]
+    frame_machine._BYTES = (0, 30_000, 10 << 20)[seed // 3 % 3]
     compiled = compiled_or_none(backend, Writer(random, 2020).document(), extra="allow", **STYLES[seed % 3])
     both = None if compiled is None else engines(compiled, backend)
     if both is not None:

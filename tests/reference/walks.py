@@ -53,30 +53,6 @@ def left(walk: ComponentWalk, state: int, begun: NDArray[Any]) -> tuple[list[int
     return nodes, sorted(leaving.items())
 
 
-def changed(
-    walk: ComponentWalk, words: NDArray[Any], state: int, other: int, most: int
-) -> tuple[list[int], list[list[int]]] | None:
-    """As ``ComponentWalk.changed``."""
-    tokens, different = walk.tokens, [(0, state, other)]
-    for node, ours, theirs in different:  # grows meanwhile
-        for child in children(tokens, node):
-            letter = tokens.letters[child]
-            there = _after(walk, ours, letter), _after(walk, theirs, letter)
-            if there[0] != there[1]:
-                different.append((child, *there))
-    del different[0]
-    if len(different) > most:
-        return None
-    one_alone = mask_of(tokens, [node for node, ours, theirs in different if not ours or not theirs])
-    kept: list[list[int]] = [[], [], []]
-    for node, *states in different:
-        ours, theirs = (there if walk.leaves[there] and children(tokens, node) else 0 for there in states)
-        if ours or theirs:
-            for numbers, number in zip(kept, (node, ours, theirs), strict=True):
-                numbers.append(number)
-    return (words ^ np.array(one_alone, np.int32)).tolist(), kept
-
-
 def body_of(walk: ComponentWalk, state: int) -> int:
     """As ``ComponentWalk.body_of``."""
     body = _most_frequent(walk, state)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from hf_guided.automaton import nfa, products
+from hf_guided.automaton import nfa, products, rtn
 from hf_guided.automaton.direct_dfas import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter, limited
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
+from hf_guided.automaton.rtn import Component, ComponentBuilder
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
@@ -94,6 +95,28 @@ def test_counted_work_does_not_depend_on_earlier_compiles(monkeypatch):
         return work_of
 
     assert works(patterns) == works(patterns[::-1]) == {pattern: works([pattern])[pattern] for pattern in patterns}
+
+
+def test_work_of_a_kept_component_is_counted_again(monkeypatch):
+    """Another schema has the same list; its automaton is not made again, but for one with names of its own."""
+    monkeypatch.setattr(rtn, "_kept_automata", ByteCache(2**20))
+
+    def built(opening: bytes) -> tuple[Component, int]:
+        meter = WorkMeter()
+        builder = ComponentBuilder(meter)
+        start, inside, end = builder.state(), builder.state(), builder.state()
+        builder.row((opening, "item"), start, inside)
+        builder.row((b",", "item"), inside, inside)
+        builder.add_word(b"]", inside, end)
+        return builder.component(start, end, lambda name: 7), meter.work
+
+    for opening, is_kept in ((b"[", True), (b'"name":[', False)):
+        (first, work), (second, work_again) = built(opening), built(opening)
+        assert work == work_again > 0
+        assert (first.dfa is second.dfa) == is_kept
+        assert first.callees == second.callees == (7,)
+        for component in (first, second):
+            assert component.after_calls[0, component.dfa.advance(component.dfa.start, opening)]
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,9 @@ def test_keyword_whose_vocabulary_the_metaschema_leaves_out_is_a_loss() -> None:
     assert lost(schema, "core", "validation") == [("", "properties")]
     assert lost(schema, "core", "applicator", "validation") == []
     assert lost({"$schema": uri, "type": "number", "title": "n"}, "core", "validation") == []
+    schema = {"$schema": uri, "type": "object", "unevaluatedProperties": False, "maxProperties": 2}
+    assert lost(schema, "core", "applicator", "unevaluated") == [("", "type"), ("", "maxProperties")]
+    assert lost(schema, "core", "applicator", "validation") == [("", "unevaluatedProperties")]
 
 
 @pytest.mark.parametrize(

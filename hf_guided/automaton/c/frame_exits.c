@@ -26,8 +26,8 @@ typedef struct {
 
 static const int64_t never = (int64_t)UNREACHABLE << MOVES_BITS;
 
-/* Whether a move leaves fewest characters to come of a string that is counted: for these there always is room. */
-static int is_least(const Component *c, int32_t state, int32_t to)
+/* Whether a move is on a way with the fewest characters of a counted string: that always fits its upper bound. */
+static int has_fewest_characters(const Component *c, int32_t state, int32_t to)
 {
     return !c->begins || c->owed[to] + c->begins[state] == c->owed[state];
 }
@@ -36,8 +36,8 @@ static int is_least(const Component *c, int32_t state, int32_t to)
 static int64_t by_byte(const Ways *w, int32_t state, int64_t class)
 {
     const int32_t to = w->c->table[w->c->classes * state + class];
-    const int is_way = to && w->byte_of[class] >= 0 && is_least(w->c, state, to);
-    return is_way ? w->far[to] + ((int64_t)1 << MOVES_BITS) + 1 : never;
+    const int is_allowed = to && w->byte_of[class] >= 0 && has_fewest_characters(w->c, state, to);
+    return is_allowed ? w->far[to] + ((int64_t)1 << MOVES_BITS) + 1 : never;
 }
 
 static int64_t by_call(const Ways *w, int64_t call)
@@ -123,7 +123,7 @@ static int32_t after_space(const Component *c, const int32_t *sizes, const int32
 
 /* Finds the exits of a component.
  *
- * weights  (callees) bytes that are enough for each; not asked for the marks of registers
+ * weights  (callees) bytes that are enough for each; 0 for the marks of registers
  * letters  all bytes, those that are preferred first, and then -1
  * exits    (4, states) written: see the rows
  *

@@ -383,7 +383,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
  *
  * words  (word_count) written; undefined where something is missing
  * stack  scratch: three numbers for each node of the trie
- * most   the largest number of nodes in which tokens are found one by one; fewer than these are not worth a table
+ * most   the largest number of nodes in which tokens are found one by one, rather than by tables
  * limit  or NULL, where any number of tokens may follow
  *
  * Returns 0, or what is missing.

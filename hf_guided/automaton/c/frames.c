@@ -338,7 +338,7 @@ PUBLIC void hf_guided_machine_end(Machine *m)
                       m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m->steps, m->walk,
                       m->leads, m->counting, m};
     for (int64_t i = 0; i < m->table_count; i++)
-        free(m->tables[i].held);
+        free(m->tables[i].owned);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }

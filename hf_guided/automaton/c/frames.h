@@ -66,7 +66,7 @@ typedef struct {
                                  owed ones included; the last row has all where none are owed; or NULL */
     int64_t node_count, leaving, most;
     Stay stay;
-    void *held; /* the memory of `words` and what follows it, if derived_tables.c has made it; else NULL */
+    void *owned; /* the memory to free with the table; NULL where Python owns it */
 } Table;
 
 typedef struct {
@@ -115,8 +115,8 @@ typedef struct {
     Map moves, table_of;
     Step *steps, *walk;        /* of exits */
     int32_t *leads, *counting; /* likewise */
-    int64_t derived_bytes; /* of tables */
-    int64_t few;           /* nodes that are not worth a table */
+    int64_t derived_bytes; /* of tables that derived_tables.c has made */
+    int64_t few;           /* nodes that are found one by one, rather than by a table: see hf_guided_machine_mask */
     int64_t step_count, step_room, walk_room, lead_room, counting_room;
     int64_t missing; /* a component, or component << 32 | state of what stays, or the key of a table less 1 */
 } Machine;
@@ -189,11 +189,7 @@ int64_t hf_guided_machine_table(Machine *m, const Table *table);
 int64_t derive_table(Machine *m, const Frame *frame, int64_t word_count, int32_t *scratch);
 
 /* In token_walk.c. */
-int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t classes, int64_t state, int64_t many);
-int64_t hf_guided_change(const int64_t *child, const uint8_t *byte, const uint8_t *class_of, const int32_t *table,
-                         int64_t classes, int64_t room, int32_t *nodes, int32_t *ours, int32_t *theirs,
-                         const uint8_t *leaves, const int64_t *token_start, const int64_t *token_ids,
-                         uint32_t *words);
+int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t classes, int64_t state);
 
 /* In frame_exits.c. */
 int32_t set_size(Machine *m, int32_t set);

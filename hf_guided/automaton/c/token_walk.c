@@ -82,69 +82,10 @@ PUBLIC int64_t hf_guided_leave(const int64_t *child, const uint8_t *byte, const 
     return found;
 }
 
-/* The nodes of a trie at which two states of an automaton have led to different states, breadth first.
- *
- * nodes     (room) the first is given, where both begin
- * ours      (room) the state at each node, the first is given; 0 where this one does not lead there
- * theirs    (room) likewise of the other one
- *
- * Returns how many there are, the given one too; -1 if there is no room for them.
- */
-static int64_t differ(const int64_t *child, const uint8_t *byte, const uint8_t *class_of, const int32_t *table,
-                      int64_t classes, int64_t room, int32_t *nodes, int32_t *ours, int32_t *theirs)
-{
-    int64_t found = 1;
-    for (int64_t done = 0; done < found; done++) {
-        const int64_t end = child[nodes[done] + 1];
-        const int32_t *our_row = table + classes * ours[done], *their_row = table + classes * theirs[done];
-        for (int64_t node = child[nodes[done]]; node < end; node++) {
-            const int32_t our = our_row[class_of[byte[node]]], their = their_row[class_of[byte[node]]];
-            if (our != their) {
-                if (found == room)
-                    return -1;
-                nodes[found] = (int32_t)node;
-                ours[found] = our;
-                theirs[found++] = their;
-            }
-        }
-    }
-    return found;
-}
+enum { BODY_BYTES = 24 }; /* that lead to the body of a string, or of something like it; with fewer a walk is short */
 
-/* As `differ`, and then: changes the mask of the one state to that of the other, and keeps only the nodes where
- * longer tokens may leave the automaton.
- *
- * leaves       (state count) whether anything but bytes may come
- * token_start  (nodes + 1) where the tokens of each node begin
- * token_ids    their ids
- * words        the mask
- *
- * Returns how many nodes are kept, from the first place on; in `ours` and `theirs` is 0 where that one does not leave.
- * -1 if there is no room.
- */
-PUBLIC int64_t hf_guided_change(const int64_t *child, const uint8_t *byte, const uint8_t *class_of,
-                                const int32_t *table, int64_t classes, int64_t room, int32_t *nodes, int32_t *ours,
-                                int32_t *theirs, const uint8_t *leaves, const int64_t *token_start,
-                                const int64_t *token_ids, uint32_t *words)
-{
-    const int64_t found = differ(child, byte, class_of, table, classes, room, nodes, ours, theirs);
-    int64_t kept = 0;
-    for (int64_t i = 1; i < found; i++) {
-        const int32_t node = nodes[i];
-        const int has_longer = child[node] < child[node + 1];
-        const int32_t our = has_longer && leaves[ours[i]] ? ours[i] : 0;
-        const int32_t their = has_longer && leaves[theirs[i]] ? theirs[i] : 0;
-        for (int64_t at = token_start[node]; (!ours[i] || !theirs[i]) && at < token_start[node + 1]; at++)
-            words[token_ids[at] >> 5] ^= (uint32_t)1 << (token_ids[at] & 31);
-        if (our || their)
-            nodes[kept] = node, ours[kept] = our, theirs[kept++] = their;
-    }
-    return found < 0 ? found : kept;
-}
-
-/* The state that most bytes lead to from a state, the first of them; 0 where they are fewer than `many`. */
-static int32_t most_frequent(const uint8_t *class_of, const int32_t *table, int64_t classes, int32_t state,
-                             int32_t many)
+/* The state that most bytes lead to from a state, the first of them; 0 where they are fewer than BODY_BYTES. */
+static int32_t most_frequent(const uint8_t *class_of, const int32_t *table, int64_t classes, int32_t state)
 {
     const int32_t *row = table + classes * state;
     int32_t sizes[256] = {0}, most = 0, frequent = 0;
@@ -159,15 +100,14 @@ static int32_t most_frequent(const uint8_t *class_of, const int32_t *table, int6
         if (count > most || (count == most && row[i] < frequent))
             most = count, frequent = row[i];
     }
-    return most >= many ? frequent : 0;
+    return most >= BODY_BYTES ? frequent : 0;
 }
 
-/* The state that most bytes lead to, `many` or more, if they lead from there to itself; else 0. */
-PUBLIC int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t classes, int64_t state,
-                              int64_t many)
+/* The state that most bytes lead to, BODY_BYTES or more, if they lead from there to itself; else 0. */
+PUBLIC int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t classes, int64_t state)
 {
-    const int32_t body = most_frequent(class_of, table, classes, (int32_t)state, (int32_t)many);
-    return body == state || (body && most_frequent(class_of, table, classes, body, (int32_t)many) == body) ? body : 0;
+    const int32_t body = most_frequent(class_of, table, classes, (int32_t)state);
+    return body == state || (body && most_frequent(class_of, table, classes, body) == body) ? body : 0;
 }
 
 /* Where a byte leads from a state, if all other bytes lead from there as they lead in another automaton from its start.
