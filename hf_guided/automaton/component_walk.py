@@ -215,7 +215,6 @@ class ComponentWalk:
         groups = len(known) + min(differences, _MOST_NEW)
         written = np.empty(3 * groups + (sum(counts) + differences + 1) // 2, np.int64)
         kept = CORE.write_leaving(place, len(known), *arrays, differences, groups, written.ctypes.data)
-        del of_known  # the loops read it until now
         if kept < 0:
             return None
         _, counts, states = written[: 3 * groups].reshape(3, groups)[:, :kept].tolist()

@@ -77,12 +77,19 @@ class ExitPaths:
     def _measure(self, component: int, size_of: Callable[[int], int]) -> int:
         rule = self._network.rule(component)
         if isinstance(rule, NameRule) and rule.any_order:
-            sizes = self._to_mark(component, Mark.CLOSE, size_of).size if rule.required else []
-            members = [len(name) + 1 + sizes[self._end_after(component, name)] for name in rule.required]
-            return 1 + sum(members) + max(0, rule.low - len(members))  # with the bracket
+            return self._measure_members(component, rule, size_of)
         exits = Exits.to_end(self._components[component], size_of, self._letters, rule)
-        size = exits.size[exits.component.dfa.start]
-        return size + rule.low if isinstance(rule, LengthRule) else size
+        return exits.size[exits.component.dfa.start] + (rule.low if isinstance(rule, LengthRule) else 0)
+
+    def _measure_members(self, component: int, rule: NameRule, size_of: Callable[[int], int]) -> int:
+        """Bytes of an object with the required members; other members count as one byte each."""
+        here, names = self._components[component], sorted(rule.required)
+        begin, close, end = (self._to_mark(component, goal, size_of).size for goal in (Mark.BEGIN, Mark.CLOSE, None))
+        closed = {to for mark, after in here.calls if mark == Mark.CLOSE for to in after.tolist()}
+        *before, last = [here.dfa.start, *[self._end_after(component, name) for name in names]]
+        members = sum(map(len, names)) + sum([begin[state] for state in before]) + close[last]
+        bracket = max([end[to] for to in closed if end[to] < UNREACHABLE], default=0)
+        return members + bracket + max(0, rule.low - len(names))
 
     def most(self, component: int) -> int | None:
         """Bytes to the end of a component without a register, or of a string, at most; None for others.

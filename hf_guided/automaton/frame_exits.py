@@ -99,8 +99,8 @@ class _Ways(NamedTuple):
     def of(cls, described: Described, weights: Sequence[int], letters: NDArray[np.int32]) -> _Ways:
         *_, calls, leaves = described.held[1].arrays
         rows, of_callees = np.empty((4, len(leaves)), np.int32), np.array(weights, np.int32)
-        places = of_callees.ctypes.data, letters.ctypes.data, rows.ctypes.data
-        most_size = int(CORE.find_exits(described.address, *places))
+        arrays = of_callees, letters, rows
+        most_size = int(CORE.find_exits(described.address, *(array.ctypes.data for array in arrays)))
         if most_size < 0:
             raise MemoryError
         return cls(rows, most_size, calls, letters)

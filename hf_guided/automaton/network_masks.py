@@ -144,10 +144,8 @@ def _part(stay: StayingNodes, kept: NDArray[Any]) -> StayingNodes:
 
 def _is_inside_character(written: bytes) -> bool:
     """Whether a string has only begun to write its last character with an escape, or with two."""
-    if b"\\" not in written[-CHARACTER_BYTES:]:
-        return False
     count = characters(written)
-    return any([characters(written + byte) == count for byte in (b"a", b"u", b"\\")])
+    return b"\\" in written[-CHARACTER_BYTES:] and count in [characters(written + byte) for byte in (b"a", b"u", b"\\")]
 
 
 class TokenWalk(ABC):

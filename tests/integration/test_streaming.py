@@ -164,7 +164,7 @@ def one_run(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     which = [rng.randrange(len(CONSTRAINTS)) for _ in range(rng.choice([1, 1, 2, 3]))]
     arguments: dict[str, Any] = {
         "guide": guide,
-        "max_new_tokens": rng.choice([40, 56]),
+        "max_new_tokens": rng.choice([48, 56]),
         "batch_size": rng.choice([1, 2, 8]),
     }
     sampled = rng.random() < 0.6

@@ -227,15 +227,26 @@ def containers(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @settings(max_examples=repeats(12, 200))
 @given(
     inner=st.recursive(leaves, containers, max_leaves=5),
-    whitespace=st.sampled_from(["flexible", "compact"]),
+    layout=st.sampled_from([{"whitespace": "flexible"}, {"whitespace": "compact"}, {"indent": 3, "max_depth": 7}]),
     random=st.randoms(use_true_random=False),
 )
-def test_every_schema_keeps_its_budget(inner, whitespace, random):
+def test_every_schema_keeps_its_budget(inner, layout, random):
     schema = {"type": "object", "properties": {"x": inner, "y": {}}, "required": ["y", "x"]}
-    constraint = JsonSchema(schema, key_order="any", whitespace=whitespace)
+    constraint = JsonSchema(schema, key_order="any", **layout)
     found = registry.create("native", tiny()).compile(constraint)
     assert isinstance(found.new_engine(), NetworkEngine)
     check_walk(found.matcher(), constraint, random, looks=2)
+
+
+def test_an_object_is_begun_only_with_room_for_its_indentation():
+    member = {"type": "object", "properties": {"b": {"const": 1}, "c": {"type": "array"}}, "required": ["c", "b"]}
+    schema = {"anyOf": [member, {"type": "string"}]}
+    compiled = registry.create("native", tiny()).compile(JsonSchema(schema, key_order="any", indent=4, max_depth=4))
+    bracket = tiny().token_bytes.index(b"{")
+    matcher = compiled.matcher()
+    least = next(left for left in range(100) if bracket in allowed(matcher, left) and needed(matcher) <= left)
+    assert matcher.accept_token(bracket)
+    assert needed(matcher) == least - 1
 
 
 @pytest.mark.parametrize("name", ["record", "people", "numbers", "long string"])
