@@ -208,7 +208,7 @@ def summary(times: Sequence[Taken]) -> tuple[float, float, float, float]:
 class Setup:
     """Tokenizer, grammars and processors of one white space rule, all compiled before anything is timed."""
 
-    def __init__(self, whitespace: Literal["compact", "flexible"], with_outlines: bool, overlap: bool):
+    def __init__(self, whitespace: Literal["compact", "flexible"], with_outlines: bool, overlap: bool = False):
         import xgrammar
         from xgrammar.contrib.hf import LogitsProcessor
 

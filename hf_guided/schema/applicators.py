@@ -188,7 +188,8 @@ def _dependent(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
             branch = n.meet(branch, present, sub, keyword)  # the required items come first
         if holds:
             absent: Shape = {**UNIVERSE, "object": (ObjectClause(forbidden=frozenset({name})),)}
-            shape = absorbed(n.meet(shape, union(absent, branch), sub, keyword))
+            met = n.meet(shape, union(absent, branch), sub, keyword)
+            shape = met if met is shape else absorbed(met)
         else:
             shape = union(shape, branch)
     return shape

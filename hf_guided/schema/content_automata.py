@@ -189,11 +189,12 @@ ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [(),
 ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
 
 
+_MOST_LOOKED = 4  # states looked at while joining, for each edge of the alternatives; common prefixes take two
 _Places = tuple[tuple[int, int], ...]  # numbers of automata, each with one of its states
 
 
 def joined(automata: list[ContentAutomaton]) -> list[ContentAutomaton]:
-    """Many alternatives as one automaton that shares what they begin with, unless that is larger.
+    """Many alternatives as one automaton that shares what they begin with, unless that is larger or takes long.
 
     Those with registers stay apart.
     """
@@ -202,7 +203,7 @@ def joined(automata: list[ContentAutomaton]) -> list[ContentAutomaton]:
         return automata
     most = sum(len(part) for automaton in plain for parts in (automaton.edges, automaton.skips) for part in parts)
     whole, start = ContentAutomaton(), tuple((number, 0) for number in range(len(plain)))
-    states, todo, count = {start: 0}, [start], 0
+    states, todo, count, looked = {start: 0}, [start], 0, 0
 
     def state(places: Iterable[tuple[int, int]]) -> int:
         places = tuple(sorted(places))
@@ -227,7 +228,8 @@ def joined(automata: list[ContentAutomaton]) -> list[ContentAutomaton]:
                 targets[entries, low, high].add((number, target))
         whole.edges[here] = [Edge(entries, state(at), low, high) for (entries, low, high), at in targets.items()]
         count += len(whole.edges[here]) + len(whole.skips[here])
-        if count > most:
+        looked += len(places)
+        if count > most or looked > _MOST_LOOKED * most:
             return automata
     return [whole, *(automaton for automaton in automata if automaton.register is not None)]
 
