@@ -91,8 +91,7 @@ def _check_references(schema: dict[str, Any] | bool) -> None:
             here = local_target(schema, ref)
             if here is None:
                 raise InvalidConstraint(
-                    f"the JSON Schema refers to {ref!r} at {pointer or '/'}, which does not exist",
-                    pointers=[pointer],
+                    f"the JSON Schema refers to {ref!r} at {pointer or '/'}, which does not exist", pointers=[pointer]
                 )
         good.update(passed)
 

@@ -14,16 +14,7 @@ from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content
 from .network_writer import Inside
 from .scalars import without
-from .shapes import (
-    BooleanClause,
-    Clause,
-    Kind,
-    NullClause,
-    NumberClause,
-    Position,
-    StringClause,
-    canonical_strings,
-)
+from .shapes import BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause, canonical_strings
 from .to_network import Positions
 
 _ANY_NAME = parse_fullmatch(NAME)

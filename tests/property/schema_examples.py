@@ -77,6 +77,8 @@ class Writer:
             keywords |= random.choice(
                 (self._numbers, self._strings, self._arrays, self._objects, self._objects, self._whole_value)
             )(depth)
+        if isinstance(keywords.get("items"), bool):
+            keywords.pop("additionalItems", None)  # on which jsonschema fails then
         return keywords
 
     def _scalar(self) -> Any:
