@@ -224,22 +224,22 @@ def shortest(compiled: Any, most: int) -> int | None:
         most: a number of tokens that is enough.
     """
     start = compiled.new_engine()
-    here, seen, looked_at = {start._here(): start}, {start._here()}, 0
+    here, seen, looked_at = {start.here(): start}, {start.here()}, 0
     for count in range(1, most):
         if any(engine.is_completed() for engine in here.values()):
             return count
         ahead: dict[int, Any] = {}
         for engine in here.values():
-            allowed = np.flatnonzero(np.unpackbits(engine.mask().view(np.uint8), bitorder="little"))
+            allowed = np.flatnonzero(np.unpackbits(engine.mask()[0].view(np.uint8), bitorder="little"))
             looked_at += len(allowed)
             if looked_at > MOST_LOOKED_AT:
                 return None
             for token_id in allowed.tolist():
                 after = engine.fork()
                 after.accept(token_id)
-                if after._here() not in seen:
-                    seen.add(after._here())
-                    ahead[after._here()] = after
+                if after.here() not in seen:
+                    seen.add(after.here())
+                    ahead[after.here()] = after
         here = ahead
     return most
 

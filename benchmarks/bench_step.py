@@ -5,8 +5,9 @@
 
 Each row of a batch writes another document of record12, so all masks are warm after the first replay. The function that
 writes the masked scores, or launches what does, is replaced by a stub, unless --whole: what remains is the work of the
-Python thread, in microseconds of its CPU time. Each round runs both trees, in changing order, each in a process of its
-own. A row's ratio is its median to that of the first tree.
+Python thread, in microseconds of its CPU time. "rows" is a token for each row and its next mask; "processor" and "loop"
+are whole steps of a logits processor and of the fast loop. Each round runs both trees, in changing order, each in a
+process of its own. A row's ratio is its median to that of the first tree.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=RESULTS / "step.csv")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for seam, batch in product(("processor", "loop"), arguments.batch):
+    for seam, batch in product(("rows", "processor", "loop"), arguments.batch):
         taken: dict[Path, list[float]] = {tree: [] for tree in arguments.trees}
         for number in range(arguments.rounds):
             for tree in arguments.trees if number % 2 else reversed(arguments.trees):

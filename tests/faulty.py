@@ -118,7 +118,7 @@ class FaultyEngine(FrameEngine):
 
     def __init__(self, key: str, engine: FrameEngine):
         position = engine._numbers, engine._taken, engine._generation
-        super().__init__(engine._masks, engine.network, engine._token_bytes, position)
+        super().__init__(engine._masks, engine.network, position)
         self._key = key
 
     def accept(self, token_id: int) -> bool:
@@ -135,9 +135,15 @@ class FaultyEngine(FrameEngine):
         twin: FrameEngine = _run(self._key, "fork", fork)
         return FaultyEngine(self._key, twin)
 
-    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        words: NDArray[np.int32] = _run(self._key, "mask", lambda: super(FaultyEngine, self).mask(tokens_left))
-        return words
+    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
+        mask: tuple[NDArray[np.int32], bool] = _run(
+            self._key, "mask", lambda: super(FaultyEngine, self).mask(tokens_left)
+        )
+        return mask
+
+    @property
+    def stepper(self) -> None:  # type: ignore[override]  # its own steps are those that fail
+        return None
 
     def is_completed(self) -> bool:
         return bool(_run(self._key, "is_completed", super().is_completed))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.base import CompiledConstraint, Engine
 from hf_guided.constraints.values import Choice
 from hf_guided.vocabulary.bitmask import words
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -75,7 +75,7 @@ def pieces(*texts: str) -> Vocabulary:
     )
 
 
-class SetEngine:
+class SetEngine(Engine):
     """Engine whose language is a finite set of strings."""
 
     def __init__(self, vocabulary: Vocabulary, language: frozenset[bytes], taken: tuple[bytes, ...] = ()):

@@ -48,15 +48,17 @@ def _type(declared: str) -> Any:
 
 
 class Core:
-    """The functions of the library, by their names without ``hf_guided_``; other threads run while one does.
+    """The functions of the library, by their names without ``hf_guided_``.
 
-    BackendUnavailable is raised where the file is missing, is no library for this platform, or one of another version.
+    With ``ctypes.CDLL`` other Python threads run meanwhile; with ``ctypes.PyDLL``, for calls of some microseconds, they
+    wait. BackendUnavailable is raised where the file is missing, is no library for this platform, or one of another
+    version.
     """
 
-    def __init__(self, library: Path):
+    def __init__(self, library: Path, load: type[ctypes.CDLL] = ctypes.CDLL):
         again = "install hf-guided again, as a wheel for this platform or with a C compiler"
         try:
-            functions = ctypes.CDLL(str(library))
+            functions = load(str(library))
         except OSError as error:
             raise BackendUnavailable(f"expected the compiled core in {library}, got {cause(error)}; {again}") from error
         version = getattr(functions, "hf_guided_version", int)()
@@ -75,3 +77,4 @@ class Core:
 
 
 CORE = Core(LIBRARY)
+QUICK = Core(LIBRARY, ctypes.PyDLL)

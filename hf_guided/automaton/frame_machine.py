@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from array import array
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..errors import BackendError, CompileLimitExceeded
 from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import NO_NODES, Words, scratch_of_thread
-from .core import CORE, address, record
+from .core import CORE, QUICK, Core, address, record
 from .frame_exits import Described, Exits, Sizes, describe
 from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
@@ -32,9 +33,11 @@ _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
 _EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
+_QUICK, _MOST = 10_000, 1 << 30  # frames looked at for one token: while all threads wait; and at all
+_ROOM = 256  # bytes of forced text that are found at once
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 # As in frames.h.
-_TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY = -2, -3, -4, -6, -7
+_TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT = -2, -3, -4, -6, -7, -8, -9
 
 
 def reads(rule: Rule | None) -> bool:
@@ -50,15 +53,15 @@ class _Generation:
 
     start: int  # the set of a text without a byte
 
-    def __init__(self, trie: int, number: int):
-        self.number, self.handle = number, CORE.machine_new(trie)
+    def __init__(self, trie: int):
+        self.handle = CORE.machine_new(trie)
         if not self.handle:
             raise _no_memory()
         # When the interpreter ends, daemon threads may still be reading.
         weakref.finalize(self, CORE.machine_end, self.handle).atexit = False
+        self.mark = object()
         self.in_use: list[tuple[Any, ...]] = []  # the owners of the arrays of tables
-        self.table_bytes = 0
-        self.completed: dict[int, bool] = {}
+        self.set_bytes = self.table_bytes = 0  # of the sets when something was read last
 
 
 class FrameMachine:
@@ -67,8 +70,7 @@ class FrameMachine:
     Numbers of sets are valid as long as ``lock`` is held, and as long as the generation is the same. The caller counts
     the bytes of the components ``built`` before. ``least`` gives bytes that are enough for the text of a component,
     where that is known without building it; never fewer than its shortest text has. It never changes: the ways out must
-    be the same at each step of a text. ``has_counts`` says whether sets that have the same mask may have different
-    numbers; see ``same_mask``. ``growth`` is of the bytes held when a token was read last.
+    be the same at each step of a text. ``growth`` is of the bytes held when a token was read last.
     """
 
     def __init__(
@@ -86,14 +88,12 @@ class FrameMachine:
         self.lock = threading.RLock()
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
-        self._progress = np.zeros(2, np.int64)
         self._given: dict[int, Described] = {}  # components
         self._component_bytes = self._row_bytes = 0
         self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
-        self.has_counts = False  # whether some of those are strings that are counted
         self._has_limits = False  # whether a mask with a token limit was requested
-        self._begin(0)
+        self._begin()
         renew_in_child(self)
 
     @property
@@ -107,17 +107,17 @@ class FrameMachine:
         return 4 * self._word_count
 
     @property
-    def generation(self) -> int:
-        """How often all sets were forgotten."""
-        return self._now.number
+    def generation(self) -> object:
+        """Another object whenever all sets were forgotten."""
+        return self._now.mark
 
     @property
     def start(self) -> int:
         """The set of a text without a byte."""
         return self._now.start
 
-    def _begin(self, number: int) -> None:
-        now = _Generation(self._trie, number)
+    def _begin(self) -> None:
+        now = _Generation(self._trie)
         for component, given in self._given.items():
             self._give(now, component, given)
         now.start = self._found(CORE.machine_start, now=now)
@@ -128,72 +128,102 @@ class FrameMachine:
         self.lock = threading.RLock()
         _half_done.append(self._now)
         self._used = len(self._rows)  # another thread may have been about to take one
-        self._begin(self._now.number + 1)
+        self._begin()
 
     def refresh(self, new: int) -> None:
         """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
-        held = CORE.machine_bytes(now.handle) + now.table_bytes
+        held = now.set_bytes + now.table_bytes
         self.growth.update(held + self._component_bytes + self._row_bytes)
         if held > self._most * _BYTES:
             is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
             self._most = 2 * self._most if is_often else max(1, self._most // 2)
             self._new = self._again = 0
-            self._begin(now.number + 1)
+            self._begin()
         self._new += new
 
-    def read_again(self, tokens: Iterable[bytes]) -> list[int]:
+    def read_again(self, token_ids: Sequence[int]) -> list[int]:
         """The sets after each token of a text that an earlier generation has read, the start first."""
-        numbers = [self.start]
-        for data in tokens:
-            numbers.append(self.read(numbers[-1], data))
-        self._again += len(numbers)
-        return numbers
+        self._again += 1 + len(token_ids)
+        return [self.start, *self.read(self.start, token_ids)]
 
-    def read(self, number: int, data: bytes) -> int:
-        """The set after some more bytes; 0 if they do not fit."""
-        progress, now = self._progress, self._now
-        while True:
-            found = int(CORE.machine_read(now.handle, number, data, len(data), progress.ctypes.data))
-            if found >= 0:
-                return found
-            self._supply(now, found)
-            done, number = progress.tolist()
-            data = data[done:]
+    def read(self, number: int, token_ids: Sequence[int]) -> list[int]:
+        """The sets after each of some tokens that follow each other, as far as they fit."""
+        tokens, later = array("q", token_ids), array("i", bytes(4 * len(token_ids)))
+        addresses = tokens.buffer_info()[0], later.buffer_info()[0]
+        fitting = self._read(
+            lambda core, work: core.machine_text(self._now.handle, number, len(tokens), *addresses, work)
+        )
+        self._now.set_bytes = QUICK.machine_bytes(self._now.handle)
+        return later.tolist()[:fitting]
+
+    def read_each(self, numbers: Sequence[int], token_ids: Sequence[int]) -> list[int]:
+        """The set after a token in each of some sets; 0 where it does not fit."""
+        sets, tokens, later = array("i", numbers), array("q", token_ids), array("i", numbers)
+        addresses = sets.buffer_info()[0], tokens.buffer_info()[0], later.buffer_info()[0]
+        now = self._now
+        now.set_bytes = self._read(lambda core, work: core.machine_tokens(now.handle, len(sets), *addresses, work))
+        return later.tolist()
+
+    def _read(self, look: Callable[[Core, int], int]) -> int:
+        """The result of reading, which other threads wait for if it takes no longer than usual."""
+        while (found := look(QUICK, _QUICK)) < 0 and (found != _TOO_LONG or (found := look(CORE, _MOST)) < 0):
+            self._supply(self._now, found)
+        return found
 
     def is_completed(self, number: int) -> bool:
         """Whether the text may end."""
-        known = self._now.completed.get(number)
-        if known is None:
-            known = self._now.completed[number] = bool(self._found(CORE.machine_completed, number))
-        return known
+        return bool(self._found(QUICK.machine_completed, number))
 
-    def forced_byte(self, number: int) -> int | None:
-        """The one byte that may come, if there is one."""
-        byte = self._found(CORE.machine_forced, number)
-        return byte if byte < 256 else None
+    def forced(self, number: int) -> bytes:
+        """The bytes that have to come, up to where the text may end or go on in several ways."""
+        forced, (later, place) = b"", record(number)
+        text = bytearray(_ROOM)
+        while True:
+            count = self._found(CORE.machine_forced, number, address(text), _ROOM, place)
+            forced += text[:count]
+            number = later[0]
+            if count < _ROOM:
+                return forced
 
-    def same_mask(self, number: int) -> int:
-        """The set that stands for all with the same mask as this one, as far as that is plain."""
-        return self._found(CORE.machine_same_mask, number)
+    def mask_key(self, number: int, tokens_left: int | None) -> int:
+        """Which mask a set has, where so many tokens may still come, the one that ends the text counted.
+
+        Returns:
+            Twice the number of the mask, and 1 more where the text may end; sets with equal keys have the same mask.
+            ``NEAR_LIMIT`` where it is not known whether the limit forbids a token.
+        """
+        now, left = self._now, -1 if tokens_left is None else max(tokens_left, 0)
+        while (key := QUICK.machine_key(now.handle, number, left)) < 0 and key != NEAR_LIMIT:
+            self._supply(now, key)
+        return int(key)
+
+    def mask_keys(self, numbers: Sequence[int], tokens_left: Sequence[int | None]) -> list[int]:
+        """See ``mask_key``: those of some sets."""
+        if len(numbers) == 1:  # three times as fast
+            return [self.mask_key(numbers[0], tokens_left[0])]
+        left = [-1 if tokens is None else max(tokens, 0) for tokens in tokens_left]
+        sets, limits, keys = array("i", numbers), array("q", left), array("q", left)
+        addresses = sets.buffer_info()[0], limits.buffer_info()[0], keys.buffer_info()[0]
+        self._found(QUICK.machine_keys, len(left), *addresses)
+        return keys.tolist()
 
     def mask(self, number: int) -> Words:
-        """(words,) int32, read-only: the tokens that may come."""
+        """(words,) int32, read-only: the mask of this number, without a limit."""
         row, words = self._row()
         self._mask(number, row, None)
         return words
 
-    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, int]:
-        """The tokens that may come, as far as the text can be finished after them; with the one that ends it.
+    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, bool]:
+        """The tokens of a mask after which the text can be finished; and whether these are all of them.
 
-        The mask is (words,) int32, writeable. With it come the tokens left with which it would be the same as ``mask``:
-        the true number may be smaller.
+        The mask is (words,) int32, writeable.
         """
         self._has_limits = True
         limit, place = record(tokens_left - 1, 0)
         words = np.empty(self._word_count, np.int32)
         self._mask(number, address(words), place)
-        return words, limit[1] + 1
+        return words, limit[1] < tokens_left
 
     def needed(self, number: int) -> int:
         """How many tokens are enough to the end of the text, the one that ends it counted."""
@@ -266,13 +296,16 @@ class FrameMachine:
             CORE.machine_stay(now.handle, component, state, place)
         elif status == _TOO_MANY:
             raise CompileLimitExceeded(f"the native engine reads the text in more than {MAX_FRAMES} ways at once")
+        elif status == _TOO_LONG:
+            raise CompileLimitExceeded(
+                f"the native engine looked at more than {_MOST} ways to read a text; make the constraint less ambiguous"
+            )
         else:
             raise _no_memory()
 
     def _described(self, number: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
         described = describe(component, rule, self._tables.tokens)
-        self.has_counts |= isinstance(rule, LengthRule)
         if number not in self._built:
             described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described

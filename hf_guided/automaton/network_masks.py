@@ -10,6 +10,7 @@ Where an item or a name may be one that is entered already, the tokens that coul
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -310,11 +311,18 @@ class _MaskWalk(TokenWalk):
         self.mask.add_nodes(nodes)
 
 
-class _Mask(NamedTuple):
+_numbers = itertools.count()
+
+
+class KeptMask(NamedTuple):
+    """A mask, (words,) int32, read-only, and its number: no two masks of one process have the same."""
+
     words: Words
+    number: int
 
     @property
     def nbytes(self) -> int:
+        """Bytes of memory."""
         return self.words.nbytes + 1024
 
 
@@ -326,7 +334,7 @@ class NetworkMasks:
         self.tokens = tables.tokens
         self.reach = len(self.tokens.trie.levels)  # no token is longer
         self.competing = CompetingNodes(network, tables)
-        self._masks: ByteCache[_Mask] = ByteCache(_MASK_BYTES)
+        self._masks: ByteCache[KeptMask] = ByteCache(_MASK_BYTES)
 
     @property
     def nbytes(self) -> int:
@@ -335,6 +343,10 @@ class NetworkMasks:
 
     def of(self, frames: Frames, text: bytes | bytearray) -> Words:
         """(words,) int32: the tokens that may come after all of a text, which is in these frames."""
+        return self.kept(frames, text).words
+
+    def kept(self, frames: Frames, text: bytes | bytearray) -> KeptMask:
+        """The mask of ``of``."""
         at = Text(text, len(text))
         key = self._key(frames, at)
         known = self._masks.get(key)
@@ -343,9 +355,9 @@ class NetworkMasks:
             for token_id in np.unique(np.concatenate([self.competing.with_names(frame, at) for frame in frames])):
                 if not self.network.read(frames, self._token_bytes[token_id] or b"", at):
                     mask.forbid_token(int(token_id))
-            known = _Mask(mask.words())
+            known = KeptMask(mask.words(), next(_numbers))
             self._masks.put(key, known)
-        return known.words
+        return known
 
     def _key(self, frames: Frames, text: Text) -> Hashable:
         return tuple(self.network.place(frame, text, self.reach) if frame.has_begun else frame for frame in frames)

@@ -172,7 +172,8 @@ class TokenTrie:
         """``Trie`` of frames.c, and its address."""
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
         addresses = (array.ctypes.data for array in arrays)
-        return record(*addresses, len(self.trie.levels), self.preferred.ctypes.data, self.below.ctypes.data)
+        more = (array.ctypes.data for array in (self.preferred, self.below, self.trie.parent, self.node_of))
+        return record(*addresses, len(self.trie.levels), *more, self.size)
 
     @cached_property
     def below(self) -> NDArray[np.int32]:

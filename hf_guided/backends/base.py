@@ -9,9 +9,9 @@ An adapter (backends/llguidance.py ...) translates its library into them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,11 @@ class Engine(Protocol):
         """The bytes every continuation starts with; empty where there is a choice or the text may stop."""
         ...
 
+    @property
+    def stepper(self) -> Stepper | None:
+        """With which it takes steps together with others of its constraint; None: it takes its own."""
+        return None
+
 
 class BudgetedEngine(Engine, Protocol):
     """An engine that knows a path to the end, so it can close its text before a token budget ends; a base of such."""
@@ -91,18 +96,30 @@ class BudgetedEngine(Engine, Protocol):
 class MaskedEngine(BudgetedEngine, Protocol):
     """An engine that keeps its masks, so that filling a row is copying one; a base of such engines."""
 
-    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        """(words,) int32: the words that ``fill`` writes; only text tokens.
+    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
+        """(words,) int32, never written: the words that ``fill`` writes, only text tokens; and ``is_completed``."""
+        ...
 
-        An array that the engine keeps is read-only, and the same object whenever the mask is the same: others know the
-        mask by it. One that was made for the rest of a budget, or for the end of thinking, is writeable.
-        """
+    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
+        """Equal keys have the same ``mask``, in all engines. None where it is made for the last tokens of a budget."""
         ...
 
     def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         """See ``BudgetedEngine.fill``."""
-        words = self.mask(tokens_left)
+        words, _ = self.mask(tokens_left)
         bitmask[row].numpy()[: len(words)] = words
+
+
+class Stepper(Protocol):
+    """What ``MaskedEngine``s of a constraint share that can take a step together."""
+
+    def accept(self, engines: Sequence[Any], token_ids: Sequence[int]) -> list[bool]:
+        """``Engine.accept`` of each; raises what one of them would, and then no engine has changed."""
+        ...
+
+    def mask_keys(self, engines: Sequence[Any], tokens_left: Sequence[int | None]) -> Sequence[Hashable | None]:
+        """``MaskedEngine.mask_key`` of each; raises what one of them would."""
+        ...
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ A matcher is used by one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..vocabulary.tokens import Vocabulary
-    from .base import BudgetedEngine, CompiledConstraint, Engine, MaskedEngine
+    from .base import BudgetedEngine, CompiledConstraint, Engine, MaskedEngine, Stepper
 
 _BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # the bits of one word of a bitmask
 
@@ -109,9 +109,9 @@ class Matcher:
             self._accepted += 1
         return accepted
 
-    def took(self, num_tokens: int) -> None:
-        """Note text tokens that the engine has taken already."""
-        self._accepted += num_tokens
+    def took_one(self) -> None:
+        """Note a text token that the engine has taken already."""
+        self._accepted += 1
 
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
         """The length of the longest acceptable prefix of these tokens; never advances."""
@@ -207,41 +207,36 @@ class Matcher:
         self._take(bitmask)
         return self._fill(bitmask, row, tokens_left)
 
-    def kept_mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool] | None:
-        """The mask that the engine keeps for its state, and whether the stop tokens may come too.
+    @property
+    def stepper(self) -> Stepper | None:
+        """See ``Engine.stepper``; None too where its masks have no keys."""
+        return self._engine.stepper if self._copies_masks else None
+
+    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
+        """What the mask is known by: see ``MaskedEngine.mask_key``; None too where the engine keeps none.
+
+        Matchers with other stop tokens may have the same.
 
         Args:
             tokens_left: see ``fill_next_token_bitmask``.
-
-        Returns:
-            (words,) int32, read-only, without the stop tokens: the same array whenever the mask is the same; and the
-            switch. None if the engine keeps none here; then ``fill_row`` makes one.
         """
         if self._stops or not self._copies_masks:
             return None
         try:
-            words = cast("MaskedEngine", self._engine).mask(tokens_left)
-            return None if words.flags.writeable else (words, self._engine.is_completed())
+            return cast("MaskedEngine", self._engine).mask_key(tokens_left)
         except Exception as error:
             self.compiled.fail(error)
-
-    def with_stops(self, kept: NDArray[np.int32], may_stop: bool) -> NDArray[np.int32]:
-        """(padded words,) int32: a mask of ``kept_mask``, complete."""
-        words = np.zeros(-(-self.compiled.vocabulary.padded_size // 32), np.int32)
-        words[: len(kept)] = kept
-        for place, word in self._tokens.stop_words if may_stop else ():
-            words[place] |= word
-        return words
 
     def _fill(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         words: NDArray[np.int32] = self._lines[row]
         tokens = self._tokens
         covered = len(tokens.text_words)
         try:
+            may_stop = True
             if self._stops:
                 words[:] = 0
             elif self._copies_masks:
-                words[:covered] = cast("MaskedEngine", self._engine).mask(tokens_left)
+                words[:covered], may_stop = cast("MaskedEngine", self._engine).mask(tokens_left)
                 if covered < len(words):
                     words[covered:] = 0
             else:
@@ -251,7 +246,7 @@ class Matcher:
                     self._engine.fill(bitmask, row)
                 words[:covered] &= tokens.text_words
                 words[covered:] = 0
-            may_stop = self._stops > 0 or self._engine.is_completed()
+                may_stop = self._engine.is_completed()
         except Exception as error:
             self.compiled.fail(error)
         if may_stop:

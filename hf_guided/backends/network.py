@@ -6,8 +6,7 @@ expressions and choices. Members in any order, different items, bounds on member
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # memory of Python's objects: for a network, and for each character read
 _MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
-_UNKNOWN = sys.maxsize  # tokens: more than any limit
-_MOST_KNOWN = 10_000  # sets of which it is known when a limit is far away
 _NO_TEXT = "the pattern matches nothing"
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 _MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
@@ -124,7 +121,7 @@ class NetworkBackend(Adapter):
         if built.is_compiled:
             masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
             return CompileResult(
-                self._careful(lambda: FrameEngine(masks, network, token_bytes)),
+                self._careful(lambda: FrameEngine(masks, network)),
                 masks.nbytes + built.nbytes + beside,
                 built.at_once_bytes + beside,
                 masks.machine.growth,
@@ -162,12 +159,11 @@ class NetworkBackend(Adapter):
 
 
 class FrameMasks:
-    """A machine that reads the texts, and the masks of its sets; thread safe, where the machine's lock is held."""
+    """A machine that reads the texts of all rows, and the masks of its sets. Thread safe; see ``Stepper``."""
 
     def __init__(self, machine: FrameMachine):
         self.machine = machine
         self._masks: dict[int, NDArray[np.int32]] = {}  # all are dropped where there are too many
-        self._enough: dict[int, int] = {}  # tokens left with which a limit forbids none of these
         self._generation = machine.generation
         self._most = 1 + _MASK_BYTES // machine.mask_bytes
 
@@ -176,43 +172,52 @@ class FrameMasks:
         """Bytes of memory held at most, the components aside."""
         return self.machine.nbytes + _MASK_BYTES
 
-    def of(self, number: int) -> NDArray[np.int32]:
-        """(words,) int32, read-only: the tokens that may come."""
-        self._forget()
+    def accept(self, engines: Sequence[FrameEngine], token_ids: Sequence[int]) -> list[bool]:
+        """See ``Stepper.accept``."""
+        machine = self.machine
+        with machine.lock:
+            machine.refresh(len(engines))
+            numbers = machine.read_each([engine.here() for engine in engines], token_ids)
+        for engine, number, token_id in zip(engines, numbers, token_ids, strict=True):
+            if number:
+                engine.move(number, token_id)
+        return [number > 0 for number in numbers]
+
+    def mask_keys(self, engines: Sequence[FrameEngine], tokens_left: Sequence[int | None]) -> list[Hashable | None]:
+        """See ``Stepper.mask_keys``."""
+        machine = self.machine
+        with machine.lock:
+            keys = machine.mask_keys([engine.here() for engine in engines], tokens_left)
+            mark = machine.generation
+        return [None if key < 0 else (mark, key) for key in keys]
+
+    def mask(self, engine: FrameEngine, tokens_left: int | None) -> tuple[NDArray[np.int32], bool]:
+        """See ``MaskedEngine.mask``."""
+        machine = self.machine
+        with machine.lock:
+            here = engine.here()
+            self._forget()
+            key = machine.mask_key(here, tokens_left)
+            if key >= 0:
+                return self._kept(key >> 1), bool(key & 1)
+            assert tokens_left is not None, "without a limit all tokens are allowed"
+            key = machine.mask_key(here, None)
+            number, may_stop = key >> 1, bool(key & 1)
+            words, are_all = machine.mask_within(number, tokens_left)
+            if are_all:
+                return self._masks.setdefault(number, words), may_stop
+            return words if machine.needed(number) <= tokens_left else self._kept(number), may_stop
+
+    def _kept(self, number: int) -> NDArray[np.int32]:
         words = self._masks.get(number)
-        if words is None and self.machine.has_counts:
-            number = self.machine.same_mask(number)
-            words = self._masks.get(number)
         if words is None:
             words = self._masks[number] = self.machine.mask(number)
         return words
 
-    def within(self, number: int, tokens_left: int) -> NDArray[np.int32]:
-        """(words,) int32: the tokens after which the text can be finished in ``tokens_left - 1`` more.
-
-        The mask of ``of`` where that is all of them, or where the text needs more than are left already.
-        """
-        self._forget()
-        if tokens_left >= self._enough.get(number, _UNKNOWN) and (known := self._masks.get(number)) is not None:
-            return known
-        if self.machine.has_counts:
-            number = self.machine.same_mask(number)
-        if tokens_left < self._enough.get(number, _UNKNOWN):
-            words, enough = self.machine.mask_within(number, tokens_left)
-            self._enough[number] = enough
-            if tokens_left >= enough:
-                words.flags.writeable = False
-                return self._masks.setdefault(number, words)
-            if self.machine.needed(number) <= tokens_left:
-                return words
-        return self.of(number)
-
     def _forget(self) -> None:
         """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""
-        is_new = self._generation != self.machine.generation
-        if is_new or len(self._masks) >= self._most or len(self._enough) >= _MOST_KNOWN:
+        if self._generation is not self.machine.generation or len(self._masks) >= self._most:
             self._masks.clear()
-            self._enough.clear()
             self.machine.masks_are_dropped()
             self._generation = self.machine.generation
 
@@ -224,44 +229,35 @@ class FrameEngine(MaskedEngine):
         self,
         masks: FrameMasks,
         network: Network,
-        token_bytes: Sequence[bytes | None],
-        position: tuple[list[int], list[int], int] | None = None,
+        position: tuple[list[int], list[int], object] | None = None,
     ):
-        self._masks, self._machine, self.network, self._token_bytes = masks, masks.machine, network, token_bytes
+        self._masks, self._machine, self.network = masks, masks.machine, network
         if position is None:
             with masks.machine.lock:
                 position = [masks.machine.start], [], masks.machine.generation
         self._numbers, self._taken, self._generation = position
 
-    def _here(self) -> int:
+    def here(self) -> int:
+        """The number of its set; the machine's lock is held."""
         machine = self._machine
-        if machine.generation != self._generation:
-            numbers = machine.read_again(self._token_bytes[token_id] or b"" for token_id in self._taken)
-            self._numbers, self._generation = numbers, machine.generation
+        if self._generation is not machine.generation:
+            self._numbers, self._generation = machine.read_again(self._taken), machine.generation
         return self._numbers[-1]
+
+    def move(self, number: int, token_id: int) -> None:
+        """Go on to a set, after a token."""
+        self._numbers.append(number)
+        self._taken.append(token_id)
 
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""
-        machine = self._machine
-        with machine.lock:
-            machine.refresh(1)
-            number = machine.read(self._here(), self._token_bytes[token_id] or b"")
-        if not number:
-            return False
-        self._numbers.append(number)
-        self._taken.append(token_id)
-        return True
+        return self._masks.accept((self,), (token_id,))[0]
 
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""
         with self._machine.lock:
             self._machine.refresh(len(token_ids))
-            number = self._here()
-            for count, token_id in enumerate(token_ids):
-                number = self._machine.read(number, self._token_bytes[token_id] or b"")
-                if not number:
-                    return count
-        return len(token_ids)
+            return len(self._machine.read(self.here(), token_ids))
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
@@ -270,39 +266,40 @@ class FrameEngine(MaskedEngine):
 
     def fork(self) -> FrameEngine:
         """See ``Engine.fork``."""
-        position = self._numbers.copy(), self._taken.copy(), self._generation
-        return FrameEngine(self._masks, self.network, self._token_bytes, position)
+        return FrameEngine(self._masks, self.network, (self._numbers.copy(), self._taken.copy(), self._generation))
 
-    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
         """See ``MaskedEngine.mask``."""
-        with self._machine.lock:
-            here = self._here()
-            return self._masks.of(here) if tokens_left is None else self._masks.within(here, tokens_left)
+        return self._masks.mask(self, tokens_left)
+
+    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
+        """See ``MaskedEngine.mask_key``."""
+        return self._masks.mask_keys((self,), (tokens_left,))[0]
+
+    @property
+    def stepper(self) -> FrameMasks:
+        """See ``Engine.stepper``."""
+        return self._masks
 
     def min_tokens_to_finish(self) -> int:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
         with self._machine.lock:
-            return self._machine.needed(self._here())
+            return self._machine.needed(self.here())
 
     def can_finish_in(self, tokens_left: int) -> bool:
         """See ``BudgetedEngine.can_finish_in``."""
         with self._machine.lock:
-            return self._machine.can_finish_in(self._here(), tokens_left)
+            return self._machine.can_finish_in(self.here(), tokens_left)
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""
         with self._machine.lock:
-            return self._machine.is_completed(self._here())
+            return self._machine.is_completed(self.here())
 
     def jump_forward_bytes(self) -> bytes:
         """See ``Engine.jump_forward_bytes``."""
-        data = bytearray()
         with self._machine.lock:
-            number = self._here()
-            while not self._machine.is_completed(number) and (byte := self._machine.forced_byte(number)) is not None:
-                data.append(byte)
-                number = self._machine.read(number, bytes((byte,)))
-        return bytes(data)
+            return self._machine.forced(self.here())
 
 
 class NetworkEngine(MaskedEngine):
@@ -361,8 +358,16 @@ class NetworkEngine(MaskedEngine):
             self._masks, self.network, self._token_bytes, self._states.copy(), self._ends.copy(), self._text
         )
 
-    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
         """See ``MaskedEngine.mask``."""
+        return self._words(tokens_left), self.is_completed()
+
+    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
+        """See ``MaskedEngine.mask_key``."""
+        kept = self._masks.kept(self._states[-1], self._text)
+        return (kept.number, self.is_completed()) if self._words(tokens_left) is kept.words else None
+
+    def _words(self, tokens_left: int | None) -> NDArray[np.int32]:
         if tokens_left is None:
             return self._masks.of(self._states[-1], self._text)
         return self._masks.within(self._states[-1], self._text, tokens_left)
@@ -422,8 +427,8 @@ class _HazardEngine(MaskedEngine):
     def fork(self) -> _HazardEngine:
         return _HazardEngine(self._engine.fork(), self._tokens, self._hazards)
 
-    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
-        words = self._engine.mask(tokens_left)
+    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
+        words, may_stop = self._engine.mask(tokens_left)
         hazards = self._among(words)
         if hazards and tokens_left is not None and self.can_finish_in(tokens_left):
             # A way to the end must be known after a hazard, and the rest of the budget be enough for it.
@@ -431,7 +436,10 @@ class _HazardEngine(MaskedEngine):
             refused = [each for each, twin in twins if not (twin.accept(each) and twin.can_finish_in(tokens_left - 1))]
         else:
             refused = [token_id for token_id in hazards if not self._leads_on(token_id)]
-        return words & ~self._tokens.mask(np.array(refused)) if refused else words
+        return (words & ~self._tokens.mask(np.array(refused)) if refused else words), may_stop
+
+    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
+        return None if self._among(self._engine.mask(tokens_left)[0]) else self._engine.mask_key(tokens_left)
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``; after a hazard there may be a path that is not known."""
@@ -457,7 +465,7 @@ class _HazardEngine(MaskedEngine):
             twin = self._engine.fork()
             for step in path:
                 twin.accept(step)
-            words = twin.mask()
+            words, _ = twin.mask()
             if twin.is_completed() or (words & ~self._words).any():
                 return True
             if len(paths) < _MOST_PATHS:

@@ -30,7 +30,7 @@ from ..regex import Node, to_pattern
 from ..schema.prepare import prepare
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult
-from .base import CompiledConstraint
+from .base import CompiledConstraint, Engine
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .tag_marks import depends_on_tokens, resolve_tokens
 from .xgrammar_json import UNESCAPED, XGrammarSubset, reduce_tag, with_rules
@@ -192,7 +192,7 @@ class _Utf8Guard:
         return state
 
 
-class _Engine:
+class _Engine(Engine):
     def __init__(self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int]):
         self._guard, self.compiled, self._matcher = guard, compiled, matcher
         self.jumps = jumps  # the library looks for forced bytes past formats of tokens

@@ -1,8 +1,7 @@
 """A bounded table of masks that stay where scores are masked, so that a step sends one number for each row.
 
-An engine that keeps its masks answers with the same array whenever it is in the same state (``MaskedEngine``): the
-array is the mask's key. Masks with equal content share one row of the table, also over constraints. The row that was
-used least recently goes, unless masks that are not applied yet name it.
+Masks are known by the keys of engines (``MaskedEngine.mask_key``). Those with equal content share one row of the table,
+also over constraints. The row that was used least recently goes, unless masks that are not applied yet name it.
 
 All of a table's copies and kernels run in one order, also if callers use several streams: so a row is never written
 before the last kernel that reads it, nor read before it is written. Pinned host memory is not written before its copy
@@ -18,7 +17,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +33,8 @@ from ..vocabulary.bitmask import words
 from .transfers import StreamOrder
 
 Words = NDArray[np.int32]
-Key = tuple[int, tuple[int, ...]]  # the id of an engine's array; the tokens that the row may stop with
+Key = tuple[Hashable, tuple[int, ...]]  # of the engine; and the tokens that end the row
+_MOST_KEYS = 64  # of one row of the table: an engine that has forgotten its masks never uses their keys again
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Row:
     users: int = 0  # masks that name it and are not applied yet
     is_sent: bool = False
     copied: Any = None  # the event after its copy to a GPU
-    keys: set[Key] = field(default_factory=set)
+    keys: list[Key] = field(default_factory=list)  # the newest last
 
 
 class Lease:
@@ -58,7 +58,7 @@ class Lease:
     def __init__(self, table: MaskTable):
         self.table = table
         self.rows: list[_Row] = []
-        self.host = table.host.numpy()  # (rows, words): also after a fork, where the table starts empty
+        self.host = table.host  # also after a fork, where the table starts empty
 
     def __del__(self) -> None:
         with self.table._lock:
@@ -87,39 +87,39 @@ class MaskTable:
         """Forget all rows. Masks that name some keep the memory that they were in."""
         self._lock = threading.RLock()  # entered again where the deletion of a lease interrupts its holder
         self._rows: OrderedDict[int, _Row] = OrderedDict()  # the least recently used first
-        self._by_key: dict[Key, tuple[weakref.ref[Words], int]] = {}
+        self._by_key: dict[Key, int] = {}
         self._by_content: dict[bytes, int] = {}
-        self._host: Tensor | None = None  # (rows, words) int32, pinned for a GPU
+        self._host: Words | None = None  # (rows, words)
+        self._pinned: Tensor | None = None  # its memory, pinned for a GPU
         self._on_device: Tensor | None = None
         self._order: StreamOrder | None = None
 
     @property
-    def host(self) -> Tensor:
-        """(rows, words) int32 on the CPU; read only."""
+    def host(self) -> Words:
+        """(rows, words) int32; read only."""
         with self._lock:
             if self._host is None:
                 shape, on_gpu = (self._num_rows, words(self._vocab_size)), self.device.type == "cuda"
                 try:
-                    self._host = torch.empty(shape, dtype=torch.int32, device="cpu", pin_memory=on_gpu)
+                    self._pinned = torch.empty(shape, dtype=torch.int32, device="cpu", pin_memory=on_gpu)
                 except Exception as error:
                     raise InvalidArgument(
                         f"expected memory for {4 * shape[0] * shape[1]} bytes of masks that stay, got {cause(error)}; "
                         "set HF_GUIDED_MASK_TABLE_BYTES to less, or to 0 for none"
                     ) from error
+                self._host = self._pinned.numpy()
             return self._host
 
-    def slot(self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], lease: Lease) -> int | None:
+    def slot(self, key: Key, lease: Lease) -> int | None:
         """The slot of a mask that is in the table; None if it is not.
 
         Args:
-            kept: the engine's array, read-only.
-            may_stop: whether the stop tokens are allowed too.
-            stop_token_ids: those tokens.
+            key: of the mask.
             lease: keeps the row.
         """
         with self._lock:
-            known = self._by_key.get((id(kept), stop_token_ids if may_stop else ()))
-            return None if known is None or known[0]() is not kept else self._leased(known[1], lease)
+            slot = self._by_key.get(key)
+            return None if slot is None else self._leased(slot, lease)
 
     def _leased(self, slot: int, lease: Lease) -> int:
         row = self._rows[slot]
@@ -128,16 +128,12 @@ class MaskTable:
         lease.rows.append(row)
         return slot
 
-    def add(
-        self, kept: Words, may_stop: bool, stop_token_ids: tuple[int, ...], mask: Words, lease: Lease
-    ) -> int | None:
+    def add(self, key: Key, mask: Words, lease: Lease) -> int | None:
         """Take a mask into the table.
 
         Args:
-            kept: see ``slot``.
-            may_stop: see ``slot``.
-            stop_token_ids: see ``slot``.
-            mask: (words,) int32: the engine's array with the stop tokens.
+            key: of the mask.
+            mask: (words,) int32, with the stop tokens.
             lease: keeps the row.
 
         Returns:
@@ -150,18 +146,15 @@ class MaskTable:
                 slot = self._free_slot()
                 if slot is None:
                     return None
-                self.host.numpy()[slot] = mask
+                self.host[slot] = mask
                 self._rows[slot].content = content
                 self._by_content[content] = slot
-            key, by_key, keys = (id(kept), stop_token_ids if may_stop else ()), self._by_key, self._rows[slot].keys
-
-            def gone(_: object) -> None:  # not a reference to the table, which would outlive its guide in a cycle
-                by_key.pop(key, None)
-                keys.discard(key)
-
-            keys.add(key)
-            # The engine decides how long its array lives; its id then belongs to something else.
-            by_key[key] = weakref.ref(kept, gone), slot
+            if key not in self._by_key:
+                keys = self._rows[slot].keys
+                keys.append(key)
+                self._by_key[key] = slot
+                if len(keys) > _MOST_KEYS:
+                    self._by_key.pop(keys.pop(0), None)
             return self._leased(slot, lease)
 
     def _free_slot(self) -> int | None:
@@ -173,9 +166,8 @@ class MaskTable:
             slot, row = unused
             if row.copied is not None:
                 row.copied.synchronize()
-            for key in list(row.keys):  # an array that goes on another thread takes its key along
-                if self._by_key.get(key, (None, -1))[1] == slot:
-                    self._by_key.pop(key, None)
+            for key in row.keys:
+                self._by_key.pop(key, None)
             self._by_content.pop(row.content, None)
         self._rows[slot] = _Row()
         return slot
@@ -193,13 +185,14 @@ class MaskTable:
             if self._on_device is None:
                 self._order = StreamOrder(self.device) if self.device.type == "cuda" else None
                 self._on_device = torch.empty(self.host.shape, dtype=torch.int32, device=self.device)
+            assert self._pinned is not None, "a slot is in the table, which has made its memory"
             order = self._order
             if order is not None:
                 order.enter()
             new = [slot for slot in dict.fromkeys(slots) if not self._rows[slot].is_sent]
             try:
                 for slot in new:  # other devices copy late too, but have no event here to wait for
-                    self._on_device[slot].copy_(self.host[slot], non_blocking=order is not None)
+                    self._on_device[slot].copy_(self._pinned[slot], non_blocking=order is not None)
                     self._rows[slot].is_sent = True
                 self.sent_bytes += 4 * self.host.shape[1] * len(new)
                 yield self._on_device

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from .apply import apply_words
 from .mask_kernel import FALLBACK_SCORE, NOT_MASKED, mask_kernel
 from .mask_table import Lease, MaskTables
 from .row import Row, RowState
+from .rows import mask_keys
 from .transfers import PinnedBuffers, Transfer, Transfers, to_device
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
@@ -34,12 +34,13 @@ Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
 OnDeadEnd: TypeAlias = Callable[[int, "EmptyIntersection | str"], None]
 
 
-@dataclass(frozen=True)
-class Masks:
+class Masks(NamedTuple):
     """The masks of one step; the thread that filled them passes them to the thread that applies them.
 
     Args:
-        own: (positions, words) int32 on CPU: the masks that are in no table; valid until the second next fill.
+        buffer: (at least positions, words) int32 on CPU: from ``first`` on it has the masks that are in no table, valid
+            until the second next fill.
+        first: see ``buffer``.
         slots: for each position the slot of its mask in the table; ``NOT_MASKED``; or -2 - k for the k-th of the masks
             that are in no table.
         rows: for each position the number of its row.
@@ -52,7 +53,8 @@ class Masks:
         copy_ns: host time of that copy in nanoseconds: the wait for a free buffer, and the queueing.
     """
 
-    own: Tensor
+    buffer: Tensor
+    first: int
     slots: tuple[int, ...]
     rows: tuple[int, ...]
     governed: tuple[int, ...]
@@ -62,11 +64,16 @@ class Masks:
     transfer: Transfer | None = None
     copy_ns: int = 0
 
+    @property
+    def own(self) -> Tensor:
+        """(positions, words) int32 on CPU: the masks that are in no table."""
+        return self.buffer[self.first : self.first + len(self.slots)]
+
     def words(self, position: int) -> NDArray[np.int32]:
         """(words,) int32, read-only: the mask of a governed position."""
         slot = self.slots[position]
         if slot < 0:
-            return cast("NDArray[np.int32]", self.own[position].numpy())
+            return cast("NDArray[np.int32]", self.buffer[self.first + position].numpy())
         assert self.lease is not None
         return cast("NDArray[np.int32]", self.lease.host[slot])
 
@@ -79,23 +86,31 @@ class Masks:
         return bitmask
 
 
-def shared_slot(row: Row, tokens_left: int | None, lease: Lease) -> int | None:
-    """The slot of a row's mask in the table, which takes it if it is new; None if it cannot be there.
+def fill_or_find(
+    row: Row, key: Hashable | None, bitmask: Tensor, index: int, tokens_left: int | None, lease: Lease | None
+) -> int | None:
+    """Find a row's mask in the table, which takes it if it is new; else write it, as ``Row.fill`` does.
 
     Args:
-        row: not changed; closed if its engine fails.
+        row: closed if no token is allowed, or its engine fails.
+        key: what its mask is known by: ``Row.mask_key``.
+        bitmask: (rows, words) int32 on CPU; words of ``bitmask[index]`` are overwritten where the mask is new.
+        index: see ``bitmask``.
         tokens_left: the rest of its token budget, None without a budget.
-        lease: keeps the slot.
+        lease: keeps the slot; None without a table.
+
+    Returns:
+        Its slot in the table; None if it is not there: look whether the row is open.
     """
-    kept = row.kept_mask(tokens_left)
-    if kept is None or row.matcher is None:
+    if lease is None:
+        row.fill(bitmask, index, tokens_left)
         return None
-    stops = row.matcher.stop_token_ids
-    slot = lease.table.slot(*kept, stops, lease)
-    if slot is None:
-        mask = row.matcher.with_stops(*kept)
-        if np.count_nonzero(mask):  # else it is a dead end, for ``Row.fill`` to close
-            slot = lease.table.add(*kept, stops, mask, lease)
+    slot = None if key is None else lease.table.slot((key, row.stop_token_ids), lease)
+    if slot is None and row.fill(bitmask, index, tokens_left):
+        if key is None:  # the engine may have learned that the budget forbids nothing
+            key = row.mask_key(tokens_left)
+        if key is not None:
+            slot = lease.table.add((key, row.stop_token_ids), bitmask[index].numpy(), lease)
     return slot
 
 
@@ -170,11 +185,12 @@ class MaskFiller:
         lease = None if table is None else Lease(table)
         slots: list[int] = []
         own: list[int] = []  # positions whose masks are in no table
+        keys = [None] * len(rows) if lease is None else mask_keys(rows, tokens_left)
         new_warnings: list[tuple[str, str]] = []
         row_of: list[int] = []
         governed: list[int] = []
         ended: dict[int, str | None] = {}
-        for number, row, left, row_segments in zip(numbers, rows, tokens_left, segments, strict=True):
+        for number, row, key, left, row_segments in zip(numbers, rows, keys, tokens_left, segments, strict=True):
             taken = 0
             for segment in ((), *row_segments):
                 for token_id in segment:
@@ -187,19 +203,22 @@ class MaskFiller:
                     continue
                 governed.append(position)
                 now_left = None if left is None else left - taken
-                slot = None if lease is None else shared_slot(row, now_left, lease)
+                if taken and lease is not None:
+                    key = row.mask_key(now_left)
+                slot = fill_or_find(row, key, bitmask, first + position, now_left, lease)
                 if slot is not None:
                     slots.append(slot)
                     continue
                 slots.append(-2 - len(own))
                 own.append(position)
-                if not row.fill(bitmask, first + position, now_left):
+                if not row.is_open:
                     ended[position] = row.dead_end
                     self._close(row, number, bitmask[first + position], new_warnings, alone=len(rows) == 1)
             if taken:
                 row.rewind(taken)
         masks = Masks(
-            bitmask[first : first + positions],
+            bitmask,
+            first,
             tuple(slots),
             tuple(row_of),
             tuple(governed),
@@ -211,7 +230,7 @@ class MaskFiller:
             return masks
         began = time.perf_counter_ns()
         transfer = self._buffers.send(own, transfers) if own else None
-        return replace(masks, transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
+        return masks._replace(transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
 
     def apply(self, scores: Tensor, masks: Masks) -> tuple[Tensor, list[bool] | Tensor]:
         """A copy of the scores with -inf for every token that is not allowed; a row without any can only end.
@@ -224,7 +243,7 @@ class MaskFiller:
             The masked scores; and for each position whether it is not masked, or has an allowed score above -inf: for
             ``report``. On a device other than the CPU, (positions,) int32 there, for the caller to read when it wants.
         """
-        check_width(masks.own, scores.shape[-1])
+        check_width(masks.buffer, scores.shape[-1])
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
         alive: list[bool] | Tensor
@@ -259,7 +278,7 @@ class MaskFiller:
             own = _sent(masks.own[positions], device)
         kernel, sent = mask_kernel(device), to_device(slots, device, dtype=torch.int32)
         if table is None:
-            rows = masks.own[:0].to(device) if own is None else own
+            rows = masks.buffer[:0].to(device) if own is None else own
             return kernel(scores, rows, sent, own, self._stops)
         with table.on_device([slot for slot in slots if slot >= 0]) as rows:
             return kernel(scores, rows, sent, own, self._stops)

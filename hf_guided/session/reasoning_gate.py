@@ -7,7 +7,7 @@ on how much of the marker the text ends with, and are cached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -63,6 +63,7 @@ class AnswerPrefixes:
 
     def __init__(self, gate: ReasoningGate, compiled: CompiledConstraint):
         self.gate, self.compiled = gate, compiled
+        self.mark = object()  # of its masks
         self._beginnings: dict[bytes, tuple[tuple[int, ...], int | None] | None] = {}
         self._words: dict[int, NDArray[np.int32]] = {}
 
@@ -117,7 +118,7 @@ class AnswerPrefixes:
         return cast(BudgetedEngine, engine).min_tokens_to_finish() if self.compiled.keeps_budget else None
 
 
-class ReasoningEngine:
+class ReasoningEngine(MaskedEngine):
     """A position in the thinking or in the answer.
 
     Args:
@@ -189,11 +190,19 @@ class ReasoningEngine:
                 cast(BudgetedEngine, self._engine).fill(bitmask, row, tokens_left)
             self._only_answer(bitmask, row)
 
-    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
         """See ``MaskedEngine.mask``."""
-        return (
-            self._thinking_mask(tokens_left) if self.is_thinking else cast(MaskedEngine, self._engine).mask(tokens_left)
-        )
+        if self.is_thinking:
+            return self._thinking_mask(tokens_left), False
+        return cast(MaskedEngine, self._engine).mask(tokens_left)
+
+    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
+        """See ``MaskedEngine.mask_key``."""
+        if not self.is_thinking:
+            return cast(MaskedEngine, self._engine).mask_key(tokens_left)
+        matched = self._states[-1].matched
+        is_kept = self._thinking_mask(tokens_left) is self._prefixes.words(matched)
+        return (self._prefixes.mark, matched) if is_kept else None
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``; never while thinking."""
@@ -266,9 +275,7 @@ class ReasoningEngine:
         return words & ~gate.vocabulary.bitmask_of(out) if out else words
 
     def _only(self, token_id: int) -> NDArray[np.int32]:
-        """(words,) a mask that nobody keeps."""
-        words: NDArray[np.int32] = self._gate.vocabulary.bitmask_of([token_id]).copy()
-        return words
+        return self._gate.vocabulary.bitmask_of([token_id])
 
     def _is_answer(self, token_id: int) -> bool:
         return self._prefixes.compiled.vocabulary.is_text(token_id)

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ..backends.base import Engine
 from ..backends.matcher import Matcher
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 from ..options import CALL_CPU_S
@@ -81,17 +81,29 @@ class Row:
         matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
     """
 
-    __slots__ = ("_dead_end", "_lost", "_taken", "failure", "is_open", "matcher", "tail")
+    __slots__ = ("_dead_end", "_lost", "_taken", "failure", "is_open", "matcher", "stepper", "tail")
 
     def __init__(self, matcher: Matcher | None):
         self.matcher = matcher
-        # Stored rather than computed: it is read several times for each token.
+        # Stored rather than computed: they are read several times for each token.
+        self.stepper = None if matcher is None else matcher.stepper
         self.is_open = matcher is not None and not matcher.is_terminated()
         self.tail: list[int] = []
         self.failure: HFGuidedError | None = None  # what the engine raised, which ended this row
         self._lost = False
         self._taken: list[int] = []  # the tokens that the matcher has accepted
         self._dead_end = False
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of a row that is not free; read only."""
+        assert self.matcher is not None, "a free row has no engine"
+        return self.matcher.engine
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """The tokens that end it; none for a free row."""
+        return () if self.matcher is None else self.matcher.stop_token_ids
 
     @property
     def state(self) -> RowState:
@@ -132,22 +144,26 @@ class Row:
             self.tail.append(token_id)
             return True
         try:
-            if self._timed(lambda: matcher.accept_token(token_id), "one token"):
+            if self._timed(partial(matcher.accept_token, token_id), "one token"):
                 self._taken.append(token_id)
                 if token_id in matcher.stop_token_ids:
                     self.is_open = False
                 return True
         except HFGuidedError as error:
             self.fail(error)
-        self.tail.append(token_id)
-        self.is_open = False
+        self.leave(token_id)
         return self.failure is not None
 
-    def took(self, token_ids: Sequence[int]) -> None:
-        """Note text tokens that the engine of an open row has taken already."""
+    def leave(self, token_id: int) -> None:
+        """Close an open row with a token that its engine does not take."""
+        self.tail.append(token_id)
+        self.is_open = False
+
+    def took(self, token_id: int) -> None:
+        """Note a text token that the engine of an open row has taken already."""
         assert self.matcher is not None, "a free row has no engine"
-        self.matcher.took(len(token_ids))
-        self._taken += token_ids
+        self.matcher.took_one()
+        self._taken.append(token_id)
 
     def takes(self, token_ids: Sequence[int]) -> bool:
         """Whether an open or free row could take all of these tokens; a lost row does, any other ended row does not."""
@@ -190,13 +206,13 @@ class Row:
         self._dead_end = not self.is_open
         return self.is_open
 
-    def kept_mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool] | None:
-        """See ``Matcher.kept_mask``; None too if the row has ended, which ``fill`` reports."""
+    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
+        """See ``Matcher.mask_key``; None too if the row has ended, which ``fill`` reports."""
         if self.matcher is None or not self.is_open:
             return None
         try:
-            kept = self._timed(partial(self.matcher.kept_mask, tokens_left), "one mask")
-            return kept if self.is_open else None
+            key = self._timed(partial(self.matcher.mask_key, tokens_left), "one mask")
+            return key if self.is_open else None
         except HFGuidedError as error:
             self.fail(error)
             return None

@@ -38,7 +38,7 @@ from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
-from .run_ahead import ExpectedIds, LateAlive, Lookahead, Pending
+from .run_ahead import Done, ExpectedIds, LateAlive, Lookahead, Pending
 from .stats import SessionStats
 from .tensor_parallel import Ranks
 from .tracker import RowTracker, TokenIds
@@ -250,19 +250,16 @@ class Session:
         tokens_left: Sequence[int | None],
         segments: Segments | None = None,
         numbers: Sequence[int] | None = None,
-    ) -> Pending[Masks]:
+    ) -> Pending[Masks] | Done[Masks]:
         """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to the job.
 
         Without overlap, the masks are filled before this returns.
         """
         if self._lookahead.pending is not None:
             self._settle()
-        job = partial(self._fill, self._filler, rows, tokens_left, segments, numbers)
-        if self._pays:
-            return self._lookahead.begin(job)
-        pending = Pending(job)
-        pending.run()
-        return pending
+        if not self._pays:
+            return Done(self._fill(self._filler, rows, tokens_left, segments, numbers))
+        return self._lookahead.begin(partial(self._fill, self._filler, rows, tokens_left, segments, numbers))
 
     def apply(
         self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None, *, late: bool = False

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from ..errors import BatchSizeError
 from .row import Mark, Row
+from .rows import advance
 
 TokenIds = NDArray[np.int64]
 NewRows = Callable[[int], "tuple[list[Row], int]"]
@@ -200,7 +201,7 @@ class _Stream:
         self._ids = ids.copy()
         if ids.shape[1] == self.prompt_length:
             return ()
-        return [i for i, token_id in enumerate(ids[:, -1].tolist()) if not self.rows[i].advance(token_id)]
+        return advance(self.rows, ids[:, -1].tolist())
 
     def _parents(self, ids: TokenIds, group_size: int) -> list[int] | None:
         """For each row, the old row of its group with the same tokens but the last; None if any row has none."""

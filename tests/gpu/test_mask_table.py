@@ -24,7 +24,7 @@ LATE = 20_000_000  # cycles that a kernel sleeps: some ten milliseconds
 
 
 def kept_masks(count: int) -> list[NDArray[np.int32]]:
-    """Arrays as an engine keeps them; each allows a few tokens."""
+    """Each allows a few tokens."""
     draw = np.random.default_rng(0)
     arrays = []
     for _ in range(count):
@@ -46,11 +46,12 @@ def expected(scores: Tensor, masks: list[NDArray[np.int32]]) -> Tensor:
 def slots_of(table: MaskTable, masks: list[NDArray[np.int32]], lease: Lease) -> list[int | None]:
     slots = []
     for kept in masks:
-        slot = table.slot(kept, True, (STOP,), lease)
+        key = kept.tobytes(), (STOP,)
+        slot = table.slot(key, lease)
         if slot is None:
             with_stop = kept.copy()
             with_stop[0] |= 1 << STOP
-            slot = table.add(kept, True, (STOP,), with_stop, lease)
+            slot = table.add(key, with_stop, lease)
         slots.append(slot)
     return slots
 

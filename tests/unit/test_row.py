@@ -70,13 +70,13 @@ def test_call_that_takes_too_long_closes_only_its_row(call: str, monkeypatch: py
         assert row.advance(A) and row.advance(B) and row.may_stop()
 
 
-def test_a_kept_mask_that_takes_too_long_closes_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_takes_too_long_closes_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row ends in this step, as it does where the mask is filled: else its answer would get one token more."""
     tokenizer = vocabularies.tiny_byte_level()
     row = Row(hg.Guide(tokenizer, len(tokenizer)).compile(hg.Regex("[ab]{3}"), backend="native").matcher())
-    assert row.kept_mask() is not None
+    assert row.mask_key() is not None
     monkeypatch.setattr(row_module, "CALL_CPU_S", -1.0)  # every call takes longer
-    assert row.kept_mask() is None
+    assert row.mask_key() is None
     assert row.state is RowState.CLOSED and "CPU time for one mask" in str(row.dead_end)
 
 

@@ -147,13 +147,13 @@ static int find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64
     return *low || *high >= 0;
 }
 
-/* The set that stands for all with the same mask: far from both bounds all counts are the same.
- *
- * Returns it, or that there is no memory.
- */
-PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
+/* The set that stands for all with the same mask: far from both bounds all counts are the same. */
+int32_t same_mask(Machine *m, int32_t set)
 {
     const int32_t begin = (int32_t)m->sets[set].begin, count = m->sets[set].count;
+    int32_t same;
+    if (m->sets[set].same_mask >= 0)
+        return m->sets[set].same_mask;
     if (!has_room(&m->todo, &m->todo_room, count, sizeof *m->todo))
         return NO_MEMORY;
     for (int32_t i = 0; i < count; i++) {
@@ -164,7 +164,9 @@ PUBLIC int64_t hf_guided_machine_same_mask(Machine *m, int64_t set)
         if ((m->todo[i] = frame_of(m, frame)) < 0)
             return NO_MEMORY;
     }
-    return set_of(m, m->todo, count);
+    if ((same = set_of(m, m->todo, count)) >= 0)
+        m->sets[set].same_mask = same;
+    return same;
 }
 
 /* Whether a set has many tokens, as in a string: known, or expected because many bytes may come. */
@@ -379,17 +381,9 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
     return 0;
 }
 
-/* Writes the mask of the tokens that may come after a text.
- *
- * words  (word_count) written; undefined where something is missing
- * stack  scratch: three numbers for each node of the trie
- * most   the largest number of nodes in which tokens are found one by one, rather than by tables
- * limit  or NULL, where any number of tokens may follow
- *
- * Returns 0, or what is missing.
- */
-PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack,
-                                      int64_t most, Limit *limit)
+/* See `hf_guided_machine_mask`. */
+static int64_t find_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack, int64_t most,
+                         Limit *limit)
 {
     const int32_t whole = closed(m, (int32_t)set);
     int64_t beside = MOST_NODES, any = INT64_MAX, status;
@@ -406,4 +400,24 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
     }
     status = add_by_tables(m, whole, 0, words, word_count, stack, &beside, limit);
     return status || beside >= 0 ? status : follow(m, 0, whole, -1, words, stack, &any, limit);
+}
+
+/* Writes the mask of the tokens that may come after a text, whose set is kept with the limit that refuses none.
+ *
+ * words  (word_count) written; undefined where something is missing
+ * stack  scratch: three numbers for each node of the trie
+ * most   the largest number of nodes in which tokens are found one by one, rather than by tables
+ * limit  or NULL, where any number of tokens may follow
+ *
+ * Returns 0, or what is missing.
+ */
+PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack,
+                                      int64_t most, Limit *limit)
+{
+    int64_t status;
+    m->work = MOST_WORK;
+    status = find_mask(m, set, words, word_count, stack, most, limit);
+    if (!status && limit)
+        m->sets[set].enough = (int32_t)(limit->most < INT32_MAX ? limit->most + 1 : INT32_MAX);
+    return status;
 }

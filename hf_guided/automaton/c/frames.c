@@ -129,7 +129,8 @@ int32_t set_of(Machine *m, int32_t *items, int64_t count)
     if (!has_room(&m->sets, &m->set_room, m->set_count + 1, sizeof *m->sets) ||
         !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
         return NO_MEMORY;
-    m->sets[m->set_count] = (Set){{0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, 0};
+    m->sets[m->set_count] = (Set){
+        {0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, INT32_MAX, -1, 0};
     if (count)
         memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
     m->member_count += count;
@@ -217,6 +218,7 @@ int32_t closed(Machine *m, int32_t set)
                 return found;
             while (known < count && m->reached[known] != found)
                 known++;
+            m->work -= known;
             if (known < count)
                 continue;
             if (count >= MOST_FRAMES)
@@ -254,6 +256,7 @@ static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int
             int64_t known = 0;
             while (known < used && below[known] != item)
                 known++;
+            m->work -= known;
             if (known == used)
                 below[used++] = item;
         }
@@ -281,6 +284,7 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
         if (left[i] < 0)
             continue;
         frame = m->frames + left[i];
+        m->work -= count - i;
         for (int64_t j = i; j < count; j++) {
             const Frame *other = left[j] < 0 ? NULL : m->frames + left[j];
             if (other && other->component == frame->component && other->state == frame->state &&
@@ -313,6 +317,8 @@ int32_t after(Machine *m, int32_t set, uint8_t byte)
         return 0;
     if ((known = map_find(&m->moves, key)))
         return *known;
+    if ((m->work -= m->sets[whole].count) < 0)
+        return TOO_LONG;
     if (!has_room(&m->todo, &m->todo_room, m->sets[whole].count, sizeof *m->todo))
         return NO_MEMORY;
     for (int32_t i = 0; i < m->sets[whole].count; i++) {
@@ -336,7 +342,7 @@ PUBLIC void hf_guided_machine_end(Machine *m)
 {
     void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
                       m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m->steps, m->walk,
-                      m->leads, m->counting, m};
+                      m->leads, m->counting, m->text, m};
     for (int64_t i = 0; i < m->table_count; i++)
         free(m->tables[i].owned);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
@@ -358,10 +364,14 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->byte = (const uint8_t *)(intptr_t)trie->byte;
     m->token_start = (const int64_t *)(intptr_t)trie->token_start;
     m->token_ids = (const int64_t *)(intptr_t)trie->token_ids;
+    m->parent = (const int64_t *)(intptr_t)trie->parent;
+    m->node_of = (const int64_t *)(intptr_t)trie->node_of;
     m->longest = trie->longest;
+    m->size = trie->size;
     m->letters = (const int32_t *)(intptr_t)trie->letters;
     m->below = (const int32_t *)(intptr_t)trie->below;
-    if (set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
+    m->text = malloc((size_t)m->longest + 1);
+    if (!m->text || set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
         hf_guided_machine_end(m);
         return NULL;
     }
@@ -434,63 +444,4 @@ PUBLIC int64_t hf_guided_machine_table(Machine *m, const Table *table)
 PUBLIC void hf_guided_machine_stay(Machine *m, int64_t component, int64_t state, const Stay *stay)
 {
     m->tables[*map_find(&m->table_of, table_key(component, state, 0))].stay = *stay;
-}
-
-/* The set of a text without a byte: the start of component 0. */
-PUBLIC int64_t hf_guided_machine_start(Machine *m)
-{
-    int32_t frame = entered(m, 0, 0);
-    return frame < 0 ? frame : set_of(m, &frame, 1);
-}
-
-/* Reads some bytes.
- *
- * set       before them
- * progress  (2) written: how many were read before something was missing, or did not fit; and the set after those
- *
- * Returns that set; 0 if the next byte does not fit, or what is missing.
- */
-PUBLIC int64_t hf_guided_machine_read(Machine *m, int64_t set, const uint8_t *bytes, int64_t count, int64_t *progress)
-{
-    progress[1] = set;
-    for (progress[0] = 0; progress[0] < count; progress[0]++) {
-        const int32_t next = after(m, (int32_t)progress[1], bytes[progress[0]]);
-        if (next <= 0)
-            return next;
-        progress[1] = next;
-    }
-    return progress[1];
-}
-
-/* Whether a text may end: 1, 0, or what is missing. */
-PUBLIC int64_t hf_guided_machine_completed(Machine *m, int64_t set)
-{
-    const int32_t whole = closed(m, (int32_t)set);
-    if (whole < 0)
-        return whole;
-    if (m->sets[whole].completed < 0) {
-        m->sets[whole].completed = 0;
-        for (int32_t i = 0; i < m->sets[whole].count; i++) {
-            const Frame *frame = m->frames + m->members[m->sets[whole].begin + i];
-            if (!frame->below && m->components[frame->component].accepting[frame->state])
-                m->sets[whole].completed = 1;
-        }
-    }
-    return m->sets[whole].completed;
-}
-
-/* The one byte that may come; 256 if there are several, or none, or what is missing. */
-PUBLIC int64_t hf_guided_machine_forced(Machine *m, int64_t set)
-{
-    const int32_t whole = closed(m, (int32_t)set);
-    int64_t only = 256;
-    if (whole < 0)
-        return whole;
-    for (int byte = 0; byte < 256; byte++)
-        if (m->sets[whole].bytes[byte >> 6] >> (byte & 63) & 1) {
-            if (only < 256)
-                return 256;
-            only = byte;
-        }
-    return only;
 }

@@ -17,8 +17,12 @@ enum {
     NEEDS_TABLE = -4,
     REFUSED = -5,
     NEEDS_EXITS = -6,
-    NEEDS_STAY = -7
+    NEEDS_STAY = -7,
+    TOO_LONG = -8, /* more work than allowed */
+    NEAR_LIMIT = -9
 };
+
+enum { MOST_WORK = 1 << 30 }; /* frames looked at for one mask, or one look at a set: a second or two */
 
 enum { BEGIN = -1, END = -3 }; /* callees, as in registers.py: where a string begins and ends that is counted */
 
@@ -27,6 +31,8 @@ typedef struct {
     int64_t longest;                             /* bytes of a token */
     int64_t letters;                             /* address: see frame_exits.c */
     int64_t below;                               /* address: (nodes) how many nodes are below each */
+    int64_t parent, node_of;                     /* addresses: of each node; and (size) where each token ends, or 0 */
+    int64_t size;                                /* tokens */
 } Trie;
 
 typedef struct {
@@ -79,6 +85,8 @@ typedef struct {
     int64_t begin;
     int32_t count, closed, beyond; /* sets: with all that calls and ends lead to; -1 where not known */
     int32_t size, needed;          /* bytes, and tokens, to the end of the text; -1 where not known */
+    int32_t same_mask;             /* see `same_mask`; -1 where not known */
+    int32_t enough;                /* tokens left with which no token of the mask is refused; INT32_MAX where not known */
     int8_t completed, is_large;    /* whether many tokens may come */
 } Set;
 
@@ -98,9 +106,11 @@ typedef struct {
 } Step;
 
 typedef struct {
-    const int64_t *child, *token_start, *token_ids;
+    const int64_t *child, *token_start, *token_ids, *parent, *node_of;
     const uint8_t *byte;
-    int64_t longest;
+    int64_t longest, size;
+    uint8_t *text; /* (longest) of a token */
+    int64_t work;  /* frames that may still be looked at in this call */
     const int32_t *letters; /* all bytes, those that are preferred first, and then -1 */
     const int32_t *below;
     Component *components;
@@ -175,6 +185,7 @@ static inline int is_counting(const Machine *m, const Frame *frame)
 }
 
 /* In frames.c. */
+int64_t hf_guided_machine_bytes(const Machine *m);
 int32_t frame_of(Machine *m, Frame frame);
 int32_t set_of(Machine *m, int32_t *items, int64_t count);
 int32_t entered(Machine *m, int32_t component, int32_t below);
@@ -190,6 +201,9 @@ int64_t derive_table(Machine *m, const Frame *frame, int64_t word_count, int32_t
 
 /* In token_walk.c. */
 int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t classes, int64_t state);
+
+/* In frame_masks.c. */
+int32_t same_mask(Machine *m, int32_t set);
 
 /* In frame_exits.c. */
 int32_t set_size(Machine *m, int32_t set);

@@ -32,7 +32,7 @@ from torch import Tensor
 from ...errors import cause
 from ...session.mask_kernel import NOT_MASKED, MaskKernel, mask_kernel
 from ...session.mask_table import Lease, MaskTable, MaskTables
-from ...session.masks import shared_slot
+from ...session.masks import fill_or_find
 from ...session.row import Row, RowState
 from ...session.stats import SessionStats
 from ...session.transfers import to_device
@@ -198,8 +198,9 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             left = None if left is None else left - ahead
             # It may have ended in the running batch: then the manager throws away what this batch writes.
             if not (ahead and (row.state is RowState.STOPPED or (left is not None and left <= 0))):
-                slot = None if lease is None else shared_slot(row, left, lease)
-                if slot is not None or row.fill(self._host, index, left):
+                key = None if lease is None else row.mask_key(left)
+                slot = fill_or_find(row, key, self._host, index, left, lease)
+                if slot is not None or row.is_open:
                     return slot
                 state.error = self._error_of(request, row)
         except Exception as error:  # making its first row may raise any error

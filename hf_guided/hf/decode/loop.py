@@ -21,7 +21,8 @@ from torch import Tensor
 from ...errors import EmptyIntersection
 from ...session.masks import Masks
 from ...session.row import Row
-from ...session.run_ahead import Pending
+from ...session.rows import advance
+from ...session.run_ahead import Done, Pending
 from ...session.session import Session
 from ...session.transfers import to_device
 from ...trace.events import Kind
@@ -52,7 +53,7 @@ class _Choice:
     choosing: set[int]
     drafts: list[DraftBlock]
     drafted: bool
-    masks: Pending[Masks]
+    masks: Pending[Masks] | Done[Masks]
 
 
 class DecodeLoop:
@@ -208,12 +209,17 @@ class DecodeLoop:
             self._record_dead_ends(choice, accepted, dead_ends)
         if self._session.recorder is not None or self._logprobs is not None:
             self._record(choice, accepted)
-        surplus = [0] * len(self._sequences)
+        surplus, chosen = [0] * len(self._sequences), dict[int, int]()
         for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, accepted, strict=True):
             if i in choice.choosing:
                 if self._drafter is not None:
                     self._drafter.observe(i, draft, agreed)
-                surplus[i] = draft.ends[-1] - self._take(i, draft, agreed, bonus)
+                surplus[i] = draft.ends[-1] - self._confirm(i, draft, agreed)
+                if not self._sequences[i].finished:
+                    chosen[i] = bonus
+        self._take(chosen)
+        for i in choice.choosing:
+            self._jump(self._sequences[i])
         if choice.drafted:
             self._slots.forget(surplus)
         return scores
@@ -268,8 +274,18 @@ class DecodeLoop:
         late.read(read[len(numbers) :])
         return read[: len(numbers)]
 
-    def _take(self, i: int, draft: DraftBlock, agreed: int, bonus: int) -> int:
-        """Append the confirmed segments, and the token that the model chose after them.
+    def _take(self, chosen: Mapping[int, int]) -> None:
+        """Append the token that the model chose, to each of these rows."""
+        rows = [self._sequences[i].row for i in chosen]
+        for refused in advance(rows, [*chosen.values()]):  # a processor after the masks has forced it
+            i, token_id = [*chosen.items()][refused]
+            sequence = self._sequences[i]
+            self._session.violated(i, sequence.row, token_id, sequence.token_ids[sequence.prompt_length :])
+        for i, token_id in chosen.items():
+            self._append(self._sequences[i], [token_id])
+
+    def _confirm(self, i: int, draft: DraftBlock, agreed: int) -> int:
+        """Append the confirmed segments of a row.
 
         Returns:
             How many tokens of the draft were appended: none after the row's end.
@@ -283,17 +299,12 @@ class DecodeLoop:
             written += 1
             if sequence.finished:
                 break
-        else:
-            if not sequence.row.advance(bonus):  # a processor after the masks has forced it
-                self._session.violated(i, sequence.row, bonus, sequence.token_ids[sequence.prompt_length :])
-            self._append(sequence, [bonus])
         if draft.segments:
             # Confirmed tokens after the row's end are not written.
             accepted = sum(start < written for start in draft.ends[:agreed])
             stats.drafted_tokens += len(draft.segments)
             stats.accepted_tokens += accepted
             stats.forced_tokens += written - accepted
-        self._jump(sequence)
         return written
 
     def _length_fed(self, i: int) -> int:
