@@ -402,8 +402,8 @@ REMOVALS = [
     Removal(
         "an engine that gives up ends its row alone",
         "session/row.py",
-        "        except HFGuidedError as error:\n            self.fail(error)\n        self.tail.append(token_id)\n",
-        "        except ZeroDivisionError:\n            pass\n        self.tail.append(token_id)\n",
+        "        except HFGuidedError as error:\n            self.fail(error)\n        self.leave(token_id)\n",
+        "        except ZeroDivisionError:\n            pass\n        self.leave(token_id)\n",
         f"{BAD}::test_an_engine_that_gives_up_ends_its_row_alone",
     ),
     Removal(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .after_fork import Shared
 from .core import CORE, address, record
 from .lru_bytes import ByteCache
-from .registers import LengthRule, Rule
+from .registers import LengthRule, NameRule, Rule
 from .rtn import Component
 from .token_trie import TokenTrie
 
@@ -23,6 +23,7 @@ READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
+_LATER = 11  # fields of ``Component`` that are set later: of exits, and of names
 _ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last, and of their exits
 
 
@@ -65,8 +66,8 @@ def describe(
 ) -> Described:
     """``Component`` of frames.h, without exits.
 
-    The rule is ignored unless it counts characters, which are counted on ``tokens``; None where only exits are needed.
-    These end at ``ends`` (states,); None is where the component may end.
+    Characters are counted on ``tokens``; None where only exits are needed. These end at ``ends`` (states,); None is
+    where the component may end.
     """
     known = _known_arrays.of(component.dfa, lambda: _Arrays.of(component))
     addresses, counted = [*known.addresses], [0] * 6
@@ -80,8 +81,10 @@ def describe(
         high = -1 if rule.high is None else min(rule.high, _MOST_CHARACTERS)
         low = min(rule.low, _MOST_CHARACTERS)
         counted = [*(array.ctypes.data for array in arrays), string.most_owed, low, high]
+    if isinstance(rule, NameRule):
+        counted[4:] = rule.low, -1 if rule.high is None else rule.high
     dfa = component.dfa
-    fields = *addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, None, 0  # the last two are the exits
+    fields = *addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, *[0] * _LATER
     struct, place = record(*fields, *component.callees)
     struct[len(addresses)] = place + len(fields) * struct.itemsize
     return Described(place, (struct, known, arrays, ends), known.nbytes)

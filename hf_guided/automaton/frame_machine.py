@@ -1,6 +1,6 @@
 """Reads texts by a network, and finds masks, by the compiled loops of frames.c.
 
-Of registers it has only those that count the characters of a string, in its one spelling.
+Of registers it has those of an object's names, and those that count the characters of a string in its one spelling.
 
 It knows a text by the number of a set of frames (network.py says what a frame is). The sets grow with the texts that
 are read; where they take too many bytes all are forgotten, and numbers of an earlier *generation* mean nothing.
@@ -26,22 +26,26 @@ from .core import CORE, QUICK, Core, address, record
 from .frame_exits import Described, Exits, Sizes, describe
 from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
-from .registers import LengthRule, Rule
+from .object_exits import Names, ObjectExits
+from .registers import LengthRule, NameRule, Rule
 
 _BYTES = 10 * 2**20  # maximum bytes of sets and tables together
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
 _EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
-_QUICK, _MOST = 10_000, 1 << 30  # frames looked at for one token: while all threads wait; and at all
+_QUICK, _MOST = 10_000, 1 << 30  # frames looked at for one token: while all threads wait; and as MOST_WORK in frames.h
 _ROOM = 256  # bytes of forced text that are found at once
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 # As in frames.h.
-_TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE, _NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT = -2, -3, -4, -6, -7, -8, -9
+_NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4
+_NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT, _DOUBTFUL = -6, -7, -8, -9, -10
 
 
 def reads(rule: Rule | None) -> bool:
     """Whether the machine reads a component with this rule."""
+    if isinstance(rule, NameRule):
+        return rule.any_order
     return rule is None or (isinstance(rule, LengthRule) and rule.string.has_one_spelling)
 
 
@@ -89,6 +93,7 @@ class FrameMachine:
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
         self._given: dict[int, Described] = {}  # components
+        self._names: dict[int, Names] = {}  # of the objects among them
         self._component_bytes = self._row_bytes = 0
         self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
@@ -208,21 +213,21 @@ class FrameMachine:
         self._found(QUICK.machine_keys, len(left), *addresses)
         return keys.tolist()
 
-    def mask(self, number: int) -> Words:
-        """(words,) int32, read-only: the mask of this number, without a limit."""
+    def mask(self, number: int) -> Words | None:
+        """(words,) int32, read-only: the mask of this number, without a limit; None: ask for its key again."""
         row, words = self._row()
-        self._mask(number, row, None)
-        return words
+        return words if self._mask(number, row, None) else None
 
-    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, bool]:
+    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, bool] | None:
         """The tokens of a mask after which the text can be finished; and whether these are all of them.
 
-        The mask is (words,) int32, writeable.
+        None: ask for its key again.
         """
         self._has_limits = True
         limit, place = record(tokens_left - 1, 0)
         words = np.empty(self._word_count, np.int32)
-        self._mask(number, address(words), place)
+        if not self._mask(number, address(words), place):
+            return None
         return words, limit[1] < tokens_left
 
     def needed(self, number: int) -> int:
@@ -246,12 +251,15 @@ class FrameMachine:
         words: Words = self._rows[number]
         return self._address + 4 * count * number, words
 
-    def _mask(self, number: int, row: int, limit: int | None) -> None:
-        """Write a mask; see frame_masks.c."""
+    def _mask(self, number: int, row: int, limit: int | None) -> bool:
+        """Write a mask, and whether it is one: see frame_masks.c."""
         now, count = self._now, self._word_count
         scratch, scratch_address = scratch_of_thread(3 * self._nodes)  # held until the last call
         while (found := CORE.machine_mask(now.handle, number, row, count, scratch_address, FEW, limit)) < 0:
+            if found == _DOUBTFUL:
+                return False
             self._supply(now, found)
+        return True
 
     def masks_are_dropped(self) -> None:
         """The masks that were made so far are kept no longer."""
@@ -300,17 +308,25 @@ class FrameMachine:
             raise CompileLimitExceeded(
                 f"the native engine looked at more than {_MOST} ways to read a text; make the constraint less ambiguous"
             )
-        else:
+        elif status == _NO_MEMORY:
             raise _no_memory()
+        else:
+            raise BackendError(f"the native engine failed: its compiled loops returned {status}; please report it")
 
     def _described(self, number: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
         described = describe(component, rule, self._tables.tokens)
+        if isinstance(rule, NameRule):
+            described = self._names_of(number, rule).described(described)
         if number not in self._built:
             described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described
 
     def _with_exits(self, number: int, described: Described) -> Described:
+        rule = self._network.rule(number)
+        if isinstance(rule, NameRule):
+            names = self._names_of(number, rule)
+            return self._object_exits(number, names, self._sizes).described(described)
         exits = self._exits(number, self._sizes)
         struct = described.held[0]
         struct[_EXITS], struct[_EXITS + 1] = exits.rows.ctypes.data, exits.most_size
@@ -320,11 +336,24 @@ class FrameMachine:
         component, rule = self._network.components[number], self._network.rule(number)
         return Exits.to_end(component, size_of, self._tables.tokens.preferred, rule)
 
+    def _names_of(self, number: int, rule: NameRule) -> Names:
+        names = self._names.get(number)
+        if names is None:
+            names = self._names[number] = Names.of(rule, self._network)
+        return names
+
+    def _object_exits(self, number: int, names: Names, size_of: Callable[[int], int]) -> ObjectExits:
+        return ObjectExits.of(self._network, number, names, size_of, self._tables.tokens)
+
     def _callees(self, number: int) -> list[int]:
         return self._network.components[number].called
 
     def _size(self, number: int, size_of: Callable[[int], int]) -> int:
-        exits, rule = self._exits(number, size_of), self._network.rule(number)
+        rule = self._network.rule(number)
+        if isinstance(rule, NameRule):
+            names = self._names_of(number, rule)
+            return self._object_exits(number, names, size_of).size(rule.low)
+        exits = self._exits(number, size_of)
         size, _, _, is_counted = exits.rows[:, exits.component.dfa.start].tolist()
         return int(size) + (rule.low if isinstance(rule, LengthRule) and is_counted else 0)
 

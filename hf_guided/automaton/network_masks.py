@@ -346,7 +346,7 @@ class NetworkMasks:
         return self.kept(frames, text).words
 
     def kept(self, frames: Frames, text: bytes | bytearray) -> KeptMask:
-        """The mask of ``of``."""
+        """The kept mask after a text; see ``of``."""
         at = Text(text, len(text))
         key = self._key(frames, at)
         known = self._masks.get(key)

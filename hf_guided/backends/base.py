@@ -69,7 +69,7 @@ class Engine(Protocol):
 
     @property
     def stepper(self) -> Stepper | None:
-        """With which it takes steps together with others of its constraint; None: it takes its own."""
+        """Steps several engines of one constraint together; None: each engine steps alone."""
         return None
 
 
@@ -111,7 +111,7 @@ class MaskedEngine(BudgetedEngine, Protocol):
 
 
 class Stepper(Protocol):
-    """What ``MaskedEngine``s of a constraint share that can take a step together."""
+    """Shared by the ``MaskedEngine``s of one constraint: steps them together."""
 
     def accept(self, engines: Sequence[Any], token_ids: Sequence[int]) -> list[bool]:
         """``Engine.accept`` of each; raises what one of them would, and then no engine has changed."""

@@ -28,7 +28,7 @@ from ..automaton.rtn import Component
 from ..automaton.token_trie import TokenTrie, token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
-from ..errors import Loss, UnsupportedConstraint
+from ..errors import BackendError, Loss, UnsupportedConstraint
 from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
@@ -197,22 +197,29 @@ class FrameMasks:
         with machine.lock:
             here = engine.here()
             self._forget()
-            key = machine.mask_key(here, tokens_left)
-            if key >= 0:
-                return self._kept(key >> 1), bool(key & 1)
-            assert tokens_left is not None, "without a limit all tokens are allowed"
-            key = machine.mask_key(here, None)
-            number, may_stop = key >> 1, bool(key & 1)
-            words, are_all = machine.mask_within(number, tokens_left)
-            if are_all:
-                return self._masks.setdefault(number, words), may_stop
-            return words if machine.needed(number) <= tokens_left else self._kept(number), may_stop
+            for _ in range(2):  # a mask may turn out to be that of this set alone
+                key = machine.mask_key(here, tokens_left)
+                is_near, key = key < 0, machine.mask_key(here, None) if key < 0 else key
+                words = self._within(key >> 1, tokens_left) if is_near else self._kept(key >> 1)
+                if words is not None:
+                    return words, bool(key & 1)
+            raise BackendError("the native engine failed: it does not know the names in the text; please report it")
 
-    def _kept(self, number: int) -> NDArray[np.int32]:
+    def _kept(self, number: int) -> NDArray[np.int32] | None:
         words = self._masks.get(number)
-        if words is None:
-            words = self._masks[number] = self.machine.mask(number)
+        if words is None and (words := self.machine.mask(number)) is not None:
+            self._masks[number] = words
         return words
+
+    def _within(self, number: int, tokens_left: int | None) -> NDArray[np.int32] | None:
+        assert tokens_left is not None, "without a limit all tokens are allowed"
+        found = self.machine.mask_within(number, tokens_left)
+        if found is None:
+            return None
+        words, are_all = found
+        if are_all:
+            return self._masks.setdefault(number, words)
+        return words if self.machine.needed(number) <= tokens_left else self._kept(number)
 
     def _forget(self) -> None:
         """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""

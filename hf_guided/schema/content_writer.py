@@ -10,7 +10,7 @@ from math import prod
 
 from ..constraints.json_style import KeyOrder
 from ..regex import And, Node, all_but, alt, both, complement, matches
-from .content_automata import ContentAutomaton, DifferentItems, DifferentNames, Edge, Entry, is_endless
+from .content_automata import ContentAutomaton, DifferentItems, DifferentNames, Edge, Entry
 from .normalize import Normalizer
 from .shapes import (
     ANY,
@@ -61,10 +61,7 @@ class ContentWriter:
 
     def _has_no_places(self, clause: ObjectClause) -> bool:
         """Whether no name has a place in the order, and the names have to be counted: a register does that best."""
-        if any(members.named for members in clause.members) or clause.low <= len(clause.required) + 1:
-            return False
-        names = [entry.name for entry in self._others(clause)]
-        return not all([isinstance(name, Node) and is_endless(name) for name in names])
+        return not any(members.named for members in clause.members) and clause.low > len(clause.required) + 1
 
     def _in_any_order(self, clause: ObjectClause) -> ContentAutomaton:
         """One edge for all members: the register knows which are there already."""

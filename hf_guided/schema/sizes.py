@@ -7,12 +7,13 @@ set of those that are left. For patterns and the like only building tells.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from decimal import Decimal
 
 from ..constraints.json_style import JsonStyle
 from ..regex import ANYTHING, AllBut, Node
-from .content_automata import ContentAutomaton, Edge, Entry, left_out_length
+from .content_automata import ContentAutomaton, DifferentNames, Edge, Entry, left_out_length
 from .grammar import Content
 from .scalars import constant_text, listed_texts, long_string
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
@@ -164,6 +165,8 @@ class LeastSizes:
 
     def _entries(self, automaton: ContentAutomaton) -> int:
         """Bytes that are enough for an array or an object: each entry counts with a comma, and one has none."""
+        if isinstance(automaton.register, DifferentNames):
+            return self._members(automaton, automaton.register)
         costs = [0 if state in automaton.accepting else _NEVER for state in range(len(automaton.edges))]
         changed = True
         while changed:
@@ -175,6 +178,22 @@ class LeastSizes:
                 if cost < costs[state]:
                     costs[state], changed = cost, True
         return 2 + max(0, costs[0] - self._separator)
+
+    def _members(self, automaton: ContentAutomaton, register: DifferentNames) -> int:
+        """Bytes that are enough for an object whose register counts different names."""
+        if not register.any_order:
+            return _NEVER
+        required, others = list[int](), list[int]()
+        named = {entry.name: self._separator + self._named(entry) for entry in automaton.entries()}
+        more = max(0, register.low - sum(name in register.required for name in named))
+        for name, cost in named.items():
+            if isinstance(name, str):
+                (required if name in register.required else others).append(cost)
+            elif name is not None and cost < _NEVER:
+                shortest = self._name(name)
+                others += [cost + length - shortest for length in _lengths(name, more)]
+        chosen = required + sorted(others)[:more]
+        return min(_NEVER, 2 + max(0, sum(chosen) - self._separator)) if len(chosen) >= register.low else _NEVER
 
     def _entry(self, edge: Edge) -> int:
         return self._separator + min(map(self._named, edge.entries), default=_NEVER)
@@ -190,10 +209,16 @@ class LeastSizes:
     def _name(self, name: str | Node) -> int:
         if isinstance(name, str):
             return len(constant_text(name, self._marks).encode())
-        left_out = name.words if isinstance(name, AllBut) else () if name == ANYTHING else None
-        if left_out is None:
-            return _NEVER
-        length = 0
-        while sum(len(word) == length for word in left_out) >= _FREE**length:
-            length += 1
-        return 2 + length
+        return next(iter(_lengths(name, 1)), _NEVER)
+
+
+def _lengths(name: Node | None, count: int) -> list[int]:
+    """Bytes of the shortest names of a language, at least, with their quotes; none where they are not plain to see."""
+    left_out = name.words if isinstance(name, AllBut) else () if name == ANYTHING else None
+    lengths: list[int] = []
+    for length in itertools.count() if left_out is not None else ():
+        if len(lengths) >= count:
+            break
+        free = _FREE**length - sum(len(word) == length for word in left_out or ())
+        lengths += [2 + length] * min(max(0, free), count - len(lengths))
+    return lengths

@@ -15,7 +15,7 @@ from ..automaton.rtn import ComponentBuilder, Mark
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
-from .content_automata import ContentAutomaton, DifferentItems, Register, has_one_order
+from .content_automata import ContentAutomaton, DifferentItems, DifferentNames, Register, has_one_order
 from .grammar import Content, completable_contents, contents, with_equal_positions
 from .layout import has_levels
 from .nesting import heights, of_known_level, within_depth
@@ -149,10 +149,11 @@ class Positions:
                     todo.append(child)
 
     def is_compiled(self, content: Content) -> bool:
-        """Whether the compiled loops read it: of registers they know those of long strings in their one spelling."""
+        """Whether the compiled loops read it: not different items, nor long strings in other spellings."""
         if not self.has_one_spelling and any(map(self.long_string, content.scalars)):
             return False
-        return all([automaton.register is None for automaton in content.automata])
+        registers = [automaton.register for automaton in content.automata if automaton.register is not None]
+        return all([isinstance(register, DifferentNames) and register.any_order for register in registers])
 
     @cached_property
     def is_ordered(self) -> bool:

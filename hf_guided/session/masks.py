@@ -107,8 +107,7 @@ def fill_or_find(
         return None
     slot = None if key is None else lease.table.slot((key, row.stop_token_ids), lease)
     if slot is None and row.fill(bitmask, index, tokens_left):
-        if key is None:  # the engine may have learned that the budget forbids nothing
-            key = row.mask_key(tokens_left)
+        key = row.mask_key(tokens_left)  # to make a mask may have shown that it has another key, or one at all
         if key is not None:
             slot = lease.table.add((key, row.stop_token_ids), bitmask[index].numpy(), lease)
     return slot

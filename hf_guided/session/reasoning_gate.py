@@ -63,7 +63,7 @@ class AnswerPrefixes:
 
     def __init__(self, gate: ReasoningGate, compiled: CompiledConstraint):
         self.gate, self.compiled = gate, compiled
-        self.mark = object()  # of its masks
+        self.mark = object()  # identifies the masks of this constraint
         self._beginnings: dict[bytes, tuple[tuple[int, ...], int | None] | None] = {}
         self._words: dict[int, NDArray[np.int32]] = {}
 

@@ -1,6 +1,7 @@
 """A step of many rows: the engines of one constraint take it in one call.
 
-What an engine raises ends its row alone: where such a call raises, each of its rows is asked by itself.
+What an engine raises ends its row alone: where such a call raises, each of its rows is asked by itself. The work of
+such a call is bounded by the engine.
 """
 
 from __future__ import annotations

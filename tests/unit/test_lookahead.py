@@ -139,7 +139,7 @@ def test_time_waiting_for_a_mask_is_counted_separately() -> None:
         assert release.wait(TIMEOUT_S)
 
     session = session_of(watched_constraint(hold, "ab"))
-    session.fill_ahead(session.begin(1), [None])
+    pending = session.fill_ahead(session.begin(1), [None])
     assert started.wait(TIMEOUT_S)
     compiling = session.stats.wait_ns
     assert session.stats.wait_mask_ns == 0

@@ -92,6 +92,8 @@ IN_COMPILED_LOOPS = [
     JsonSchema({"properties": {"a": {"$ref": "#"}}}),
     JsonSchema({"type": "string", "maxLength": 9}, spelling="any"),
     JsonObject(),
+    JsonSchema({"type": "object", "minProperties": 3}, extra="allow"),
+    JsonSchema({"properties": {"a": {}, "b": {}}, "required": ["b"], "maxProperties": 4}, key_order="any"),
 ]
 
 
@@ -106,7 +108,6 @@ def test_compiled_loops_read_most_schemas(constraint: Constraint) -> None:
     "constraint",
     [
         JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
-        JsonSchema({"type": "object", "minProperties": 3}, extra="allow"),
         JsonSchema({"items": {"uniqueItems": True}}, key_order="any"),
     ],
     ids=str,

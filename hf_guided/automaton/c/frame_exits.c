@@ -11,9 +11,11 @@
 #include "frames.h"
 
 enum { SIZE, MOVE, SPACE, COUNTS };      /* rows of exits: bytes to the end of the component; the move; the state after a
-                                            space, or 0; and whether the string that is counted has not ended */
+                                            space, or 0; and whether the string that is counted has not ended; of an
+                                            object, whether the way out has another name */
 enum { ENDS = -1, CALLS = 256 };         /* moves that are no bytes: the component ends; and from here on its calls */
 enum { MOST_SPACES = 4, MOST_RUN = 64 }; /* in a row; and bytes of a token of one character again and again */
+enum { FRAME_WORK = 64 };                /* of counting from one frame, beside what it looks at */
 enum { MOVES_BITS = 24 };                /* of the moves to the end, beside the bytes */
 
 typedef struct {
@@ -154,7 +156,7 @@ PUBLIC int64_t hf_guided_find_exits(const Component *c, const int32_t *weights, 
                 most = size;
         }
         for (int32_t state = 0; state < states; state++) {
-            int32_t at = byte_of[c->class_of[' ']] < 0 || counts[state] ? 0 : state;
+            int32_t at = byte_of[c->class_of[' ']] < 0 || (c->begins && counts[state]) ? 0 : state;
             const int32_t first = at ? after_space(c, exits, exits + MOVE * states, at) : 0;
             for (int spaces = 0; at && spaces <= MOST_SPACES; spaces++)
                 at = after_space(c, exits, exits + MOVE * states, at);
@@ -170,6 +172,44 @@ PUBLIC int64_t hf_guided_find_exits(const Component *c, const int32_t *weights, 
 static int32_t exit_of(const Component *c, int row, int32_t state)
 {
     return c->exits[row * c->states + state];
+}
+
+/* The exits by which a frame goes on: where names have to come, those to where the next one begins. */
+static const int32_t *exits_of(Machine *m, const Frame *frame)
+{
+    const Component *c = m->components + frame->component;
+    return c->is_object && target_name(m, c, frame->names, 0) >= 0 ? c->to_begin : c->exits;
+}
+
+/* Bytes to the end of the component of an object, or those that are still enough where its open name is in a frame above. */
+static int64_t object_size(Machine *m, Frame frame)
+{
+    const Component *c = m->components + frame.component;
+    const int32_t target = frame.text > 0 ? target_name(m, c, frame.names, frame.text) : -1;
+    const int64_t written = frame.text > 0 ? m->written[frame.text].depth : 0;
+    int64_t rest;
+    if (target >= 0) {
+        const int32_t names = names_with(m, frame.names, c->texts[target]);
+        if (names < 0)
+            return names;
+        rest = member_bytes(m, c, names);
+        return (rest ? c->legs[target] + rest : c->legs[c->name_count + target]) - written;
+    }
+    if ((rest = member_bytes(m, c, frame.names)))
+        return rest + c->to_begin[SIZE * c->states + frame.state];
+    if (!frame.text && m->sets[frame.names].count && exit_of(c, COUNTS, frame.state))
+        rest = c->most_size + m->deepest; /* the shortest name may be one that there is already */
+    return rest + exit_of(c, SIZE, frame.state);
+}
+
+/* Bytes to the end of a frame's component; more where the shortest end of an open name is taken. */
+static int64_t own_size(Machine *m, Frame frame)
+{
+    const Component *c = m->components + frame.component;
+    int64_t size = c->is_object ? object_size(m, frame) : exit_of(c, SIZE, frame.state);
+    if (frame.text > 0 && size >= 0 && size < UNREACHABLE && is_watched(m, frame))
+        size += c->most_size + m->deepest;
+    return size;
 }
 
 static int has_exits(Machine *m, int32_t component)
@@ -207,15 +247,17 @@ int32_t set_size(Machine *m, int32_t set)
             const Frame *frame = m->frames + m->members[m->sets[here].begin + i];
             const Component *c = m->components + frame->component;
             const int32_t below = m->sets[frame->below].size;
-            int32_t size;
+            int64_t size;
             if (!has_exits(m, frame->component))
                 return NEEDS_EXITS;
             if (below < 0 && !lead(m, &count, frame->below))
                 return NO_MEMORY;
-            size = exit_of(c, SIZE, frame->state) + below;
-            size = size < UNREACHABLE ? size + owing(c, frame) : UNREACHABLE;
+            if ((size = own_size(m, *frame)) < 0)
+                return NO_MEMORY;
+            frame = m->frames + m->members[m->sets[here].begin + i];
+            size = size + below < UNREACHABLE ? size + below + owing(c, frame) : UNREACHABLE;
             if (size < best)
-                best = size;
+                best = (int32_t)size;
         }
         if (count == before) {
             m->sets[here].size = best;
@@ -237,8 +279,23 @@ static int step(Machine *m, int32_t byte, int32_t frame)
 static int32_t moved(Machine *m, Frame frame, int32_t byte)
 {
     const Component *c = m->components + frame.component;
-    const int32_t state = c->table[c->classes * frame.state + c->class_of[byte]];
-    return frame_of(m, (Frame){frame.component, state, frame.below, (int32_t)counted(c, &frame, state), 0});
+    return moved_frame(m, frame, c->table[c->classes * frame.state + c->class_of[byte]], (uint8_t)byte);
+}
+
+/* The object whose name is open in a frame, with that name; the first of several. */
+static Frame owner_of(const Machine *m, Frame frame)
+{
+    const int32_t text = frame.text;
+    while (!m->components[frame.component].is_object)
+        for (int32_t i = 0; i < m->sets[frame.below].count; i++) {
+            const Frame under = m->frames[m->members[m->sets[frame.below].begin + i]];
+            if (under.text == ABOVE) {
+                frame = under;
+                break;
+            }
+        }
+    frame.text = text;
+    return frame;
 }
 
 /* The character that is written as long as a string needs more; -1 where none is. */
@@ -255,6 +312,141 @@ static int32_t filler(const Machine *m, const Frame *frame)
     return -1;
 }
 
+/* The bytes of a name after what is written of it. */
+typedef struct {
+    const uint8_t *at, *end;
+} Rest;
+
+static Rest rest_of(const Machine *m, const Component *c, int32_t target, int32_t text)
+{
+    const int64_t begin = target ? c->name_ends[target - 1] : 0;
+    return (Rest){c->names + begin + m->written[text].depth, c->names + c->name_ends[target]};
+}
+
+/* Whether a component reads the rest of a name from a state on, and the name may end there. */
+static int reads_rest(const Component *c, int32_t state, Rest rest)
+{
+    for (; state && rest.at < rest.end; rest.at++)
+        state = c->table[c->classes * state + c->class_of[*rest.at]];
+    for (int64_t call = c->call_begin[state]; c->is_object && call < c->call_begin[state + 1]; call++)
+        if (c->callees[c->calls[2 * call]] == END)
+            return 1;
+    return !c->is_object && c->accepting[state];
+}
+
+static int lead_returned(Machine *m, int64_t *count, Frame frame)
+{
+    for (int32_t i = 0; i < m->sets[frame.below].count; i++) {
+        const int32_t next = returned(m, &frame, m->members[m->sets[frame.below].begin + i]);
+        if (next < 0 || !lead(m, count, next))
+            return NO_MEMORY;
+    }
+    return 0;
+}
+
+/* Goes on in an open name to the one that is to come: by a byte, or a move without one.
+ *
+ * Returns 1, 0 where that is not the way, or what is missing.
+ */
+static int32_t towards_name(Machine *m, Frame frame, Rest rest, int64_t *count)
+{
+    const Component *c = m->components + frame.component;
+    const int is_whole = rest.at == rest.end;
+    int32_t next;
+    if (!is_whole && reads_rest(c, frame.state, rest)) {
+        if ((next = moved(m, frame, *rest.at)) != REFUSED)
+            return next >= 0 && step(m, *rest.at, next) ? 1 : NO_MEMORY;
+    } else if (is_whole && !c->is_object && c->accepting[frame.state])
+        return lead_returned(m, count, frame) < 0 ? NO_MEMORY : 1;
+    for (int64_t call = c->call_begin[frame.state]; call < c->call_begin[frame.state + 1]; call++) {
+        const int64_t callee = c->callees[c->calls[2 * call]];
+        if ((is_whole ? callee != END : callee < 0) || (next = called(m, frame, c->calls + 2 * call)) == REFUSED)
+            continue;
+        if (next < 0)
+            return next;
+        if (is_whole || reads_rest(m->components + callee, (int32_t)m->components[callee].start, rest))
+            return lead(m, count, next) ? 1 : NO_MEMORY;
+    }
+    return 0;
+}
+
+/* Whether the shortest way leads an open name to one that its object has; or what is missing. */
+static int64_t is_blocked(Machine *m, Frame frame, int32_t move)
+{
+    int32_t next;
+    int64_t status;
+    if (move < 0)
+        return has_name(m, owner_of(m, frame).names, frame.text);
+    next = move < CALLS ? moved(m, frame, move)
+                        : called(m, frame, m->components[frame.component].calls + 2 * (int64_t)(move - CALLS));
+    if (next == REFUSED)
+        return 1;
+    status = next < 0 ? next : is_productive(m, next);
+    return status < 0 ? status : !status;
+}
+
+/* Goes on in an open name by the first letter, or in the first component, where it can become a new one.
+ *
+ * Returns 0, or what is missing.
+ */
+static int32_t around_names(Machine *m, Frame frame, int64_t *count)
+{
+    const Component *here = m->components + frame.component;
+    const int64_t begin = here->call_begin[frame.state], end = here->call_begin[frame.state + 1];
+    for (int must_differ = 1; must_differ >= 0; must_differ--)
+        for (const int32_t *letter = m->letters; *letter >= 0; letter++) {
+            const Component *c = m->components + frame.component;
+            const int32_t state = c->table[c->classes * frame.state + c->class_of[*letter]];
+            int32_t next;
+            int64_t can;
+            if (!state || (next = moved(m, frame, *letter)) == REFUSED)
+                continue;
+            if (next < 0 || (can = is_productive(m, next)) < 0)
+                return next < 0 ? next : (int32_t)can;
+            if (can && !(must_differ && is_watched(m, m->frames[next])))
+                return step(m, *letter, next) ? 0 : NO_MEMORY;
+        }
+    for (int64_t call = begin; call < end; call++) {
+        const Component *c = m->components + frame.component;
+        int32_t next;
+        int64_t can;
+        if (c->callees[c->calls[2 * call]] < 0 || (next = called(m, frame, c->calls + 2 * call)) == REFUSED)
+            continue;
+        if (next < 0 || (can = is_productive(m, next)) < 0)
+            return next < 0 ? next : (int32_t)can;
+        if (can)
+            return lead(m, count, next) ? 0 : NO_MEMORY;
+    }
+    return 0;
+}
+
+/* Goes on to the names that have to come, where a frame is in an object. Returns 1, 0 where none have to, or what is
+ * missing. */
+static int32_t to_names(Machine *m, Frame frame, int64_t *count)
+{
+    const Component *c = m->components + frame.component;
+    int32_t target, next;
+    if (frame.text > 0) {
+        const Frame owner = owner_of(m, frame);
+        c = m->components + owner.component;
+        target = target_name(m, c, owner.names, owner.text);
+        return target < 0 ? 0 : towards_name(m, frame, rest_of(m, c, target, owner.text), count);
+    }
+    if (!c->is_object || target_name(m, c, frame.names, 0) < 0)
+        return 0;
+    for (int64_t call = c->call_begin[frame.state]; call < c->call_begin[frame.state + 1]; call++) {
+        const int64_t callee = c->callees[c->calls[2 * call]];
+        if (callee != BEGIN && callee != BEGIN_REQUIRED)
+            continue;
+        if ((next = called(m, frame, c->calls + 2 * call)) == REFUSED)
+            continue;
+        if (next < 0)
+            return next;
+        return lead(m, count, next) ? 1 : NO_MEMORY;
+    }
+    return 0;
+}
+
 /* Writes the bytes that come next on the ways from a frame, and where they lead, to `steps`.
  *
  * Returns whether the text ends here, or what is missing.
@@ -268,42 +460,52 @@ static int32_t find_steps(Machine *m, int32_t number)
         return NO_MEMORY;
     while (count) {
         const Frame frame = m->frames[m->leads[--count]];
-        int32_t move, next, to;
+        const int32_t *exits;
+        int64_t states, blocked;
+        int32_t move, next;
         if (!has_exits(m, frame.component))
             return NEEDS_EXITS;
-        move = exit_of(m->components + frame.component, MOVE, frame.state);
+        if ((next = to_names(m, frame, &count)) < 0)
+            return next;
+        if (next)
+            continue;
+        if (frame.text > 0 && is_doubtful(m, frame))
+            return DOUBTFUL;
+        states = m->components[frame.component].states;
+        exits = exits_of(m, &frame);
+        move = exits[MOVE * states + frame.state];
         if ((next = filler(m, &frame)) >= 0)
             move = next;
-        else if (exit_of(m->components + frame.component, SIZE, frame.state) >= UNREACHABLE)
+        else if (exits[SIZE * states + frame.state] >= UNREACHABLE)
             continue;
-        else if ((to = exit_of(m->components + frame.component, SPACE, frame.state))) {
+        else if (frame.text > 0 && (blocked = is_blocked(m, frame, move))) {
+            if (blocked < 0 || (blocked = around_names(m, frame, &count)) < 0)
+                return (int32_t)blocked;
+            continue;
+        } else if (frame.text <= 0 && exits[SPACE * states + frame.state]) {
             const int32_t spaced = moved(m, frame, ' ');
-            if (spaced < 0 || !step(m, ' ', spaced))
+            if (spaced != REFUSED && (spaced < 0 || !step(m, ' ', spaced)))
                 return NO_MEMORY;
         }
         if (move >= 0 && move < CALLS) {
-            if ((next = moved(m, frame, move)) < 0 || !step(m, move, next))
+            next = moved(m, frame, move);
+            if (next != REFUSED && (next < 0 || !step(m, move, next)))
                 return NO_MEMORY;
         } else if (move >= CALLS) {
-            const Component *c = m->components + frame.component;
-            const int32_t *call = c->calls + 2 * (int64_t)(move - CALLS);
-            const int32_t callee = (int32_t)c->callees[call[0]];
-            if ((next = frame_of(m, (Frame){frame.component, call[1], frame.below, 0, 0})) < 0)
+            next = called(m, frame, m->components[frame.component].calls + 2 * (int64_t)(move - CALLS));
+            if (next != REFUSED && next < 0)
                 return next;
-            if (callee >= 0 && ((next = set_of(m, &next, 1)) < 0 || (next = entered(m, callee, next)) < 0))
-                return next;
-            if (!lead(m, &count, next))
+            if (next != REFUSED && !lead(m, &count, next))
                 return NO_MEMORY;
         } else if (!frame.below)
             ends = 1;
-        for (int32_t i = 0; move == ENDS && i < m->sets[frame.below].count; i++)
-            if (!lead(m, &count, m->members[m->sets[frame.below].begin + i]))
-                return NO_MEMORY;
+        if (move == ENDS && lead_returned(m, &count, frame) < 0)
+            return NO_MEMORY;
     }
     return ends;
 }
 
-static int32_t child_by(const Machine *m, int32_t node, int32_t byte)
+int32_t child_by(const Machine *m, int32_t node, int32_t byte)
 {
     int64_t low = m->child[node], high = m->child[node + 1];
     while (low < high) {
@@ -319,11 +521,11 @@ static int32_t child_by(const Machine *m, int32_t node, int32_t byte)
 /* The frame after the longest token of a filler, where a string needs many; 0 where it does not, or there is none. */
 static int32_t after_run(Machine *m, int32_t number)
 {
-    const Frame frame = m->frames[number];
+    Frame frame = m->frames[number];
     const Component *c = m->components + frame.component;
     const int32_t byte = filler(m, &frame);
     int32_t node = 0, longest = 0;
-    if (byte < 0 || owing(c, &frame) <= 2 * MOST_RUN ||
+    if (byte < 0 || frame.text > 0 || owing(c, &frame) <= 2 * MOST_RUN ||
         c->table[c->classes * frame.state + c->class_of[byte]] != frame.state)
         return 0;
     for (int32_t length = 1; length <= MOST_RUN && (node = child_by(m, node, byte)); length++)
@@ -331,7 +533,8 @@ static int32_t after_run(Machine *m, int32_t number)
             longest = length;
     if (!longest)
         return 0;
-    return frame_of(m, (Frame){frame.component, frame.state, frame.below, frame.count + longest, 0});
+    frame.count += longest;
+    return frame_of(m, frame);
 }
 
 /* Looks at the tokens along the ways from a frame.
@@ -382,7 +585,7 @@ static int32_t look_along(Machine *m, int32_t number, int32_t *best, int64_t *co
  *
  * Returns UNREACHABLE if there is no way, or what is missing.
  */
-int32_t frame_needed(Machine *m, int32_t frame)
+static int32_t counted_needed(Machine *m, int32_t frame)
 {
     int64_t count = 1;
     if (!has_room(&m->counting, &m->counting_room, 1, sizeof *m->counting))
@@ -392,11 +595,15 @@ int32_t frame_needed(Machine *m, int32_t frame)
         const int32_t here = m->counting[count - 1];
         const int64_t before = count;
         int32_t best = UNREACHABLE, status = 0, run;
+        if ((m->work -= FRAME_WORK) < 0)
+            status = TOO_LONG;
         if (m->frames[here].needed > 0) {
             count--;
             continue;
         }
-        if ((run = has_exits(m, m->frames[here].component) ? after_run(m, here) : NEEDS_EXITS) < 0)
+        if (status)
+            run = 0;
+        else if ((run = has_exits(m, m->frames[here].component) ? after_run(m, here) : NEEDS_EXITS) < 0)
             status = run;
         else if (run && m->frames[run].needed > 0)
             best = m->frames[run].needed;
@@ -422,6 +629,21 @@ int32_t frame_needed(Machine *m, int32_t frame)
     return m->frames[frame].needed - 1;
 }
 
+/* The same: for an open name that can become no known one a new one stands, so the ways are shared. */
+int32_t frame_needed(Machine *m, int32_t number)
+{
+    Frame frame = m->frames[number];
+    int32_t needed, other;
+    if (frame.needed > 0)
+        return frame.needed - 1;
+    if (frame.text <= 0 || m->written[frame.text].is_new || is_watched(m, frame))
+        return counted_needed(m, number);
+    frame.text = NEW_TEXT;
+    other = frame_of(m, frame);
+    needed = other < 0 ? other : counted_needed(m, other);
+    return needed == DOUBTFUL ? counted_needed(m, number) : needed;
+}
+
 /* As `frame_needed`, of the frame in a set that needs fewest. */
 int32_t set_needed(Machine *m, int32_t set)
 {
@@ -441,11 +663,13 @@ int32_t set_needed(Machine *m, int32_t set)
 /* Bytes that are enough to the end of a text; or what is missing. */
 PUBLIC int64_t hf_guided_machine_size(Machine *m, int64_t set)
 {
+    m->work = MOST_WORK;
     return set_size(m, (int32_t)set);
 }
 
 /* Tokens that are enough to the end of a text, the one that ends it not counted; or what is missing. */
 PUBLIC int64_t hf_guided_machine_needed(Machine *m, int64_t set)
 {
+    m->work = MOST_WORK;
     return set_needed(m, (int32_t)set);
 }

@@ -48,7 +48,7 @@ static int is_alone(const Machine *m, const Component *component, int32_t below,
 static int32_t lone_state(const Machine *m, int32_t set)
 {
     const Frame *frame = m->frames + m->members[m->sets[set].begin];
-    const int is_one = m->sets[set].count == 1;
+    const int is_one = m->sets[set].count == 1 && !frame->text;
     return is_one && is_alone(m, m->components + frame->component, frame->below, frame->state) ? frame->state : -1;
 }
 
@@ -88,7 +88,7 @@ static int64_t follow(Machine *m, int32_t node, int32_t set, int32_t state, uint
                 continue;
             --*most;
             if (row && ((limit && has_token(m, child)) || !is_alone(m, component, frame.below, next))) {
-                next = frame_of(m, (Frame){frame.component, next, frame.below, 0, 0});
+                next = moved_frame(m, frame, next, m->byte[child]);
                 next = next < 0 ? next : set_of(m, &next, 1);
                 if (next < 0)
                     return next;
@@ -147,13 +147,15 @@ static int find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64
     return *low || *high >= 0;
 }
 
-/* The set that stands for all with the same mask: far from both bounds all counts are the same. */
+/* The set that stands for all with the same mask: far from both bounds all counts are the same, and open names that can
+ * become no known one. */
 int32_t same_mask(Machine *m, int32_t set)
 {
     const int32_t begin = (int32_t)m->sets[set].begin, count = m->sets[set].count;
-    int32_t same;
-    if (m->sets[set].same_mask >= 0)
-        return m->sets[set].same_mask;
+    int32_t same = m->sets[set].same_mask;
+    const int has_true_texts = same >= 0 && m->sets[same].is_doubtful;
+    if (same >= 0 && !has_true_texts)
+        return same;
     if (!has_room(&m->todo, &m->todo_room, count, sizeof *m->todo))
         return NO_MEMORY;
     for (int32_t i = 0; i < count; i++) {
@@ -161,12 +163,15 @@ int32_t same_mask(Machine *m, int32_t set)
         int64_t low, high;
         if (!find_bounds(m, &frame, &low, &high) && is_counting(m, &frame))
             frame.count = (int32_t)m->components[frame.component].low;
+        if (frame.text > 0 && !has_true_texts && !is_watched(m, frame))
+            frame.text = NEW_TEXT;
         if ((m->todo[i] = frame_of(m, frame)) < 0)
             return NO_MEMORY;
     }
-    if ((same = set_of(m, m->todo, count)) >= 0)
-        m->sets[set].same_mask = same;
-    return same;
+    if ((same = set_of(m, m->todo, count)) < 0)
+        return same;
+    m->sets[set].same_mask = same;
+    return m->sets[same].is_doubtful && !has_true_texts ? same_mask(m, set) : same;
 }
 
 /* Whether a set has many tokens, as in a string: known, or expected because many bytes may come. */
@@ -186,48 +191,90 @@ static int is_large(const Machine *m, int32_t set)
 static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *words, int64_t word_count,
                              int32_t *stack, int64_t *most, Limit *limit);
 
+/* The text at a node below another one, where the other has a text; or that there is no memory. */
+static int32_t text_at(Machine *m, int32_t text, int32_t node, int32_t below)
+{
+    if (below == node)
+        return text;
+    text = text_at(m, text, node, (int32_t)m->parent[below]);
+    return text < 0 ? text : text_plus(m, text, m->byte[below]);
+}
+
+/* The text of a watched node, among the last `count`; 0 if the node is not watched. */
+static int32_t watched_text(const Machine *m, const int64_t begin, int64_t count, int32_t node)
+{
+    int64_t low = begin, high = begin + count;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (m->watched[middle].node < node)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < begin + count && m->watched[low].node == node ? m->watched[low].text : 0;
+}
+
+/* Adds the tokens that go on below a node where a frame of one component leaves it. Returns 0, or what is missing. */
+static int64_t add_beyond(Machine *m, Frame frame, int32_t node, uint32_t *words, int64_t word_count, int32_t *stack,
+                          int64_t *most, Limit *limit)
+{
+    int32_t whole = 0, onwards = frame_of(m, frame);
+    onwards = onwards < 0 ? onwards : beyond(m, onwards);
+    if (onwards <= 0)
+        return onwards;
+    if (m->below[node] >= MANY_NODES && (whole = closed(m, onwards)) < 0)
+        return whole;
+    return whole && is_large(m, whole) ? add_by_tables(m, whole, node, words, word_count, stack, most, limit)
+                                       : follow(m, node, onwards, -1, words, stack, most, limit);
+}
+
 /* Adds the tokens that leave a component in a state, and then fit.
  *
  * frame      there
  * node       where they were in the component first
+ * watched    (2) the first of the watched nodes below that one, and how many there are
  * left       (count) the nodes where they leave
  * low, high  see `find_bounds`
  * most       see `follow`; tokens are left out where it is not enough
  *
  * Returns 0, or what is missing.
  */
-static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int32_t *left, int64_t count, int64_t low,
-                           int64_t high, uint32_t *words, int64_t word_count, int32_t *stack, int64_t *most,
-                           Limit *limit)
+static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int64_t *watched, const int32_t *left,
+                           int64_t count, int64_t low, int64_t high, uint32_t *words, int64_t word_count,
+                           int32_t *stack, int64_t *most, Limit *limit)
 {
     int64_t status = 0;
-    int32_t here, onwards;
+    const int32_t text = frame.text;
     const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
     frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
-    if ((here = frame_of(m, frame)) < 0 || (onwards = beyond(m, here)) < 0)
-        return here < 0 ? here : onwards;
-    for (int64_t at = 0; onwards && at < count && !status && *most >= 0; at++) {
+    for (int64_t at = 0; at < count && !status && *most >= 0; at++) {
         const int64_t more = characters ? characters[left[at]] - characters[node] : 0;
-        int32_t whole = 0;
+        int32_t known = text > 0 ? watched_text(m, watched[0], watched[1], left[at]) : 0;
         if (more < low || (high >= 0 && more > high))
             continue;
-        if (m->below[left[at]] >= MANY_NODES && (whole = closed(m, onwards)) < 0)
-            return whole;
-        status = whole && is_large(m, whole) ? add_by_tables(m, whole, left[at], words, word_count, stack, most, limit)
-                                             : follow(m, left[at], onwards, -1, words, stack, most, limit);
+        if (text > 0)
+            frame.text = known ? known : NEW_TEXT;
+        status = add_beyond(m, frame, left[at], words, word_count, stack, most, limit);
+        if (status == DOUBTFUL && frame.text == NEW_TEXT && !m->written[text].is_new) {
+            if ((frame.text = text_at(m, text, node, left[at])) < 0)
+                return NO_MEMORY;
+            status = add_beyond(m, frame, left[at], words, word_count, stack, most, limit);
+        }
     }
     return status;
 }
 
 /* The tokens that a frame needs after a token that leads to a state of its component; or what is missing. */
-static int64_t needed_in(Machine *m, const Frame *frame, int32_t state, int64_t characters)
+static int64_t needed_in(Machine *m, Frame frame, int32_t state, int64_t characters)
 {
-    const Component *component = m->components + frame->component;
-    int64_t count = frame->count + characters;
+    const Component *component = m->components + frame.component;
+    int64_t count = frame.count + characters;
     int32_t to;
     if (component->begins && component->high < 0 && count > component->low)
         count = component->low;
-    to = frame_of(m, (Frame){frame->component, state, frame->below, (int32_t)count, 0});
+    frame.state = state;
+    frame.count = (int32_t)count;
+    to = frame_of(m, frame);
     return to < 0 ? to : frame_needed(m, to);
 }
 
@@ -245,7 +292,7 @@ static int64_t add_fitting(Machine *m, Frame frame, const Stay *stay, int64_t hi
     for (int64_t group = 0, at = 0; group < stay->groups; at = stay->ends[group++]) {
         const int32_t state = stay->states[group];
         const uint32_t *all = (const uint32_t *)(intptr_t)stay->words[group];
-        int64_t needed = depends_on_count ? 0 : needed_in(m, &frame, state, 0);
+        int64_t needed = depends_on_count ? 0 : needed_in(m, frame, state, 0);
         if (needed < 0)
             return needed;
         if (!depends_on_count && !is_within(limit, needed))
@@ -260,7 +307,7 @@ static int64_t add_fitting(Machine *m, Frame frame, const Stay *stay, int64_t hi
             const int64_t characters = is_counted ? component.characters[node] : 0;
             if (high >= 0 && characters + component.owed[state] > high)
                 continue;
-            if (depends_on_count && (needed = needed_in(m, &frame, state, characters)) < 0)
+            if (depends_on_count && (needed = needed_in(m, frame, state, characters)) < 0)
                 return needed;
             if (!depends_on_count || is_within(limit, needed))
                 add_tokens(m, node, words);
@@ -274,11 +321,16 @@ static int64_t may_exceed(Machine *m, Frame frame, Limit *limit)
 {
     const Component *component = m->components + frame.component;
     const int64_t below = component->exits ? set_size(m, frame.below) : NEEDS_EXITS;
-    const int64_t most = component->most_size + (component->begins ? component->low : 0) + below;
+    int64_t most = component->most_size + (component->begins ? component->low : 0) + below;
     if (!component->exits)
         m->missing = frame.component;
     if (below < 0)
         return below;
+    if (component->is_object)
+        for (int64_t i = 0; i < component->name_count; i++)
+            most += component->legs[i];
+    if (frame.text > 0 || component->is_object)
+        most += component->most_size + m->deepest;
     if (most < limit->left)
         is_within(limit, most);
     return most >= limit->left;
@@ -314,6 +366,65 @@ static int64_t nodes_below(const Machine *m, const Frame *frame, int32_t node)
     return below;
 }
 
+/* Whether a token that ends at a watched node fits: its name can become a new one, and the text can be finished.
+ *
+ * Returns 1, 0, or what is missing.
+ */
+static int64_t fits_there(Machine *m, Frame frame, Watched there, Limit *limit)
+{
+    int32_t number, set;
+    int64_t status;
+    frame.text = there.text;
+    frame.state = there.state;
+    if ((number = frame_of(m, frame)) < 0 || (status = is_productive(m, number)) < 0)
+        return number < 0 ? number : status;
+    if (!status || (set = set_of(m, &number, 1)) < 0)
+        return status ? set : 0;
+    return fits(m, set, limit);
+}
+
+/* Adds the tokens that stay in the component of a frame: those at watched nodes only where they fit. */
+static int64_t add_staying_names(Machine *m, Frame frame, const Table *table, const int64_t *watched, int exceeds,
+                                 int64_t high, uint32_t *words, int64_t word_count, Limit *limit)
+{
+    uint32_t *before = watched[1] ? malloc((size_t)word_count * sizeof *before) : NULL;
+    int64_t status = 0, fit;
+    Frame any = frame;
+    if (watched[1] && !before)
+        return NO_MEMORY;
+    if (before)
+        memcpy(before, words, (size_t)word_count * sizeof *words);
+    any.text = NEW_TEXT;
+    if (exceeds)
+        status = add_fitting(m, any, &table->stay, high, words, word_count, limit);
+    else
+        add_staying(m, table, high, words, word_count);
+    for (int64_t i = watched[0]; i < watched[0] + watched[1] && !status; i++) {
+        const Watched there = m->watched[i];
+        if (!has_token(m, there.node))
+            continue;
+        for (int64_t at = m->token_start[there.node]; at < m->token_start[there.node + 1]; at++) {
+            const int64_t token = m->token_ids[at];
+            const uint32_t bit = (uint32_t)1 << (token & 31);
+            words[token >> 5] = (words[token >> 5] & ~bit) | (before[token >> 5] & bit);
+        }
+        if ((fit = fits_there(m, frame, there, limit)) < 0)
+            status = fit;
+        else if (fit)
+            add_tokens(m, there.node, words);
+    }
+    free(before);
+    return status;
+}
+
+/* A frame where tokens leave its component in a state, nothing counted. */
+static Frame left_frame(Frame frame, int64_t state)
+{
+    frame.state = (int32_t)state;
+    frame.count = 0;
+    return frame;
+}
+
 /* Adds the tokens that go on at a node of the trie, where the text is in a set, by the tables of its frames.
  *
  * most  see `follow`; tokens are left out where it is not enough
@@ -334,6 +445,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
         const int is_bounded = find_bounds(m, &frame, &low, &high);
         /* Inside a character its end is not counted: so the tables do not know what there is room for. */
         int is_followed = is_bounded && !m->components[frame.component].begins[frame.state];
+        int64_t watched[2] = {m->watched_count, 0};
         const int is_few = below < m->few && !m->components[frame.component].begins;
         if (!below)
             continue;
@@ -353,12 +465,18 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
             is_followed =
                 high >= 0 && (!table.at_most || (m->components[frame.component].most_owed && high >= table.most));
         }
+        if (!is_followed && frame.text > 0 && !m->written[frame.text].is_new) {
+            if ((watched[1] = find_watched(m, frame, node)) < 0)
+                return watched[1];
+            is_followed = watched[1] && m->components[frame.component].begins;
+        }
         if (!is_followed && limit && (exceeds = may_exceed(m, frame, limit)) < 0)
             return exceeds;
         if (is_followed || (exceeds && node)) {
             if ((number = set_of(m, &number, 1)) < 0)
                 return number;
-            if ((status = follow(m, node, number, is_few ? frame.state : -1, words, stack, most, limit)))
+            m->watched_count = watched[0];
+            if ((status = follow(m, node, number, is_few && !frame.text ? frame.state : -1, words, stack, most, limit)))
                 return status;
             continue;
         }
@@ -366,15 +484,20 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
             m->missing = (int64_t)frame.component << 32 | frame.state;
             return NEEDS_STAY;
         }
-        if (exceeds)
+        if (frame.text > 0) {
+            status = add_staying_names(m, frame, &table, watched, exceeds != 0,
+                                       high < 0 ? high : high + m->components[frame.component].characters[node],
+                                       words, word_count, limit);
+        } else if (exceeds)
             status = add_fitting(m, frame, &table.stay, high, words, word_count, limit);
         else
             add_staying(m, &table, high < 0 ? high : high + m->components[frame.component].characters[node], words,
                         word_count);
         for (int64_t j = 0; j < table.leaving && !status; j++)
-            status = add_leaving(m, (Frame){frame.component, (int32_t)table.left_in[j], frame.below, 0, 0}, node,
+            status = add_leaving(m, left_frame(frame, table.left_in[j]), node, watched,
                                  (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
                                  word_count, stack, most, limit);
+        m->watched_count = watched[0];
         if (status)
             return status;
     }
@@ -416,7 +539,10 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
 {
     int64_t status;
     m->work = MOST_WORK;
+    m->watched_count = 0;
     status = find_mask(m, set, words, word_count, stack, most, limit);
+    if (status == DOUBTFUL)
+        m->sets[set].is_doubtful = 1;
     if (!status && limit)
         m->sets[set].enough = (int32_t)(limit->most < INT32_MAX ? limit->most + 1 : INT32_MAX);
     return status;

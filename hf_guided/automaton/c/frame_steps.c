@@ -1,10 +1,12 @@
 /* Reads texts, and says which masks they have, for all rows of a constraint at once: see frame_machine.py. */
 #include "frames.h"
 
+enum { MANY_BYTES = 16 }; /* bytes that are tried; more are a choice */
+
 /* The set of a text without a byte: the start of component 0. */
 PUBLIC int64_t hf_guided_machine_start(Machine *m)
 {
-    int32_t frame = entered(m, 0, 0);
+    int32_t frame = entered(m, 0, 0, 0);
     return frame < 0 ? frame : set_of(m, &frame, 1);
 }
 
@@ -108,6 +110,16 @@ PUBLIC int64_t hf_guided_machine_keys(Machine *m, int64_t count, const int32_t *
     return 0;
 }
 
+/* Whether a name is open in a set that is closed: then fewer bytes may lead on than the set has. */
+static int has_names(const Machine *m, int64_t set)
+{
+    const Set *whole = m->sets + m->sets[set].closed;
+    for (int32_t i = 0; i < whole->count; i++)
+        if (m->frames[m->members[whole->begin + i]].text)
+            return 1;
+    return 0;
+}
+
 /* Writes the bytes that have to come, up to where the text may end or go on in several ways.
  *
  * text   (room) written
@@ -115,17 +127,25 @@ PUBLIC int64_t hf_guided_machine_keys(Machine *m, int64_t count, const int32_t *
  *
  * Returns how many there are, or what is missing.
  */
-PUBLIC int64_t hf_guided_machine_forced(Machine *m, int64_t set, uint8_t *text, int64_t room, int32_t *later)
+PUBLIC int64_t hf_guided_machine_forced(Machine *m, int64_t set, uint8_t *text, int64_t room, int64_t *later)
 {
     int64_t count = 0, may_end;
+    int32_t next;
     for (;; count++) {
-        int only = -1;
-        *later = (int32_t)set;
+        int only = -1, named;
+        *later = set;
         if ((may_end = hf_guided_machine_completed(m, set)) || count == room)
             return may_end < 0 ? may_end : count;
-        for (int byte = 0; byte < 256 && only < 256; byte++)
-            if (m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1)
+        named = has_names(m, set);
+        for (int byte = 0, bytes = 0; byte < 256 && only < 256; byte++) {
+            if (!(m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1))
+                continue;
+            next = named && ++bytes <= MANY_BYTES ? after(m, (int32_t)set, (uint8_t)byte) : 1;
+            if (next < 0)
+                return next;
+            if (next)
                 only = only < 0 ? byte : 256;
+        }
         if (only < 0 || only > 255)
             return count;
         text[count] = (uint8_t)only;

@@ -4,15 +4,15 @@
  * several ways, so its state is a set too. Equal frames are one, and equal sets. Where a set leads by a byte is kept,
  * so a text that looks like an earlier one is read by looking up.
  *
- * Of registers only the length of a string is known here: a frame counts its characters, each when its first byte is
- * read. No frame has more than there may be, and where there is no bound the count ends at those that there must be.
+ * Of registers these loops have the names of an object (frame_names.c), and the length of a string: a frame counts its
+ * characters, each when its first byte is read. No frame has more than there may be, and where there is no bound the count ends at those that there must be.
  *
  * Components, and the tables of what tokens do in a state of one, come from Python: where one is missing, a function
  * says which, and is called again when it is there.
  */
 #include "frames.h"
 
-static int map_put(Map *map, uint64_t key, int32_t value)
+int map_put(Map *map, uint64_t key, int32_t value)
 {
     uint64_t at;
     if (2 * (map->used + 1) > map->room) {
@@ -34,8 +34,9 @@ static int map_put(Map *map, uint64_t key, int32_t value)
 
 static uint64_t frame_hash(const Frame *frame)
 {
-    return mixed(mixed((uint64_t)(uint32_t)frame->component << 32 | (uint32_t)frame->state) ^
-                 ((uint64_t)(uint32_t)frame->count << 32 | (uint32_t)frame->below));
+    return mixed(mixed(mixed((uint64_t)(uint32_t)frame->component << 32 | (uint32_t)frame->state) ^
+                       ((uint64_t)(uint32_t)frame->count << 32 | (uint32_t)frame->below)) ^
+                 ((uint64_t)(uint32_t)frame->names << 32 | (uint32_t)frame->text));
 }
 
 static uint64_t set_hash(const int32_t *items, int64_t count)
@@ -81,7 +82,7 @@ int32_t frame_of(Machine *m, Frame frame)
     while ((found = m->frame_buckets[at]) >= 0) {
         const Frame *other = m->frames + found;
         if (other->component == frame.component && other->state == frame.state && other->below == frame.below &&
-            other->count == frame.count)
+            other->count == frame.count && other->names == frame.names && other->text == frame.text)
             return found;
         at = (at + 1) & (uint64_t)(m->frame_bucket_room - 1);
     }
@@ -89,6 +90,7 @@ int32_t frame_of(Machine *m, Frame frame)
         return NO_MEMORY;
     m->frames[m->frame_count] = frame;
     m->frames[m->frame_count].needed = 0;
+    m->frames[m->frame_count].is_productive = -1;
     return m->frame_buckets[at] = (int32_t)m->frame_count++;
 }
 
@@ -130,7 +132,7 @@ int32_t set_of(Machine *m, int32_t *items, int64_t count)
         !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
         return NO_MEMORY;
     m->sets[m->set_count] = (Set){
-        {0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, INT32_MAX, -1, 0};
+        {0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, INT32_MAX, -1, 0, 0, -1};
     if (count)
         memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
     m->member_count += count;
@@ -145,25 +147,39 @@ static int is_loaded(Machine *m, int64_t component)
     return 0;
 }
 
-/* The frame at the start of a component. */
-int32_t entered(Machine *m, int32_t component, int32_t below)
+/* The frame at the start of a component, in the open `text`. */
+int32_t entered(Machine *m, int32_t component, int32_t below, int32_t text)
 {
     if (!is_loaded(m, component))
         return NEEDS_COMPONENT;
-    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below, 0, 0});
+    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below, 0, 0, text, -1, 0});
 }
 
-/* The frame that a call or a mark leads to; REFUSED where a string is too short to end. */
-static int32_t called(Machine *m, Frame frame, const int32_t *call)
+/* The frame that a call or a mark leads to; REFUSED where its register does not let it. */
+int32_t called(Machine *m, Frame frame, const int32_t *call)
 {
-    int32_t callee = (int32_t)m->components[frame.component].callees[call[0]], after, below;
-    if (callee == END && frame.count < m->components[frame.component].low)
+    const Component *component = m->components + frame.component;
+    int32_t callee = (int32_t)component->callees[call[0]], after, below, text = frame.text;
+    if (callee == END && component->begins && frame.count < component->low)
         return REFUSED;
-    after = frame_of(m, (Frame){frame.component, call[1], frame.below, 0, 0});
-    if (after < 0 || callee == BEGIN || callee == END)
-        return after;
-    below = set_of(m, &after, 1);
-    return below < 0 ? below : entered(m, callee, below);
+    frame.state = call[1];
+    frame.count = 0;
+    if (callee < 0)
+        return component->is_object ? marked(m, frame, callee) : frame_of(m, frame);
+    frame.text = text ? ABOVE : 0;
+    after = frame_of(m, frame);
+    below = after < 0 ? after : set_of(m, &after, 1);
+    return below < 0 ? below : entered(m, callee, below, text);
+}
+
+/* The frame in which a component returns; the name that is open goes with it. */
+int32_t returned(Machine *m, const Frame *frame, int32_t number)
+{
+    Frame under = m->frames[number];
+    if (under.text != ABOVE)
+        return number;
+    under.text = frame->text;
+    return frame_of(m, under);
 }
 
 /* The number of characters after a byte that leads to a state; -1 if that and those then owed are too many. */
@@ -210,7 +226,7 @@ int32_t closed(Machine *m, int32_t set)
         const int64_t more = component.accepting[frame.state] ? m->sets[frame.below].count : 0;
         for (int64_t i = 0; i < more + end - begin; i++) {
             int64_t known = 0;
-            found = i < more ? m->members[m->sets[frame.below].begin + i]
+            found = i < more ? returned(m, &frame, m->members[m->sets[frame.below].begin + i])
                              : called(m, frame, component.calls + 2 * (begin + i - more));
             if (found == REFUSED)
                 continue;
@@ -263,7 +279,9 @@ static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int
     }
     set = depth < MOST_DEPTH ? merged(m, below, used, depth + 1) : TOO_MANY;
     free(below);
-    return set < 0 ? set : frame_of(m, (Frame){frame.component, frame.state, set, frame.count, 0});
+    if (set < 0)
+        return set;
+    return frame_of(m, (Frame){frame.component, frame.state, set, frame.count, frame.names, frame.text, -1, 0});
 }
 
 /* The set of some frames, in which those that differ only in where they return to are one. */
@@ -288,7 +306,8 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
         for (int64_t j = i; j < count; j++) {
             const Frame *other = left[j] < 0 ? NULL : m->frames + left[j];
             if (other && other->component == frame->component && other->state == frame->state &&
-                other->count == frame->count && !other->below == !frame->below) {
+                other->count == frame->count && other->names == frame->names && other->text == frame->text &&
+                !other->below == !frame->below) {
                 alike[same++] = left[j];
                 left[j] = -1;
             }
@@ -304,6 +323,19 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
     return found;
 }
 
+/* The frame after a byte that leads to a state; REFUSED where a string would be too long. */
+int32_t moved_frame(Machine *m, Frame frame, int32_t state, uint8_t byte)
+{
+    const int64_t count = counted(m->components + frame.component, &frame, state);
+    if (count < 0)
+        return REFUSED;
+    frame.state = state;
+    frame.count = (int32_t)count;
+    if (frame.text > 0 && (frame.text = text_plus(m, frame.text, byte)) < 0)
+        return NO_MEMORY;
+    return frame_of(m, frame);
+}
+
 /* The set after a byte; 0 if there is none. */
 int32_t after(Machine *m, int32_t set, uint8_t byte)
 {
@@ -311,6 +343,7 @@ int32_t after(Machine *m, int32_t set, uint8_t byte)
     const int32_t whole = closed(m, set);
     const int32_t *known;
     int32_t found, count = 0;
+    int64_t can;
     if (whole < 0)
         return whole;
     if (!(m->sets[set].bytes[byte >> 6] >> (byte & 63) & 1))
@@ -325,12 +358,16 @@ int32_t after(Machine *m, int32_t set, uint8_t byte)
         const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
         const Component *component = m->components + frame.component;
         const int32_t state = component->table[component->classes * frame.state + component->class_of[byte]];
-        const int32_t characters = (int32_t)counted(component, &frame, state);
-        if (state && characters >= 0) {
-            if ((found = frame_of(m, (Frame){frame.component, state, frame.below, characters, 0})) < 0)
-                return found;
+        if (!state || (found = moved_frame(m, frame, state, byte)) == REFUSED)
+            continue;
+        if (found < 0)
+            return found;
+        if (frame.text > 0 && is_doubtful(m, frame))
+            return DOUBTFUL;
+        if ((can = is_productive(m, found)) < 0)
+            return (int32_t)can;
+        if (can)
             m->todo[count++] = found;
-        }
     }
     found = merged(m, m->todo, count, 0);
     if (found >= 0 && !map_put(&m->moves, key, found))
@@ -342,9 +379,11 @@ PUBLIC void hf_guided_machine_end(Machine *m)
 {
     void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
                       m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m->steps, m->walk,
-                      m->leads, m->counting, m->text, m};
+                      m->leads, m->counting, m->text, m->text_after.pairs, m->written, m->watched, m->names_ahead, m};
     for (int64_t i = 0; i < m->table_count; i++)
         free(m->tables[i].owned);
+    for (int64_t i = 0; i < m->component_count; i++)
+        free(m->components[i].texts);
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }
@@ -371,10 +410,14 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->letters = (const int32_t *)(intptr_t)trie->letters;
     m->below = (const int32_t *)(intptr_t)trie->below;
     m->text = malloc((size_t)m->longest + 1);
-    if (!m->text || set_of(m, NULL, 0) != 0) { /* the empty set is number 0 */
+    /* The empty set is number 0, and no text. */
+    if (!m->text || set_of(m, NULL, 0) != 0 || !has_room(&m->written, &m->written_room, 3, sizeof *m->written)) {
         hf_guided_machine_end(m);
         return NULL;
     }
+    memset(m->written, 0, 3 * sizeof *m->written);
+    m->written[NEW_TEXT].is_new = 1;
+    m->written_count = 3;
     return m;
 }
 
@@ -384,7 +427,8 @@ PUBLIC int64_t hf_guided_machine_bytes(const Machine *m)
     return m->component_room * (int64_t)sizeof(Component) + m->table_room * (int64_t)sizeof(Table) +
            m->frame_room * (int64_t)sizeof(Frame) + m->set_room * (int64_t)sizeof(Set) +
            (m->member_room + m->frame_bucket_room + m->set_bucket_room) * 4 +
-           (m->moves.room + m->table_of.room) * (int64_t)sizeof(Pair) + m->derived_bytes;
+           (m->moves.room + m->table_of.room + m->text_after.room) * (int64_t)sizeof(Pair) +
+           m->written_room * (int64_t)sizeof(Written) + m->derived_bytes;
 }
 
 /* What is missing, after a function has said so. */
@@ -417,17 +461,25 @@ PUBLIC void hf_guided_machine_calls(const int32_t *after_calls, int64_t callees,
             }
 }
 
-/* Adds a component, whose arrays have to live as long. Returns 0, or that there is no memory. */
+/* Adds a component, whose arrays have to live as long; again once its exits are known. Returns 0, or that there is no
+ * memory. */
 PUBLIC int64_t hf_guided_machine_component(Machine *m, int64_t number, const Component *component)
 {
     const int64_t count = m->component_count;
-    if (!has_room(&m->components, &m->component_room, number + 1, sizeof *m->components))
+    Component taken = *component;
+    taken.texts = NULL;
+    if (taken.is_object && take_names(m, &taken))
         return NO_MEMORY;
+    if (!has_room(&m->components, &m->component_room, number + 1, sizeof *m->components)) {
+        free(taken.texts);
+        return NO_MEMORY;
+    }
     if (number >= count) {
         memset(m->components + count, 0, (size_t)(number + 1 - count) * sizeof *m->components);
         m->component_count = number + 1;
     }
-    m->components[number] = *component;
+    free(m->components[number].texts);
+    m->components[number] = taken;
     return 0;
 }
 

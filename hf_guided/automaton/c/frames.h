@@ -19,12 +19,15 @@ enum {
     NEEDS_EXITS = -6,
     NEEDS_STAY = -7,
     TOO_LONG = -8, /* more work than allowed */
-    NEAR_LIMIT = -9
+    NEAR_LIMIT = -9, /* it is not known whether the limit refuses a token */
+    DOUBTFUL = -10 /* see frame_names.c */
 };
 
 enum { MOST_WORK = 1 << 30 }; /* frames looked at for one mask, or one look at a set: a second or two */
 
-enum { BEGIN = -1, END = -3 }; /* callees, as in registers.py: where a string begins and ends that is counted */
+enum { BEGIN = -1, BEGIN_REQUIRED = -2, END = -3, MORE = -4, CLOSE = -5 }; /* callees, as in ``Mark`` of rtn.py */
+
+enum { EMPTY_TEXT = 1, NEW_TEXT = 2, ABOVE = -1 }; /* texts: see frame_names.c */
 
 typedef struct {
     int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
@@ -51,6 +54,14 @@ typedef struct {
     int64_t low, high;    /* how many characters there may be; `high` -1 is no bound */
     const int32_t *exits; /* (4, states) see frame_exits.c; NULL where they are not known yet */
     int64_t most_size;    /* of the sizes among them that are reachable */
+    int64_t is_object;    /* whether its register has names; of these `low` and `high` say how many there may be */
+    const uint8_t *names; /* one after the other: first those that have to come, then enough others */
+    const int64_t *name_ends; /* (name_count) of each among them */
+    int64_t name_count, required;
+    int64_t most_names; /* how many different names there are; 2 ** 31 where there are as many or more */
+    const int32_t *legs; /* (2, name_count) bytes of a member, up to where another begins, and to the object's end */
+    const int32_t *to_begin; /* (4, states) as `exits`, to where a name begins */
+    int32_t *texts; /* (name_count) of the names; of the machine */
 } Component;
 
 /* The nodes where tokens end that stay in a component, those with the same state together. */
@@ -77,6 +88,9 @@ typedef struct {
 
 typedef struct {
     int32_t component, state, below, count; /* `below` is a set, 0 for the root's frame; `count` characters */
+    int32_t names; /* the set of the texts that are names of an object already */
+    int32_t text;  /* that of the name that is open; 0 where none is, ABOVE where the frame above has it */
+    int32_t is_productive; /* whether that can become a name; -1 where not known */
     int32_t needed; /* one more than the tokens to the end of the text; 0 is unknown, -1 is being counted */
 } Frame;
 
@@ -88,6 +102,8 @@ typedef struct {
     int32_t same_mask;             /* see `same_mask`; -1 where not known */
     int32_t enough;                /* tokens left with which no token of the mask is refused; INT32_MAX where not known */
     int8_t completed, is_large;    /* whether many tokens may come */
+    int8_t is_doubtful;            /* whether its mask cannot stand for others: see frame_names.c */
+    int8_t has_new;                /* of texts: whether one is new; -1 where not known */
 } Set;
 
 typedef struct {
@@ -106,6 +122,15 @@ typedef struct {
 } Step;
 
 typedef struct {
+    int32_t before, depth; /* the text without its last byte; and how many bytes it has */
+    int32_t is_new, byte;
+} Written;
+
+typedef struct {
+    int32_t node, text, state; /* a node of the trie, with the text there, and the state of the component */
+} Watched;
+
+typedef struct {
     const int64_t *child, *token_start, *token_ids, *parent, *node_of;
     const uint8_t *byte;
     int64_t longest, size;
@@ -122,9 +147,14 @@ typedef struct {
     int32_t *frame_buckets, *set_buckets;
     int64_t component_count, component_room, table_count, table_room, frame_count, frame_room, set_count, set_room;
     int64_t member_count, member_room, reached_room, todo_room, frame_bucket_room, set_bucket_room;
-    Map moves, table_of;
+    Map moves, table_of, text_after;
+    Written *written;  /* texts */
+    Watched *watched;  /* see frame_masks.c */
+    int64_t written_count, written_room, watched_count, watched_room, deepest; /* bytes of the longest text */
     Step *steps, *walk;        /* of exits */
     int32_t *leads, *counting; /* likewise */
+    int32_t *names_ahead;      /* see frame_names.c */
+    int64_t names_ahead_room;
     int64_t derived_bytes; /* of tables that derived_tables.c has made */
     int64_t few;           /* nodes that are found one by one, rather than by a table: see hf_guided_machine_mask */
     int64_t step_count, step_room, walk_room, lead_room, counting_room;
@@ -188,7 +218,11 @@ static inline int is_counting(const Machine *m, const Frame *frame)
 int64_t hf_guided_machine_bytes(const Machine *m);
 int32_t frame_of(Machine *m, Frame frame);
 int32_t set_of(Machine *m, int32_t *items, int64_t count);
-int32_t entered(Machine *m, int32_t component, int32_t below);
+int32_t entered(Machine *m, int32_t component, int32_t below, int32_t text);
+int32_t called(Machine *m, Frame frame, const int32_t *call);
+int32_t returned(Machine *m, const Frame *frame, int32_t number);
+int32_t moved_frame(Machine *m, Frame frame, int32_t state, uint8_t byte);
+int map_put(Map *map, uint64_t key, int32_t value);
 int64_t counted(const Component *component, const Frame *frame, int32_t state);
 int32_t closed(Machine *m, int32_t set);
 int32_t after(Machine *m, int32_t set, uint8_t byte);
@@ -202,10 +236,26 @@ int64_t derive_table(Machine *m, const Frame *frame, int64_t word_count, int32_t
 /* In token_walk.c. */
 int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t classes, int64_t state);
 
+/* In frame_names.c. */
+int32_t text_plus(Machine *m, int32_t text, uint8_t byte);
+int32_t known_text_plus(const Machine *m, int32_t text, uint8_t byte);
+int is_within_text(const Machine *m, int32_t text, int32_t begin);
+int32_t marked(Machine *m, Frame frame, int32_t mark);
+int64_t is_productive(Machine *m, int32_t number);
+int is_doubtful(Machine *m, Frame frame);
+int64_t take_names(Machine *m, Component *component);
+int32_t target_name(Machine *m, const Component *c, int32_t names, int32_t text);
+int64_t member_bytes(Machine *m, const Component *c, int32_t names);
+int has_name(const Machine *m, int32_t names, int32_t text);
+int is_watched(const Machine *m, Frame frame);
+int64_t find_watched(Machine *m, Frame frame, int32_t node);
+int32_t names_with(Machine *m, int32_t names, int32_t text);
+
 /* In frame_masks.c. */
 int32_t same_mask(Machine *m, int32_t set);
 
 /* In frame_exits.c. */
+int32_t child_by(const Machine *m, int32_t node, int32_t byte);
 int32_t set_size(Machine *m, int32_t set);
 int32_t frame_needed(Machine *m, int32_t frame);
 int32_t set_needed(Machine *m, int32_t set);
