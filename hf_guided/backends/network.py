@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # memory of Python's objects: for a network, and for each character read
 _MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
 _NO_TEXT = "the pattern matches nothing"
+_MOST_KNOWN = 10_000  # sets whose mask is known
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 _MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
 
@@ -164,6 +165,7 @@ class FrameMasks:
     def __init__(self, machine: FrameMachine):
         self.machine = machine
         self._masks: dict[int, NDArray[np.int32]] = {}  # all are dropped where there are too many
+        self._known: dict[int, tuple[NDArray[np.int32], bool]] = {}  # those of sets, without a limit
         self._generation = machine.generation
         self._most = 1 + _MASK_BYTES // machine.mask_bytes
 
@@ -197,11 +199,16 @@ class FrameMasks:
         with machine.lock:
             here = engine.here()
             self._forget()
+            known = self._known.get(here) if tokens_left is None else None
+            if known is not None:  # half of the time of asking the machine
+                return known
             for _ in range(2):  # a mask may turn out to be that of this set alone
                 key = machine.mask_key(here, tokens_left)
                 is_near, key = key < 0, machine.mask_key(here, None) if key < 0 else key
                 words = self._within(key >> 1, tokens_left) if is_near else self._kept(key >> 1)
                 if words is not None:
+                    if tokens_left is None and len(self._known) < _MOST_KNOWN:
+                        self._known[here] = words, bool(key & 1)
                     return words, bool(key & 1)
             raise BackendError("the native engine failed: it does not know the names in the text; please report it")
 
@@ -225,6 +232,7 @@ class FrameMasks:
         """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""
         if self._generation is not self.machine.generation or len(self._masks) >= self._most:
             self._masks.clear()
+            self._known.clear()
             self.machine.masks_are_dropped()
             self._generation = self.machine.generation
 
