@@ -65,7 +65,7 @@ class _Generation:
         weakref.finalize(self, CORE.machine_end, self.handle).atexit = False
         self.mark = object()
         self.in_use: list[tuple[Any, ...]] = []  # the owners of the arrays of tables
-        self.set_bytes = self.table_bytes = 0  # of the sets when something was read last
+        self.set_bytes = self.table_bytes = 0  # bytes of the sets after the last read
 
 
 class FrameMachine:
@@ -93,7 +93,7 @@ class FrameMachine:
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
         self._given: dict[int, Described] = {}  # components
-        self._names: dict[int, Names] = {}  # of the objects among them
+        self._names: dict[int, Names] = {}  # names of the objects among the components
         self._component_bytes = self._row_bytes = 0
         self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
@@ -192,7 +192,7 @@ class FrameMachine:
                 return forced
 
     def mask_key(self, number: int, tokens_left: int | None) -> int:
-        """Which mask a set has, where so many tokens may still come, the one that ends the text counted.
+        """The key of a set's mask, where ``tokens_left`` may still come, the one that ends the text included.
 
         Returns:
             Twice the number of the mask, and 1 more where the text may end; sets with equal keys have the same mask.

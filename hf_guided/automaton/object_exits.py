@@ -17,7 +17,7 @@ from .token_counts import TokenCounts
 from .token_trie import TokenTrie
 
 _IS_OBJECT = 18  # the index of ``is_object`` in ``Component`` of frames.h; the fields of names follow
-_UNBOUNDED = 2**31  # names: no object has so many
+_UNBOUNDED = 2**31  # names: more than any object has
 
 
 class Names(NamedTuple):

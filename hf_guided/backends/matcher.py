@@ -213,7 +213,7 @@ class Matcher:
         return self._engine.stepper if self._copies_masks else None
 
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
-        """What the mask is known by: see ``MaskedEngine.mask_key``; None too where the engine keeps none.
+        """The key of the mask: see ``MaskedEngine.mask_key``; None too where the engine keeps none.
 
         Matchers with other stop tokens may have the same.
 

@@ -33,7 +33,7 @@ from ..vocabulary.bitmask import words
 from .transfers import StreamOrder
 
 Words = NDArray[np.int32]
-Key = tuple[Hashable, tuple[int, ...]]  # of the engine; and the tokens that end the row
+Key = tuple[Hashable, tuple[int, ...]]  # the engine's key, and the tokens that end the row
 _MOST_KEYS = 64  # of one row of the table: an engine that has forgotten its masks never uses their keys again
 
 

@@ -28,7 +28,7 @@ def advance(rows: Sequence[Row], token_ids: Sequence[int]) -> list[int]:
     for stepper, taking in together.items():
         try:
             accepted = stepper.accept(_engines(rows, taking), [token_ids[i] for i in taking])
-        except Exception:
+        except Exception:  # nothing has changed: each row meets its own error again, and ends by it
             refused += [i for i in taking if not rows[i].advance(token_ids[i])]
             continue
         for i, is_accepted in zip(taking, accepted, strict=True):
@@ -42,7 +42,7 @@ def advance(rows: Sequence[Row], token_ids: Sequence[int]) -> list[int]:
 
 
 def mask_keys(rows: Sequence[Row], tokens_left: Sequence[int | None]) -> list[Hashable | None]:
-    """What the mask of each row is known by; see ``Row.mask_key``."""
+    """The keys of the masks of rows; see ``Row.mask_key``."""
     keys: list[Hashable | None] = [None] * len(rows)
     together: dict[Stepper, list[int]] = {}
     for i, row in enumerate(rows):
@@ -53,7 +53,7 @@ def mask_keys(rows: Sequence[Row], tokens_left: Sequence[int | None]) -> list[Ha
     for stepper, asking in together.items():
         try:
             found = stepper.mask_keys(_engines(rows, asking), [tokens_left[i] for i in asking])
-        except Exception:
+        except Exception:  # likewise
             found = [rows[i].mask_key(tokens_left[i]) for i in asking]
         for i, key in zip(asking, found, strict=True):
             keys[i] = key

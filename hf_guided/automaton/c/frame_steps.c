@@ -80,7 +80,7 @@ PUBLIC int64_t hf_guided_machine_completed(Machine *m, int64_t set)
     return m->sets[whole].completed;
 }
 
-/* Which mask a set has, where so many tokens are `left`, the one that ends the text counted; -1 is any number.
+/* The key of a set's mask, where `left` tokens may still come, the one that ends the text included; -1 is any number.
  *
  * Returns twice the number of the mask, and 1 more where the text may end; NEAR_LIMIT where it is not known whether the
  * limit refuses a token; or what is missing. Sets with equal keys have the same mask.
