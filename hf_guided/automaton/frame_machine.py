@@ -218,8 +218,8 @@ class FrameMachine:
         row, words = self._row()
         return words if self._mask(number, row, None) else None
 
-    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, bool] | None:
-        """The tokens of a mask after which the text can be finished; and whether these are all of them.
+    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, int] | None:
+        """The tokens of a mask after which the text can be finished, and with how many tokens left that is all of them.
 
         None: ask for its key again.
         """
@@ -228,7 +228,7 @@ class FrameMachine:
         words = np.empty(self._word_count, np.int32)
         if not self._mask(number, address(words), place):
             return None
-        return words, limit[1] < tokens_left
+        return words, limit[1] + 1
 
     def needed(self, number: int) -> int:
         """How many tokens are enough to the end of the text, the one that ends it counted."""

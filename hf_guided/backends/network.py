@@ -6,6 +6,7 @@ expressions and choices. Members in any order, different items, bounds on member
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -164,8 +165,9 @@ class FrameMasks:
 
     def __init__(self, machine: FrameMachine):
         self.machine = machine
-        self._masks: dict[int, NDArray[np.int32]] = {}  # all are dropped where there are too many
-        self._known: dict[int, tuple[NDArray[np.int32], bool]] = {}  # those of sets, without a limit
+        # By number and by set: with how many tokens left each is the same. All are dropped where there are too many.
+        self._kept: dict[int, tuple[NDArray[np.int32], int]] = {}
+        self._known: dict[int, tuple[tuple[NDArray[np.int32], bool], int]] = {}
         self._generation = machine.generation
         self._most = 1 + _MASK_BYTES // machine.mask_bytes
 
@@ -199,39 +201,46 @@ class FrameMasks:
         with machine.lock:
             here = engine.here()
             self._forget()
-            known = self._known.get(here) if tokens_left is None else None
-            if known is not None:  # half of the time of asking the machine
-                return known
+            known = self._known.get(here)
+            if known is not None and (tokens_left is None or tokens_left >= known[1]):
+                return known[0]  # half of the time of asking the machine
             for _ in range(2):  # a mask may turn out to be that of this set alone
                 key = machine.mask_key(here, tokens_left)
                 is_near, key = key < 0, machine.mask_key(here, None) if key < 0 else key
-                words = self._within(key >> 1, tokens_left) if is_near else self._kept(key >> 1)
-                if words is not None:
-                    if tokens_left is None and len(self._known) < _MOST_KNOWN:
-                        self._known[here] = words, bool(key & 1)
-                    return words, bool(key & 1)
+                found = self._within(key >> 1, tokens_left) if is_near else self._whole(key >> 1, tokens_left)
+                if found is not None:
+                    words, enough = found
+                    mask = words, bool(key & 1)
+                    if enough is not None and len(self._known) < _MOST_KNOWN:
+                        self._known[here] = mask, enough
+                    return mask
             raise BackendError("the native engine failed: it does not know the names in the text; please report it")
 
-    def _kept(self, number: int) -> NDArray[np.int32] | None:
-        words = self._masks.get(number)
-        if words is None and (words := self.machine.mask(number)) is not None:
-            self._masks[number] = words
-        return words
+    def _whole(self, number: int, tokens_left: int | None) -> tuple[NDArray[np.int32], int] | None:
+        """The mask where the limit refuses nothing, and with how many tokens left it is the same."""
+        kept = self._kept.get(number)
+        if kept is None and (words := self.machine.mask(number)) is not None:
+            kept = self._kept[number] = words, sys.maxsize if tokens_left is None else tokens_left
+        return kept
 
-    def _within(self, number: int, tokens_left: int | None) -> NDArray[np.int32] | None:
+    def _within(self, number: int, tokens_left: int | None) -> tuple[NDArray[np.int32], int | None] | None:
+        """The mask where the limit may refuse tokens, and with how many left it is the same; None if no others."""
         assert tokens_left is not None, "without a limit all tokens are allowed"
         found = self.machine.mask_within(number, tokens_left)
         if found is None:
             return None
-        words, are_all = found
-        if are_all:
-            return self._masks.setdefault(number, words)
-        return words if self.machine.needed(number) <= tokens_left else self._kept(number)
+        words, enough = found
+        if enough <= tokens_left:
+            self._kept[number] = words, enough
+        elif self.machine.needed(number) > tokens_left:
+            whole = self._whole(number, None)
+            return whole and (whole[0], None)
+        return words, enough if enough <= tokens_left else None
 
     def _forget(self) -> None:
         """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""
-        if self._generation is not self.machine.generation or len(self._masks) >= self._most:
-            self._masks.clear()
+        if self._generation is not self.machine.generation or len(self._kept) >= self._most:
+            self._kept.clear()
             self._known.clear()
             self.machine.masks_are_dropped()
             self._generation = self.machine.generation
