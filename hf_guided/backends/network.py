@@ -181,17 +181,18 @@ class FrameMasks:
         machine = self.machine
         with machine.lock:
             machine.refresh(len(engines))
-            numbers = machine.read_each([engine.here() for engine in engines], token_ids)
+            numbers = machine.read_each(self._here(engines), token_ids)
         for engine, number, token_id in zip(engines, numbers, token_ids, strict=True):
             if number:
-                engine.move(number, token_id)
+                engine._numbers.append(number)
+                engine._taken.append(token_id)
         return [number > 0 for number in numbers]
 
     def mask_keys(self, engines: Sequence[FrameEngine], tokens_left: Sequence[int | None]) -> list[Hashable | None]:
         """See ``Stepper.mask_keys``."""
         machine = self.machine
         with machine.lock:
-            keys = machine.mask_keys([engine.here() for engine in engines], tokens_left)
+            keys = machine.mask_keys(self._here(engines), tokens_left)
             mark = machine.generation
         return [None if key < 0 else (mark, key) for key in keys]
 
@@ -215,6 +216,11 @@ class FrameMasks:
                         self._known[here] = mask, enough
                     return mask
             raise BackendError("the native engine failed: it does not know the names in the text; please report it")
+
+    def _here(self, engines: Sequence[FrameEngine]) -> list[int]:
+        """The numbers of their sets."""
+        now = self.machine.generation  # a call for each engine takes as long as to read its token
+        return [engine._numbers[-1] if engine._generation is now else engine.here() for engine in engines]
 
     def _whole(self, number: int, tokens_left: int | None) -> tuple[NDArray[np.int32], int] | None:
         """The mask where the limit refuses nothing, and with how many tokens left it is the same."""
@@ -267,11 +273,6 @@ class FrameEngine(MaskedEngine):
         if self._generation is not machine.generation:
             self._numbers, self._generation = machine.read_again(self._taken), machine.generation
         return self._numbers[-1]
-
-    def move(self, number: int, token_id: int) -> None:
-        """Go on to a set, after a token."""
-        self._numbers.append(number)
-        self._taken.append(token_id)
 
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""

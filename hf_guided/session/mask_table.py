@@ -110,16 +110,18 @@ class MaskTable:
                 self._host = self._pinned.numpy()
             return self._host
 
-    def slot(self, key: Key, lease: Lease) -> int | None:
-        """The slot of a mask that is in the table; None if it is not.
+    def slots(self, keys: Sequence[Key | None], lease: Lease) -> list[int | None]:
+        """The slots of masks that are in the table; None for the others.
 
         Args:
-            key: of the mask.
-            lease: keeps the row.
+            keys: of the masks; None is in no table.
+            lease: keeps the rows.
         """
         with self._lock:
-            slot = self._by_key.get(key)
-            return None if slot is None else self._leased(slot, lease)
+            return [
+                None if key is None or (slot := self._by_key.get(key)) is None else self._leased(slot, lease)
+                for key in keys
+            ]
 
     def _leased(self, slot: int, lease: Lease) -> int:
         row = self._rows[slot]

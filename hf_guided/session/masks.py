@@ -102,15 +102,19 @@ def fill_or_find(
     Returns:
         Its slot in the table; None if it is not there: look whether the row is open.
     """
-    if lease is None:
-        row.fill(bitmask, index, tokens_left)
+    if lease is not None and key is not None:
+        (slot,) = lease.table.slots([(key, row.stop_token_ids)], lease)
+        if slot is not None:
+            return slot
+    return _filled(row, bitmask, index, tokens_left, lease)
+
+
+def _filled(row: Row, bitmask: Tensor, index: int, tokens_left: int | None, lease: Lease | None) -> int | None:
+    """Write a mask that is not in the table, which takes it: see ``fill_or_find``."""
+    if not row.fill(bitmask, index, tokens_left) or lease is None:
         return None
-    slot = None if key is None else lease.table.slot((key, row.stop_token_ids), lease)
-    if slot is None and row.fill(bitmask, index, tokens_left):
-        key = row.mask_key(tokens_left)  # to make a mask may have shown that it has another key, or one at all
-        if key is not None:
-            slot = lease.table.add((key, row.stop_token_ids), bitmask[index].numpy(), lease)
-    return slot
+    key = row.mask_key(tokens_left)  # to make a mask may have shown that it has another key, or one at all
+    return None if key is None else lease.table.add((key, row.stop_token_ids), bitmask[index].numpy(), lease)
 
 
 class MaskFiller:
@@ -184,12 +188,18 @@ class MaskFiller:
         lease = None if table is None else Lease(table)
         slots: list[int] = []
         own: list[int] = []  # positions whose masks are in no table
-        keys = [None] * len(rows) if lease is None else mask_keys(rows, tokens_left)
+        found: list[int | None] = [None] * len(rows)
+        if lease is not None:
+            keys = mask_keys(rows, tokens_left)
+            found = lease.table.slots(
+                [None if key is None else (key, row.stop_token_ids) for row, key in zip(rows, keys, strict=True)],
+                lease,
+            )
         new_warnings: list[tuple[str, str]] = []
         row_of: list[int] = []
         governed: list[int] = []
         ended: dict[int, str | None] = {}
-        for number, row, key, left, row_segments in zip(numbers, rows, keys, tokens_left, segments, strict=True):
+        for number, row, slot, left, row_segments in zip(numbers, rows, found, tokens_left, segments, strict=True):
             taken = 0
             for segment in ((), *row_segments):
                 for token_id in segment:
@@ -201,10 +211,12 @@ class MaskFiller:
                     slots.append(NOT_MASKED)
                     continue
                 governed.append(position)
-                now_left = None if left is None else left - taken
-                if taken and lease is not None:
-                    key = row.mask_key(now_left)
-                slot = fill_or_find(row, key, bitmask, first + position, now_left, lease)
+                if taken:
+                    now_left = None if left is None else left - taken
+                    key = None if lease is None else row.mask_key(now_left)
+                    slot = fill_or_find(row, key, bitmask, first + position, now_left, lease)
+                elif slot is None:
+                    slot = _filled(row, bitmask, first + position, left, lease)
                 if slot is not None:
                     slots.append(slot)
                     continue

@@ -81,12 +81,13 @@ class Row:
         matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
     """
 
-    __slots__ = ("_dead_end", "_lost", "_taken", "failure", "is_open", "matcher", "stepper", "tail")
+    __slots__ = ("_dead_end", "_lost", "_taken", "failure", "is_open", "matcher", "stepper", "stop_token_ids", "tail")
 
     def __init__(self, matcher: Matcher | None):
         self.matcher = matcher
         # Stored rather than computed: they are read several times for each token.
         self.stepper = None if matcher is None else matcher.stepper
+        self.stop_token_ids = () if matcher is None else matcher.stop_token_ids  # that end it; none for a free row
         self.is_open = matcher is not None and not matcher.is_terminated()
         self.tail: list[int] = []
         self.failure: HFGuidedError | None = None  # what the engine raised, which ended this row
@@ -99,11 +100,6 @@ class Row:
         """The engine of a row that is not free; read only."""
         assert self.matcher is not None, "a free row has no engine"
         return self.matcher.engine
-
-    @property
-    def stop_token_ids(self) -> tuple[int, ...]:
-        """The tokens that end it; none for a free row."""
-        return () if self.matcher is None else self.matcher.stop_token_ids
 
     @property
     def state(self) -> RowState:

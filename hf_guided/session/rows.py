@@ -21,8 +21,9 @@ def advance(rows: Sequence[Row], token_ids: Sequence[int]) -> list[int]:
     refused: list[int] = []
     together: dict[Stepper, list[int]] = {}
     for i, (row, token_id) in enumerate(zip(rows, token_ids, strict=True)):
-        if row.is_open and row.stepper is not None and token_id not in row.stop_token_ids:
-            together.setdefault(row.stepper, []).append(i)
+        stepper = row.stepper
+        if stepper is not None and row.is_open and token_id not in row.stop_token_ids:
+            together.setdefault(stepper, []).append(i)
         elif not row.advance(token_id):
             refused.append(i)
     for stepper, taking in together.items():
@@ -46,8 +47,9 @@ def mask_keys(rows: Sequence[Row], tokens_left: Sequence[int | None]) -> list[Ha
     keys: list[Hashable | None] = [None] * len(rows)
     together: dict[Stepper, list[int]] = {}
     for i, row in enumerate(rows):
-        if row.stepper is not None and row.is_open:
-            together.setdefault(row.stepper, []).append(i)
+        stepper = row.stepper
+        if stepper is not None and row.is_open:
+            together.setdefault(stepper, []).append(i)
         else:
             keys[i] = row.mask_key(tokens_left[i])
     for stepper, asking in together.items():

@@ -47,7 +47,7 @@ def slots_of(table: MaskTable, masks: list[NDArray[np.int32]], lease: Lease) -> 
     slots = []
     for kept in masks:
         key = kept.tobytes(), (STOP,)
-        slot = table.slot(key, lease)
+        (slot,) = table.slots([key], lease)
         if slot is None:
             with_stop = kept.copy()
             with_stop[0] |= 1 << STOP

@@ -197,7 +197,7 @@ def kept_array(number: int) -> np.ndarray:
 def slot_of(table: MaskTable, kept: np.ndarray, lease: Lease, stops: tuple[int, ...] | None = None) -> int | None:
     """As a row asks for it; a stop token below 32 sets its bit."""
     key = int(kept[0]), stops or ()
-    slot = table.slot(key, lease)
+    (slot,) = table.slots([key], lease)
     return table.add(key, whole(kept, stops), lease) if slot is None else slot
 
 
@@ -229,7 +229,7 @@ def test_threads_that_see_a_table_first_share_its_memory() -> None:
                 thread.join()
             lease = Lease(table)
             for kept in arrays:
-                slot = table.slot((int(kept[0]), ()), lease)
+                (slot,) = table.slots([(int(kept[0]), ())], lease)
                 assert slot is not None
                 assert np.array_equal(lease.host[slot], kept)
     finally:
@@ -296,7 +296,7 @@ def test_a_row_does_not_remember_all_that_its_mask_was_known_by() -> None:
     slot = slot_of(table, mask, Lease(table))
     for i in range(1000):
         key = (object(), i), (i,)
-        assert table.add(key, mask, Lease(table)) == table.slot(key, Lease(table)) == slot
+        assert table.add(key, mask, Lease(table)) == table.slots([key], Lease(table))[0] == slot
     assert len(table._by_key) < 100
 
 
