@@ -135,11 +135,8 @@ class FaultyEngine(FrameEngine):
         twin: FrameEngine = _run(self._key, "fork", fork)
         return FaultyEngine(self._key, twin)
 
-    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
-        mask: tuple[NDArray[np.int32], bool] = _run(
-            self._key, "mask", lambda: super(FaultyEngine, self).mask(tokens_left)
-        )
-        return mask
+    def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
+        return bool(_run(self._key, "mask", lambda: super(FaultyEngine, self).write_mask(words, tokens_left)))
 
     @property
     def stepper(self) -> None:  # type: ignore[override]  # its own steps are those that fail

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from hf_guided.backends.base import CompiledConstraint, Engine
+from hf_guided.backends.base import CompiledConstraint, Engine, MaskedEngine
 from hf_guided.constraints.values import Choice
 from hf_guided.vocabulary.bitmask import words
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -143,3 +145,11 @@ def compiled_set(vocabulary: Vocabulary, *options: str, engine: type[SetEngine] 
         new_engine=lambda: engine(vocabulary, language),
         nbytes=words(vocabulary.padded_size) * 4,
     )
+
+
+def mask_of(
+    engine: MaskedEngine, vocabulary: Vocabulary, tokens_left: int | None = None
+) -> tuple[NDArray[np.int32], bool]:
+    """(words,) int32: what an engine writes; and whether the text may stop."""
+    mask = np.full(len(vocabulary.text_words), -1, np.int32)
+    return mask, engine.write_mask(mask, tokens_left)

@@ -14,9 +14,10 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import BackendError, CompileLimitExceeded
 from .after_fork import renew_in_child
@@ -32,8 +33,8 @@ from .registers import LengthRule, NameRule, Rule
 _BYTES = 10 * 2**20  # maximum bytes of sets and tables together
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
-_ROWS = 16  # masks allocated together, at most: fewer at first, for many texts have few
 _EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
+_SPARSE = 16  # a mask is kept as words that are not 0 where fewer than one in so many are
 _QUICK, _MOST = 10_000, 1 << 30  # frames looked at for one token: while all threads wait; and as MOST_WORK in frames.h
 _ROOM = 256  # bytes of forced text that are found at once
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
@@ -68,13 +69,37 @@ class _Generation:
         self.set_bytes = self.table_bytes = 0  # bytes of the sets after the last read
 
 
+class Mask(NamedTuple):
+    """The words of a mask; those at some ``places`` where all others are 0, or all."""
+
+    words: Words  # (places,) int32
+    places: NDArray[np.int64] | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about."""
+        return 500 + self.words.nbytes + (0 if self.places is None else self.places.nbytes)
+
+    def write(self, words: Words) -> None:
+        """Write the whole mask, and 0 after it."""
+        count = len(self.words)
+        if self.places is not None:
+            words.fill(0)
+            words[self.places] = self.words
+        elif count == len(words):
+            words[:] = self.words
+        else:
+            words[:count], words[count:] = self.words, 0
+
+
 class FrameMachine:
     """A network and a vocabulary; thread safe, where ``lock`` is held around each call.
 
     Numbers of sets are valid as long as ``lock`` is held, and as long as the generation is the same. The caller counts
     the bytes of the components ``built`` before. ``least`` gives bytes that are enough for the text of a component,
     where that is known without building it; never fewer than its shortest text has. It never changes: the ways out must
-    be the same at each step of a text. ``growth`` is of the bytes held when a token was read last.
+    be the same at each step of a text. ``growth`` is of the bytes held when a token was read last, ``kept_bytes`` of
+    the caller's masks with them.
     """
 
     def __init__(
@@ -86,15 +111,17 @@ class FrameMachine:
     ):
         self._network, self._tables, self._built = network, tables, built
         trie = tables.tokens
-        self._word_count, self._nodes = trie.size // 32, len(trie.trie.byte)
-        self._rows, self._address, self._used = np.empty((0, 0), np.int32), 0, 0  # for masks
+        self._nodes = len(trie.trie.byte)
+        self._words: Words = np.empty(trie.size // 32, np.int32)  # the mask that was made last
+        self._words_address = address(self._words)
         self._trie = trie.described[1]
         self.lock = threading.RLock()
         self._new = self._again = 0  # tokens read since all was forgotten; and those that were read again
         self._most = 1  # times the usual bytes
         self._given: dict[int, Described] = {}  # components
         self._names: dict[int, Names] = {}  # names of the objects among the components
-        self._component_bytes = self._row_bytes = 0
+        self._component_bytes = 0
+        self.kept_bytes = 0  # of the masks that the caller keeps
         self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
         self._has_limits = False  # whether a mask with a token limit was requested
@@ -104,12 +131,7 @@ class FrameMachine:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that are usual, the components aside; more where texts are deep, and for single masks."""
-        return _BYTES + _ROWS * self.mask_bytes
-
-    @property
-    def mask_bytes(self) -> int:
-        """Bytes of one mask."""
-        return 4 * self._word_count
+        return _BYTES + self._words.nbytes
 
     @property
     def generation(self) -> object:
@@ -132,14 +154,13 @@ class FrameMachine:
         """See ``Renewed``."""
         self.lock = threading.RLock()
         _half_done.append(self._now)
-        self._used = len(self._rows)  # another thread may have been about to take one
         self._begin()
 
     def refresh(self, new: int) -> None:
         """Forget all sets if they take too many bytes; called before ``new`` tokens are read."""
         now = self._now
         held = now.set_bytes + now.table_bytes
-        self.growth.update(held + self._component_bytes + self._row_bytes)
+        self.growth.update(held + self._component_bytes + self.kept_bytes)
         if held > self._most * _BYTES:
             is_often = self._new < _FEW_TOKENS or self._again > _AGAIN * self._new
             self._most = 2 * self._most if is_often else max(1, self._most // 2)
@@ -213,22 +234,19 @@ class FrameMachine:
         self._found(QUICK.machine_keys, len(left), *addresses)
         return keys.tolist()
 
-    def mask(self, number: int) -> Words | None:
-        """(words,) int32, read-only: the mask of this number, without a limit; None: ask for its key again."""
-        row, words = self._row()
-        return words if self._mask(number, row, None) else None
+    def mask(self, number: int) -> Mask | None:
+        """The mask of this number, without a limit; None: ask for its key again."""
+        return self._mask(number, None)
 
-    def mask_within(self, number: int, tokens_left: int) -> tuple[Words, int] | None:
+    def mask_within(self, number: int, tokens_left: int) -> tuple[Mask, int] | None:
         """The tokens of a mask after which the text can be finished, and with how many tokens left that is all of them.
 
         None: ask for its key again.
         """
         self._has_limits = True
         limit, place = record(tokens_left - 1, 0)
-        words = np.empty(self._word_count, np.int32)
-        if not self._mask(number, address(words), place):
-            return None
-        return words, limit[1] + 1
+        mask = self._mask(number, place)
+        return None if mask is None else (mask, limit[1] + 1)
 
     def needed(self, number: int) -> int:
         """How many tokens are enough to the end of the text, the one that ends it counted."""
@@ -239,31 +257,20 @@ class FrameMachine:
         size = self._found(CORE.machine_size, number)
         return size < tokens_left or self.needed(number) <= tokens_left
 
-    def _row(self) -> tuple[int, Words]:
-        """The address of a mask to be written, and the mask, read-only."""
-        count = self._word_count
-        if self._used == len(self._rows):  # many at once: to allocate one, and to find its address, takes microseconds
-            rows = np.empty((min(_ROWS, 2 * len(self._rows) + 2), count), np.int32)
-            self._address, self._used, self._rows = address(rows), 0, rows
-            rows.flags.writeable = False
-            self._row_bytes += rows.nbytes
-        number, self._used = self._used, self._used + 1
-        words: Words = self._rows[number]
-        return self._address + 4 * count * number, words
-
-    def _mask(self, number: int, row: int, limit: int | None) -> bool:
-        """Write a mask, and whether it is one: see frame_masks.c."""
-        now, count = self._now, self._word_count
-        scratch, scratch_address = scratch_of_thread(3 * self._nodes)  # held until the last call
-        while (found := CORE.machine_mask(now.handle, number, row, count, scratch_address, FEW, limit)) < 0:
+    def _mask(self, number: int, limit: int | None) -> Mask | None:
+        """See frame_masks.c; None where it is no mask."""
+        now, words, count = self._now, self._words, len(self._words)
+        scratch, place = scratch_of_thread(max(3 * self._nodes, count))  # held until the last call
+        most = count // _SPARSE
+        arguments = now.handle, number, self._words_address, count, place, most, FEW, limit
+        while (found := CORE.machine_mask(*arguments)) < 0:
             if found == _DOUBTFUL:
-                return False
+                return None
             self._supply(now, found)
-        return True
-
-    def masks_are_dropped(self) -> None:
-        """The masks that were made so far are kept no longer."""
-        self._row_bytes = self._rows.nbytes
+        if found > most:
+            return Mask(words.copy(), None)
+        places = scratch[: 2 * found].view(np.int64).copy()
+        return Mask(words[places], places)
 
     def _found(self, look: Callable[..., int], *number: int, now: _Generation | None = None) -> int:
         """The result of a function once nothing is missing."""

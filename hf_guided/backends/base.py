@@ -96,18 +96,25 @@ class BudgetedEngine(Engine, Protocol):
 class MaskedEngine(BudgetedEngine, Protocol):
     """An engine that keeps its masks, so that filling a row is copying one; a base of such engines."""
 
-    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
-        """(words,) int32, never written: the words that ``fill`` writes, only text tokens; and ``is_completed``."""
+    def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
+        """Do what ``fill`` does to a row; only text tokens are allowed.
+
+        Args:
+            words: (words,) int32, written whole; as many as the vocabulary needs, or more.
+            tokens_left: see ``fill``.
+
+        Returns:
+            ``is_completed``.
+        """
         ...
 
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
-        """Equal keys have the same ``mask``, in all engines. None where it is made for the last tokens of a budget."""
+        """Equal keys have the same mask, in all engines. None where it is made for the last tokens of a budget."""
         ...
 
     def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         """See ``BudgetedEngine.fill``."""
-        words, _ = self.mask(tokens_left)
-        bitmask[row].numpy()[: len(words)] = words
+        self.write_mask(bitmask[row].numpy(), tokens_left)
 
 
 class Stepper(Protocol):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..vocabulary.tokens import Vocabulary
-    from .base import BudgetedEngine, CompiledConstraint, Engine, MaskedEngine, Stepper
+    from .base import CompiledConstraint, Engine, Stepper
 
 _BITS = (1 << np.arange(32, dtype=np.uint32)).view(np.int32)  # the bits of one word of a bitmask
 
@@ -65,7 +65,7 @@ class Matcher:
         self.compiled = compiled
         self.stop_token_ids = tokens.stop_token_ids
         self._tokens = tokens
-        self._engine = engine
+        self._engine: Any = engine  # which of the protocols of base.py it has, ``compiled`` says
         self._copies_masks = compiled.keeps_masks and not tokens.stops_are_text
         self._accepted = 0  # text tokens the engine has taken
         self._stops = 0  # stop tokens after them
@@ -76,7 +76,8 @@ class Matcher:
     @property
     def engine(self) -> Engine:
         """The engine; read only, because the matcher handles the ending."""
-        return self._engine
+        engine: Engine = self._engine
+        return engine
 
     @property
     def num_accepted(self) -> int:
@@ -102,7 +103,7 @@ class Matcher:
         if self._stops or not 0 <= token_id < len(texts) or texts[token_id] is None:
             return False
         try:
-            accepted = self._engine.accept(token_id)
+            accepted: bool = self._engine.accept(token_id)
         except Exception as error:
             self.compiled.fail(error)
         if accepted:
@@ -122,7 +123,7 @@ class Matcher:
         if not self._stops:
             text = next((i for i, token_id in enumerate(token_ids) if not self._is_text(token_id)), len(token_ids))
             try:
-                valid = self._engine.validate(token_ids[:text])
+                valid: int = self._engine.validate(token_ids[:text])
             except Exception as error:
                 self.compiled.fail(error)
             if valid < text:
@@ -223,25 +224,24 @@ class Matcher:
         if self._stops or not self._copies_masks:
             return None
         try:
-            return cast("MaskedEngine", self._engine).mask_key(tokens_left)
+            key: Hashable | None = self._engine.mask_key(tokens_left)
+            return key
         except Exception as error:
             self.compiled.fail(error)
 
     def _fill(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         words: NDArray[np.int32] = self._lines[row]
         tokens = self._tokens
-        covered = len(tokens.text_words)
         try:
             may_stop = True
             if self._stops:
                 words[:] = 0
             elif self._copies_masks:
-                words[:covered], may_stop = cast("MaskedEngine", self._engine).mask(tokens_left)
-                if covered < len(words):
-                    words[covered:] = 0
+                may_stop = self._engine.write_mask(words, tokens_left)
             else:
+                covered = len(tokens.text_words)
                 if self.compiled.keeps_budget:
-                    self._budgeted.fill(bitmask, row, tokens_left)
+                    self._engine.fill(bitmask, row, tokens_left)
                 else:
                     self._engine.fill(bitmask, row)
                 words[:covered] &= tokens.text_words
@@ -275,7 +275,8 @@ class Matcher:
         if self._stops:
             return 0
         try:
-            return self._budgeted.min_tokens_to_finish() if self.compiled.keeps_budget else None
+            needed: int | None = self._engine.min_tokens_to_finish() if self.compiled.keeps_budget else None
+            return needed
         except Exception as error:
             self.compiled.fail(error)
 
@@ -284,13 +285,10 @@ class Matcher:
         if self._stops:
             return True
         try:
-            return self._budgeted.can_finish_in(tokens_left) if self.compiled.keeps_budget else None
+            can: bool | None = self._engine.can_finish_in(tokens_left) if self.compiled.keeps_budget else None
+            return can
         except Exception as error:
             self.compiled.fail(error)
-
-    @property
-    def _budgeted(self) -> BudgetedEngine:
-        return cast("BudgetedEngine", self._engine)
 
     def jump_forward_bytes(self) -> bytes:
         """The forced next bytes; empty where the text may stop or has stopped."""

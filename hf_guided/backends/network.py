@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from ..automaton.component_tables import ComponentTables
 from ..automaton.counted_string import AmbiguousString
 from ..automaton.direct_dfas import dawg_dfa
 from ..automaton.frame import Frames, Text
-from ..automaton.frame_machine import FrameMachine
+from ..automaton.frame_machine import FrameMachine, Mask
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_budget import BudgetedNetworkMasks
@@ -46,6 +46,7 @@ _OWN_BYTES, _READ_BYTES = 50_000, 64  # memory of Python's objects: for a networ
 _MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
 _NO_TEXT = "the pattern matches nothing"
 _MOST_KNOWN = 10_000  # sets whose mask is known
+_ENDLESS, _NEVER = sys.maxsize - 1, sys.maxsize  # tokens left: no limit; and that a mask is not to be found again
 _MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 _MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
 
@@ -160,16 +161,22 @@ class NetworkBackend(Adapter):
         return WritableTexts.of(self._tables.tokens)
 
 
+class _Kept(NamedTuple):
+    """A mask of a set, without a limit, or where as many tokens as ``enough`` are left."""
+
+    mask: Mask
+    enough: int
+
+
 class FrameMasks:
     """A machine that reads the texts of all rows, and the masks of its sets. Thread safe; see ``Stepper``."""
 
     def __init__(self, machine: FrameMachine):
         self.machine = machine
-        # By number and by set: with how many tokens left each is the same. All are dropped where there are too many.
-        self._kept: dict[int, tuple[NDArray[np.int32], int]] = {}
-        self._known: dict[int, tuple[tuple[NDArray[np.int32], bool], int]] = {}
+        # By number, and by set with whether the text may stop. All are dropped where they take too many bytes.
+        self._kept: dict[int, _Kept] = {}
+        self._known: dict[int, tuple[_Kept, bool]] = {}
         self._generation = machine.generation
-        self._most = 1 + _MASK_BYTES // machine.mask_bytes
 
     @property
     def nbytes(self) -> int:
@@ -196,60 +203,73 @@ class FrameMasks:
             mark = machine.generation
         return [None if key < 0 else (mark, key) for key in keys]
 
-    def mask(self, engine: FrameEngine, tokens_left: int | None) -> tuple[NDArray[np.int32], bool]:
-        """See ``MaskedEngine.mask``."""
+    def write_mask(self, engine: FrameEngine, words: NDArray[np.int32], tokens_left: int | None) -> bool:
+        """See ``MaskedEngine.write_mask``."""
         machine = self.machine
         with machine.lock:
-            here = engine.here()
-            self._forget()
-            known = self._known.get(here)
-            if known is not None and (tokens_left is None or tokens_left >= known[1]):
-                return known[0]  # half of the time of asking the machine
-            for _ in range(2):  # a mask may turn out to be that of this set alone
-                key = machine.mask_key(here, tokens_left)
-                is_near, key = key < 0, machine.mask_key(here, None) if key < 0 else key
-                found = self._within(key >> 1, tokens_left) if is_near else self._whole(key >> 1, tokens_left)
-                if found is not None:
-                    words, enough = found
-                    mask = words, bool(key & 1)
-                    if enough is not None and len(self._known) < _MOST_KNOWN:
-                        self._known[here] = mask, enough
-                    return mask
-            raise BackendError("the native engine failed: it does not know the names in the text; please report it")
+            here = engine._numbers[-1] if engine._generation is machine.generation else engine.here()
+            known = self._known.get(here) if self._generation is machine.generation else None
+            if known is None or (tokens_left is not None and tokens_left < known[0].enough):
+                known = self._found(here, tokens_left)  # it takes as long as all else
+        kept, may_stop = known
+        kept.mask.write(words)
+        return may_stop
+
+    def _found(self, here: int, tokens_left: int | None) -> tuple[_Kept, bool]:
+        machine = self.machine
+        self._forget()
+        for _ in range(2):  # a mask may turn out to be that of this set alone
+            key = machine.mask_key(here, tokens_left)
+            is_near, key = key < 0, machine.mask_key(here, None) if key < 0 else key
+            kept = self._within(key >> 1, tokens_left) if is_near else self._whole(key >> 1, tokens_left)
+            if kept is not None:
+                found = kept, bool(key & 1)
+                if kept.enough < _NEVER and len(self._known) < _MOST_KNOWN:
+                    self._known[here] = found
+                return found
+        raise BackendError("the native engine failed: it does not know the names in the text; please report it")
 
     def _here(self, engines: Sequence[FrameEngine]) -> list[int]:
         """The numbers of their sets."""
         now = self.machine.generation  # a call for each engine takes as long as to read its token
         return [engine._numbers[-1] if engine._generation is now else engine.here() for engine in engines]
 
-    def _whole(self, number: int, tokens_left: int | None) -> tuple[NDArray[np.int32], int] | None:
-        """The mask where the limit refuses nothing, and with how many tokens left it is the same."""
+    def _whole(self, number: int, tokens_left: int | None) -> _Kept | None:
+        """The mask where the limit refuses nothing."""
         kept = self._kept.get(number)
-        if kept is None and (words := self.machine.mask(number)) is not None:
-            kept = self._kept[number] = words, sys.maxsize if tokens_left is None else tokens_left
+        if kept is None and (mask := self.machine.mask(number)) is not None:
+            kept = self._keep(number, _Kept(mask, _ENDLESS))
+        if kept is not None and tokens_left is not None and tokens_left < kept.enough:
+            kept = self._kept[number] = kept._replace(enough=tokens_left)
         return kept
 
-    def _within(self, number: int, tokens_left: int | None) -> tuple[NDArray[np.int32], int | None] | None:
-        """The mask where the limit may refuse tokens, and with how many left it is the same; None if no others."""
+    def _within(self, number: int, tokens_left: int | None) -> _Kept | None:
+        """The mask where the limit may refuse tokens."""
         assert tokens_left is not None, "without a limit all tokens are allowed"
         found = self.machine.mask_within(number, tokens_left)
         if found is None:
             return None
-        words, enough = found
+        mask, enough = found
         if enough <= tokens_left:
-            self._kept[number] = words, enough
-        elif self.machine.needed(number) > tokens_left:
-            whole = self._whole(number, None)
-            return whole and (whole[0], None)
-        return words, enough if enough <= tokens_left else None
+            return self._keep(number, _Kept(mask, enough))
+        if self.machine.needed(number) <= tokens_left:
+            return _Kept(mask, _NEVER)
+        whole = self._whole(number, None)
+        return whole and whole._replace(enough=_NEVER)
+
+    def _keep(self, number: int, kept: _Kept) -> _Kept:
+        self._kept[number] = kept
+        self.machine.kept_bytes += kept.mask.nbytes
+        return kept
 
     def _forget(self) -> None:
-        """Drop all masks where there are too many, or the machine has forgotten what their numbers mean."""
-        if self._generation is not self.machine.generation or len(self._kept) >= self._most:
+        """Drop all masks where they take too much, or the machine has forgotten what their numbers mean."""
+        machine = self.machine
+        if self._generation is not machine.generation or machine.kept_bytes >= _MASK_BYTES:
             self._kept.clear()
             self._known.clear()
-            self.machine.masks_are_dropped()
-            self._generation = self.machine.generation
+            machine.kept_bytes = 0
+            self._generation = machine.generation
 
 
 class FrameEngine(MaskedEngine):
@@ -293,9 +313,9 @@ class FrameEngine(MaskedEngine):
         """See ``Engine.fork``."""
         return FrameEngine(self._masks, self.network, (self._numbers.copy(), self._taken.copy(), self._generation))
 
-    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
-        """See ``MaskedEngine.mask``."""
-        return self._masks.mask(self, tokens_left)
+    def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
+        """See ``MaskedEngine.write_mask``."""
+        return self._masks.write_mask(self, words, tokens_left)
 
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
         """See ``MaskedEngine.mask_key``."""
@@ -383,9 +403,10 @@ class NetworkEngine(MaskedEngine):
             self._masks, self.network, self._token_bytes, self._states.copy(), self._ends.copy(), self._text
         )
 
-    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
-        """See ``MaskedEngine.mask``."""
-        return self._words(tokens_left), self.is_completed()
+    def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
+        """See ``MaskedEngine.write_mask``."""
+        Mask(self._words(tokens_left), None).write(words)
+        return self.is_completed()
 
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
         """See ``MaskedEngine.mask_key``."""
@@ -452,8 +473,8 @@ class _HazardEngine(MaskedEngine):
     def fork(self) -> _HazardEngine:
         return _HazardEngine(self._engine.fork(), self._tokens, self._hazards)
 
-    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
-        words, may_stop = self._engine.mask(tokens_left)
+    def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
+        may_stop = self._engine.write_mask(words, tokens_left)
         hazards = self._among(words)
         if hazards and tokens_left is not None and self.can_finish_in(tokens_left):
             # A way to the end must be known after a hazard, and the rest of the budget be enough for it.
@@ -461,10 +482,14 @@ class _HazardEngine(MaskedEngine):
             refused = [each for each, twin in twins if not (twin.accept(each) and twin.can_finish_in(tokens_left - 1))]
         else:
             refused = [token_id for token_id in hazards if not self._leads_on(token_id)]
-        return (words & ~self._tokens.mask(np.array(refused)) if refused else words), may_stop
+        if refused:
+            words[: len(self._words)] &= ~self._tokens.mask(np.array(refused))
+        return may_stop
 
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
-        return None if self._among(self._engine.mask(tokens_left)[0]) else self._engine.mask_key(tokens_left)
+        words = np.empty_like(self._words)
+        self._engine.write_mask(words, tokens_left)
+        return None if self._among(words) else self._engine.mask_key(tokens_left)
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``; after a hazard there may be a path that is not known."""
@@ -490,8 +515,8 @@ class _HazardEngine(MaskedEngine):
             twin = self._engine.fork()
             for step in path:
                 twin.accept(step)
-            words, _ = twin.mask()
-            if twin.is_completed() or (words & ~self._words).any():
+            words = np.empty_like(self._words)
+            if twin.write_mask(words) or (words & ~self._words).any():
                 return True
             if len(paths) < _MOST_PATHS:
                 paths += [[*path, hazard] for hazard in self._among(words)]

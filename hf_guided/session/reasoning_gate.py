@@ -190,11 +190,14 @@ class ReasoningEngine(MaskedEngine):
                 cast(BudgetedEngine, self._engine).fill(bitmask, row, tokens_left)
             self._only_answer(bitmask, row)
 
-    def mask(self, tokens_left: int | None = None) -> tuple[NDArray[np.int32], bool]:
-        """See ``MaskedEngine.mask``."""
-        if self.is_thinking:
-            return self._thinking_mask(tokens_left), False
-        return cast(MaskedEngine, self._engine).mask(tokens_left)
+    def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
+        """See ``MaskedEngine.write_mask``."""
+        if not self.is_thinking:
+            return cast(MaskedEngine, self._engine).write_mask(words, tokens_left)
+        mask = self._thinking_mask(tokens_left)
+        words[len(mask) :] = 0
+        words[: len(mask)] = mask
+        return False
 
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
         """See ``MaskedEngine.mask_key``."""

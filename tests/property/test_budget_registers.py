@@ -22,6 +22,7 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
 from tests.property.strategies import single_bytes, tiny
+from tests.toy import mask_of
 
 NODE = {
     "$defs": {
@@ -289,11 +290,11 @@ def test_many_different_items_are_counted_in_little_work(monkeypatch):
 
 def test_mask_of_a_large_budget_is_the_kept_one():
     engine = cast(MaskedEngine, compiled("record").new_engine())
-    engine.mask(10**6)  # then it is known that this is enough for all
+    mask_of(engine, tiny(), 10**6)  # then it is known that this is enough for all
     assert engine.mask_key(10**6) == engine.mask_key() is not None
     least = engine.min_tokens_to_finish() or 0
     assert engine.mask_key(least) is None
-    assert (engine.mask(least)[0] & ~engine.mask()[0] == 0).all()
+    assert (mask_of(engine, tiny(), least)[0] & ~mask_of(engine, tiny())[0] == 0).all()
 
 
 # -- the least there is, found among all texts of a finite language, each cut into tokens in the best way --------------

@@ -189,7 +189,7 @@ def test_both_engines_count_the_same(
         patch.setattr(component_walk, "FEW", few)
         patch.setattr(frame_machine, "FEW", few)
         patch.setattr(frame_machine, "_BYTES", most_bytes)
-        check_same(*both, random)
+        check_same(*both, backend.vocabulary, random)
 
 
 @pytest.mark.parametrize("style", ["marks", "elements"])
@@ -281,7 +281,7 @@ for seed in range(24):
     low, more = random.randint(0, 6), random.choice([None, *range(6)])
     schema = bounded(low, None if more is None else low + more)
     both = engines(backend.compile(a_constraint(("marks", "elements")[seed % 2], schema)), backend)
-    check_same(*both, random)
+    check_same(*both, backend.vocabulary, random)
 print("clean")
 """
 

@@ -25,11 +25,13 @@ from hf_guided.errors import BackendError, CompileLimitExceeded
 from hf_guided.schema import scalars
 from hf_guided.session.row import Row
 from hf_guided.session.rows import advance
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
 from tests.property.strategies import allowed
 from tests.property.test_network import compiled_or_none, pieces
+from tests.toy import mask_of
 
 STYLES: list[dict[str, Any]] = [{}, {"spelling": "any"}, {"whitespace": "minified"}]
 
@@ -71,18 +73,19 @@ def test_both_engines_are_the_same(
         patch.setattr(component_walk, "FEW", few)
         patch.setattr(frame_machine, "FEW", few)
         patch.setattr(frame_machine, "_BYTES", most_bytes)
-        check_same(*both, random)
+        check_same(*both, backend.vocabulary, random)
 
 
-def check_same(ours: FrameEngine, theirs: NetworkEngine, random: Random) -> None:
+def check_same(ours: FrameEngine, theirs: NetworkEngine, vocabulary: Vocabulary, random: Random) -> None:
     """Walk at random, back too, and compare what both say."""
     kept: list[tuple[FrameEngine, NetworkEngine]] = []
     texts = [token_id for token_id, data in enumerate(theirs._token_bytes) if data]
     taken = 0
     for _ in range(40):
-        mask, may_stop = ours.mask()
-        assert (mask == theirs.mask()[0]).all()
-        assert may_stop == ours.is_completed() == theirs.is_completed() == theirs.mask()[1]
+        mask, may_stop = mask_of(ours, vocabulary)
+        expected, may_end = mask_of(theirs, vocabulary)
+        assert (mask == expected).all()
+        assert may_stop == ours.is_completed() == theirs.is_completed() == may_end
         check_forced(ours.jump_forward_bytes(), theirs)
         allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
         draft = [random.choice(allowed or [0]) for _ in range(3)]
@@ -132,7 +135,7 @@ def test_threads_that_share_a_machine(monkeypatch):
 
     def walk(seed: int) -> None:
         try:
-            check_same(cast(FrameEngine, compiled.new_engine()), start[1].fork(), Random(seed))
+            check_same(cast(FrameEngine, compiled.new_engine()), start[1].fork(), pieces(), Random(seed))
         except BaseException as error:
             errors.append(error)
 
@@ -163,7 +166,7 @@ def test_memory_grows_with_what_rows_have_read_and_not_with_what_masks_have_trie
     engine = cast(FrameEngine, NetworkBackend(pieces()).compile(JsonSchema(TREE)).new_engine())
     bracket = pieces().token_bytes.index(b"[")
     for _ in range(4_000):
-        engine.mask()
+        mask_of(engine, pieces())
         assert engine.accept(bracket)
     machine = engine._machine
     machine._begin()
@@ -240,7 +243,7 @@ def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads(few, monkeyp
     engine = cast(FrameEngine, backend.compile(JsonSchema(TREE)).new_engine())
     machine, bracket = engine._machine, pieces().token_bytes.index(b"[")
     assert engine.accept(bracket)
-    expected = engine.mask()[0].copy()
+    expected, _ = mask_of(engine, pieces())
     holds, ends = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -256,7 +259,7 @@ def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads(few, monkeyp
     if not child:
         signal.alarm(20)
         try:
-            os._exit(0 if (engine.mask()[0] == expected).all() and engine.accept(bracket) else 1)
+            os._exit(0 if (mask_of(engine, pieces())[0] == expected).all() and engine.accept(bracket) else 1)
         finally:
             os._exit(2)
     ends.set()
@@ -301,7 +304,7 @@ for seed in range(60):
     compiled = compiled_or_none(backend, Writer(random, 2020).document(), extra="allow", **STYLES[seed % 3])
     both = None if compiled is None else engines(compiled, backend)
     if both is not None:
-        check_same(*both, random)
+        check_same(*both, backend.vocabulary, random)
         walked += 1
 assert walked > 10
 print("clean")

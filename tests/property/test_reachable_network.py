@@ -29,7 +29,7 @@ from hf_guided.schema.sizes import size_of_content
 from hf_guided.schema.to_network import Positions, Track
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
-from tests.toy import all_bytes
+from tests.toy import all_bytes, mask_of
 
 BYTES = all_bytes()
 TABLES = ComponentTables(token_trie(BYTES))
@@ -212,7 +212,7 @@ def test_a_name_that_begins_like_another_builds_nothing() -> None:
     compiled = NetworkBackend(BYTES).compile(JsonSchema({"type": "object", "properties": fields}, key_order="any"))
     engine = cast(NetworkEngine, compiled.new_engine())
     for byte in b'{"field 1": [1], "fiel':
-        engine.mask()
+        mask_of(engine, BYTES)
         assert engine.accept(BYTES.token_bytes.index(bytes([byte])))
     components = engine.network.components
     assert isinstance(components, Rtn)

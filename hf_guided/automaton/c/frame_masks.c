@@ -528,16 +528,17 @@ static int64_t find_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_
 /* Writes the mask of the tokens that may come after a text, whose set is kept with the limit that refuses none.
  *
  * words  (word_count) written; undefined where something is missing
- * stack  scratch: three numbers for each node of the trie
+ * stack  scratch: three numbers for each node of the trie; of no more than `sparse` words that are not 0 it then has the
+ *        places, as numbers of 64 bits
  * most   the largest number of nodes in which tokens are found one by one, rather than by tables
  * limit  or NULL, where any number of tokens may follow
  *
- * Returns 0, or what is missing.
+ * Returns how many words are not 0, or what is missing.
  */
 PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_count, int32_t *stack,
-                                      int64_t most, Limit *limit)
+                                      int64_t sparse, int64_t most, Limit *limit)
 {
-    int64_t status;
+    int64_t status, *places = (int64_t *)stack, count = 0;
     m->work = MOST_WORK;
     m->watched_count = 0;
     status = find_mask(m, set, words, word_count, stack, most, limit);
@@ -545,5 +546,8 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
         m->sets[set].is_doubtful = 1;
     if (!status && limit)
         m->sets[set].enough = (int32_t)(limit->most < INT32_MAX ? limit->most + 1 : INT32_MAX);
-    return status;
+    for (int64_t i = 0; i < word_count && !status; i++)
+        if (words[i] && count++ < sparse)
+            places[count - 1] = i;
+    return status ? status : count;
 }
