@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, lru_cache, partial
+from typing import NamedTuple
 
 from ..errors import CompileLimitExceeded
 from ..regex import (
@@ -46,6 +47,16 @@ _MANY_LETTERS = 256  # characters of a set that are words of one letter
 _KEPT_BYTES = 16 * 2**20  # bytes of automata of languages; a string or a number has a few kilobytes
 
 
+class _Added(NamedTuple):
+    """A language between two states: how many states, pieces, skips and repetitions there were before and after it."""
+
+    start: int
+    end: int
+    before: tuple[int, int, int, int]
+    after: tuple[int, int, int, int]
+    work: int
+
+
 class NfaBuilder:
     """An NFA that grows, until ``dfa`` makes an automaton of it.
 
@@ -59,6 +70,7 @@ class NfaBuilder:
         self._pieces: list[Piece] = []
         self._skips: list[tuple[int, int]] = []
         self._repetitions: list[Repetition] = []
+        self._added: dict[Node, _Added] = {}  # branches: those of a letter with several spellings come again and again
 
     def state(self) -> int:
         """A new state."""
@@ -154,7 +166,13 @@ class NfaBuilder:
         if isinstance(node, Concat):
             self._add_row(node.parts, start, end)
         elif isinstance(node, Alt):
+            added = self._added.get(node)
+            if added is not None:
+                self._add_again(added, start, end)
+                return
+            before, work = self._size(), self._meter.work
             self._add_branches(node, start, end)
+            self._added[node] = _Added(start, end, before, self._size(), self._meter.work - work)
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)
         elif isinstance(node, (And, Not)):
@@ -228,6 +246,25 @@ class NfaBuilder:
             start = loop
         self.epsilon(start, end)
         self._note_repetition(copies[max(low - 1, 0) :])  # one may leave after each of these
+
+    def _size(self) -> tuple[int, int, int, int]:
+        return self._states, len(self._pieces), len(self._skips), len(self._repetitions)
+
+    def _add_again(self, added: _Added, start: int, end: int) -> None:
+        """Add the same between other states, with states of its own."""
+        (states, pieces, skips, repetitions), (states_after, *after) = added.before, added.after
+        more, more_pieces = self._states - states, len(self._pieces) - pieces
+        where = {added.start: start, added.end: end}
+        where.update(zip(range(states, states_after), range(self._states, more + states_after), strict=True))
+        self._states = more + states_after
+        self._meter.check_states(self._states, self._most_states)
+        self._meter.spend(added.work)
+        self._pieces += [(where[a], piece, where[b]) for a, piece, b in self._pieces[pieces : after[0]]]
+        self._skips += [(where[a], where[b]) for a, b in self._skips[skips : after[1]]]
+        self._repetitions += [
+            repeated._replace(first_state=repeated.first_state + more, first_piece=repeated.first_piece + more_pieces)
+            for repeated in self._repetitions[repetitions : after[2]]
+        ]
 
     def _note_repetition(self, copies: list[tuple[int, int]]) -> None:
         """Note copies each of which dominates the next."""
