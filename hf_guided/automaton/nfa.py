@@ -172,7 +172,8 @@ class NfaBuilder:
                 return
             before, work = self._size(), self._meter.work
             self._add_branches(node, start, end)
-            self._added[node] = _Added(start, end, before, self._size(), self._meter.work - work)
+            if start != end:  # of what leads back to its beginning it is not known which of the two a state was
+                self._added[node] = _Added(start, end, before, self._size(), self._meter.work - work)
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)
         elif isinstance(node, (And, Not)):

@@ -72,6 +72,15 @@ def test_combined_parts_equal_the_combined_pattern(first, again, last):
         check_minimal(dfa)
 
 
+@given(plain_patterns, st.integers(0, 3), st.permutations(["({0})*", "({0})", "({0}){{1,2}}", "a({0}|b)?"]))
+def test_parts_that_come_again_equal_re(pattern, count, places):
+    """The same branches, in a loop, once, counted, and among others."""
+    whole = "".join(places[: 1 + count]).format(f"{pattern}|ab")
+    compiled, dfa = re.compile(whole), automaton(whole)
+    for text in TEXTS:
+        assert dfa.accepts(text.encode()) == bool(compiled.fullmatch(text)), repr(text)
+
+
 @given(plain_patterns, st.integers(0, 8), st.integers(8, 9))
 def test_large_repetitions_equal_re(pattern, low, high):
     compiled, dfa = re.compile(f"(?:{pattern}){{{low},{high}}}"), automaton(f"(?:{pattern}){{{low},{high}}}")
