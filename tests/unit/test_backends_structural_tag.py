@@ -14,7 +14,6 @@ import xgrammar
 import hf_guided as hg
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.tag_marks import overlap
-from hf_guided.backends.xgrammar_json import TOOL_WHITESPACE
 from tests import toy
 
 
@@ -85,7 +84,7 @@ def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compil
 @pytest.mark.parametrize(
     ("backend", "asked", "spaces", "behind_line_end"),
     [
-        ("xgrammar", {}, TOOL_WHITESPACE, TOOL_WHITESPACE),
+        ("xgrammar", {}, 1, 1 + 8),
         ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
         ("native", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
         ("native", {"max_whitespace_cnt": 3}, 3, 3),
