@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 
 from ..errors import CompileLimitExceeded
-from ..regex import ALL, CharSet
+from ..regex import ALL, CharSet, chars, text
 from .rules import (
     REPEATS,
     Choice,
@@ -34,9 +34,10 @@ from .rules import (
     Token,
     check_rules,
     choice,
-    derives_from,
+    derives_empty,
     known_by_steps,
     sequence,
+    writes,
 )
 
 _TOKEN = re.compile(
@@ -60,14 +61,14 @@ class Gbnf(Reader):
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
-        self._root = root
+        self.root = root
         self.tokens = self._lex()
         self.rules = self._read()
         check_rules(self, self.rules, root)
 
     def to_ebnf(self) -> str:
         """The grammar as xgrammar reads it; it starts at ``root``."""
-        return EbnfWriter(self.rules).write(self._root)
+        return EbnfWriter(self.rules).write(self.root)
 
     def _lex(self) -> list[Token]:
         tokens: list[Token] = []
@@ -96,8 +97,8 @@ class Gbnf(Reader):
             rules[head.text] = self._choice()
         if self.take("end") is None:
             raise self.malformed(f"expected a rule, got {self.here.text!r}", self.here.start)
-        if self._root not in rules:
-            raise self.malformed(f"there is no rule {self._root!r} to start at; name it, or pass root=", 0)
+        if self.root not in rules:
+            raise self.malformed(f"there is no rule {self.root!r} to start at; name it, or pass root=", 0)
         return rules
 
     def _choice(self) -> Expression:
@@ -127,7 +128,7 @@ class Gbnf(Reader):
         if token.kind == "set":
             return self._set(token)
         if token.kind == "any":
-            return Leaf(_class(ALL))
+            return _leaf(ALL)
         if token.kind == "token":
             raise self.unsupported(token.text, "no token can be named in GBNF; use Lark", token.start)
         self.open(token.start)
@@ -159,7 +160,7 @@ class Gbnf(Reader):
         codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
         if any(0xD800 <= code < 0xE000 for code in codes):
             raise self.malformed(f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.start)
-        return Leaf(f'"{"".join(map(_code, codes))}"')
+        return Leaf(f'"{"".join(map(_code, codes))}"', text("".join(map(chr, codes))))
 
     def _set(self, token: Token) -> Expression:
         negated = token.text.startswith("[^")
@@ -178,7 +179,7 @@ class Gbnf(Reader):
         charset = ALL - charset if negated else charset
         if not characters or not charset:
             raise self.malformed(f"no character is in {token.text}", token.start)
-        return Leaf(_class(charset))
+        return _leaf(charset)
 
     def _characters(self, token: Token, start: int) -> list[int]:
         """The code points of a text or a class; ``_HYPHEN`` is a hyphen that is not escaped."""
@@ -203,8 +204,8 @@ class Gbnf(Reader):
         return characters
 
 
-def _class(charset: CharSet) -> str:
-    return f"[{''.join(f'{_code(first)}-{_code(last)}' for first, last in charset.ranges)}]"
+def _leaf(charset: CharSet) -> Leaf:
+    return Leaf(f"[{''.join(f'{_code(first)}-{_code(last)}' for first, last in charset.ranges)}]", chars(charset))
 
 
 def _code(code: int) -> str:
@@ -216,9 +217,9 @@ class EbnfWriter:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        not_only_empty = known_by_steps(rules, _writes)
+        not_only_empty = known_by_steps(rules, writes)
         self._names = {name: f"r{i}" for i, name in enumerate(rules) if name in not_only_empty}
-        self._with_empty = known_by_steps(rules, _derives_empty)
+        self._with_empty = known_by_steps(rules, derives_empty)
         self._not_empty_names: dict[str, str] = {}
         self._lines: list[str] = []
         self._small = _small_rules(rules)
@@ -279,7 +280,7 @@ class EbnfWriter:
         return f"({written})" if len(written) <= _MAX_IN_PLACE else self._rule(written)
 
     def _may_be_empty(self, expression: Expression) -> bool:
-        return _derives_empty(expression, self._with_empty)
+        return derives_empty(expression, self._with_empty)
 
     def _branches(self, expression: Expression) -> list[Expression]:
         if isinstance(expression, Reference) and expression.name in self._small:
@@ -319,20 +320,6 @@ class EbnfWriter:
         name = f"s{len(self._lines)}"
         self._lines.append(f"{name} ::= {body}")
         return name
-
-
-_derives_empty = derives_from(lambda leaf: leaf.written == _EMPTY)
-
-
-def _writes(expression: Expression, known: set[str]) -> bool:
-    """Whether an expression has another text than the empty one, if some rules are known to have one."""
-    if isinstance(expression, Leaf):
-        return expression.written != _EMPTY
-    if isinstance(expression, Reference):
-        return expression.name in known
-    if isinstance(expression, Repeat):
-        return expression.high != 0 and _writes(expression.body, known)
-    return any(_writes(part, known) for part in expression.parts)
 
 
 def _small_rules(rules: Rules) -> set[str]:
