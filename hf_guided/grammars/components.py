@@ -204,7 +204,7 @@ class RuleComponents:
         found = {name: self._alternatives(self._pieces[name], _Ends(names)) for name in names}
         if len(names) == 1:
             (name,) = names
-            self._groups[name] = _Group({name: [each for each in map(_as_loop, found[name]) if any(each[1:])]})
+            self._groups[name] = _Group({name: _as_loop(name, found[name])})
             return
         each = [alternative for alternatives in found.values() for alternative in alternatives]
         if not any(one.head and (one.middle or one.tail) for one in each):
@@ -218,7 +218,7 @@ class RuleComponents:
                 rest = {name: ends[name] - {kept} for name in names if name != kept}  # type: ignore[operator]
                 if all(len(some) == 1 and some[0] not in rest[some[0]] for some in _groups(rest)):
                     alternatives = self._alternatives(self._pieces[kept], _Ends(names, {*rest}))
-                    self._groups[kept] = _Group({kept: [one for one in map(_as_loop, alternatives) if any(one[1:])]})
+                    self._groups[kept] = _Group({kept: _as_loop(kept, alternatives)})
                     for name in rest:
                         self._groups[name] = _Group({name: [_Alternative(None, self._pieces[name], None)]})
                     return
@@ -263,12 +263,18 @@ class RuleComponents:
             return self._alternatives(not_empty(joined(part.piece, more)) or (), ends, head=head, tail=tail)
         assert isinstance(part, Times), "a language has no rule at its ends"
         body = not_empty(part.piece) or ()
-        low = 0 if nullable(part.piece) else part.low
+        low, high = 0 if nullable(part.piece) else part.low, part.high
+        begins = self._alternatives(body, ends, head=head, tail=False)
+        lasts = self._alternatives(body, ends, head=False, tail=tail)
+        is_plain = [_Alternative(None, body, None)]  # no rule is looked for there
+        if begins == is_plain or lasts == is_plain:
+            middle = times(body, max(low - 1, 0), None if high is None else high - 1)
+            nothing = [_Alternative(None, (), None)]
+            return self._in_a_row(*((nothing, middle, lasts) if begins == is_plain else (begins, middle, nothing)))
         found = self._alternatives(body, ends, head=head, tail=tail) if low <= 1 else []
-        if part.high is None or part.high > 1:
-            middle = times(body, max(low - 2, 0), None if part.high is None else part.high - 2)
-            begins = self._alternatives(body, ends, head=head, tail=False)
-            found += self._in_a_row(begins, middle, self._alternatives(body, ends, head=False, tail=tail))
+        if high is None or high > 1:
+            middle = times(body, max(low - 2, 0), None if high is None else high - 2)
+            found += self._in_a_row(begins, middle, lasts)
         return found
 
     def _in_a_row(
@@ -336,13 +342,42 @@ class _Ends(NamedTuple):
     replaced: Collection[str] = ()
 
 
-def _as_loop(one: _Alternative) -> _Alternative:
-    """``A x A`` instead of ``A (x A)* x A``, which has the same texts where it is an alternative of ``A``."""
-    first = one.middle[0] if one.middle else None
-    if one.head == one.tail and isinstance(first, Times) and (first.low, first.high) == (0, None):
-        if first.piece == (*one.middle[1:], Call(one.head)):
-            return one._replace(middle=one.middle[1:])
-    return one
+def _as_loop(name: str, found: Collection[_Alternative]) -> list[_Alternative]:
+    """The alternatives of a rule A that leads to itself at its ends, with fewer calls where A x A has only texts of A.
+
+    This is plain for each x where A x A is an alternative, or where every alternative ends with A, or there is the same
+    with (x A)* after it. Then a repetition that may be left out, of x A before x A or of A x before A, adds no text.
+    """
+    here = Call(name)
+    known = {one for one in found if one.middle or one.tail}  # A is A tells nothing
+
+    def is_closed(x: Piece) -> bool:
+        more = Times((*x, here), 0, None)
+        return any([(one.head, one.tail) == (name, name) and x == _without_first(one.middle) for one in known]) or all(
+            [one.tail or _Alternative(one.head, joined(one.middle, (more,), x), name) in known for one in known]
+        )
+
+    simple: dict[_Alternative, None] = {}
+    for one in filter(known.__contains__, found):
+        while one.tail:
+            for i, part in enumerate(one.middle):
+                x = one.middle[i + 1 :]
+                if not isinstance(part, Times) or part.low:
+                    continue
+                if part.piece == (*x, here) and is_closed(x):
+                    break
+                if not x and part.piece[0] == here and is_closed(part.piece[1:]):
+                    break
+            else:
+                break
+            one = one._replace(middle=joined(one.middle[:i], x))
+        simple[one] = None
+    return [*simple]
+
+
+def _without_first(middle: Piece) -> Piece:
+    """A piece without what may be left out at its beginning."""
+    return middle[1:] if middle and isinstance(middle[0], Times) and not middle[0].low else middle
 
 
 def _calls_in(piece: Piece) -> list[str]:

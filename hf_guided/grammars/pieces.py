@@ -80,11 +80,14 @@ def any_of(pieces: Sequence[Piece]) -> Piece:
 
 def times(piece: Piece, low: int, high: int | None) -> Piece:
     """A piece again and again."""
+    inner = piece[0] if len(piece) == 1 else None
+    if isinstance(inner, (Repeat, Times)):
+        body = (inner.body,) if isinstance(inner, Repeat) else inner.piece
+        if inner.low <= 1 and high is None and low <= 1:
+            return times(body, low * inner.low, None)  # (x{1,3})+ is x+
+        if inner.low == 0 and inner.high is not None and high is not None:
+            return times(body, 0, inner.high * high)  # (x{0,3}){2,5} is x{0,15}
     regular = language(piece)
-    if isinstance(regular, Repeat) and regular.low <= 1 and high is None and low <= 1:
-        regular, low = regular.body, low * regular.low  # (x{1,3})+ is x+
-    elif isinstance(regular, Repeat) and regular.low == 0 and regular.high is not None and high is not None:
-        regular, low, high = regular.body, 0, regular.high * high  # (x{0,3}){2,5} is x{0,15}
     if regular is not None:
         return joined((repeat(regular, low, high),))
     if high == 0:
