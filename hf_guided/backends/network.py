@@ -114,7 +114,7 @@ class NetworkBackend(Adapter):
 
     def _grammar(self, grammar: Gbnf, constraint: Grammar) -> CompileResult:
         meter = WorkMeter(NETWORK)
-        rules = RuleComponents(grammar.text, grammar.rules, grammar.root, meter)
+        rules = RuleComponents(grammar, meter)
         if (node := language(rules.whole)) is not None:
             return self._regular(constraint, lambda meter: regex_network(node, meter))
         return self._built(NetworkPlan(rules.root, rules.build, {}), constraint, len(constraint.text), meter)

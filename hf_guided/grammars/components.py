@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..automaton.limits import WorkMeter
 from ..automaton.rtn import ComponentBuilder
 from ..regex import characters
 from . import rules as grammar
+from .gbnf import Gbnf
 from .pieces import (
     Call,
     Choice,
@@ -48,10 +50,10 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class Rule(NamedTuple):
-    """The name of a component: the texts of a rule, but for the empty one; without a name the whole of a grammar."""
+    """The name of a component: the texts of a rule, but for the empty one; the rule "" is the whole of a grammar."""
 
     grammar: str
-    name: str | None
+    name: str
 
 
 class _Alternative(NamedTuple):
@@ -76,9 +78,10 @@ class _Group(NamedTuple):
 
 
 class RuleComponents:
-    """The components of one grammar, which starts at the rule ``root``."""
+    """The components of one grammar."""
 
-    def __init__(self, text: str, rules: Rules, root: str, meter: WorkMeter):
+    def __init__(self, source: Gbnf, meter: WorkMeter):
+        text, rules, root = source.text, source.rules, source.root
         self._text, self._rules, self._meter = text, rules, meter
         self._with_empty = known_by_steps(rules, grammar.derives_empty)
         self._with_texts = known_by_steps(rules, grammar.writes)
@@ -96,34 +99,26 @@ class RuleComponents:
             self._group(names, {name: {end for end in ends[name] if end in names} for name in names})
         self._components = self._kept()
         # A component that does nothing but call the root would be another state of each text.
-        self.root = Rule(text, root if self.whole == (Call(root),) else None)
+        self.root = Rule(text, root if self.whole == (Call(Rule(text, root)),) else "")
 
     def build(self, name: Rule, builder: ComponentBuilder) -> tuple[int, int]:
         """Build the component of a name: see ``Rtn``."""
         start, end = builder.state(), builder.state()
-        writer = self.writer(builder)
-        if name.name is None:
-            writer.between(start, [(self.whole, end)])
+        if not name.name:
+            PieceWriter(builder, partial(self.add, builder)).between(start, [(self.whole, end)])
         else:
-            self._add(name.name, start, end, writer)
+            self._add(name, start, end, builder)
         return start, end
 
-    def writer(self, builder: ComponentBuilder) -> PieceWriter:
-        """Adds pieces with calls of these rules to an automaton."""
+    def add(self, builder: ComponentBuilder, name: Rule, start: int, end: int) -> None:
+        """Add the texts of a rule between two states: by a call, or in place."""
+        if name.name in self._components:
+            builder.call(name, start, end)
+        else:
+            self._add(name, start, end, builder)
 
-        def call(name: Hashable, start: int, end: int) -> None:
-            assert isinstance(name, str)
-            if name in self._components:
-                builder.call(Rule(self._text, name), start, end)
-            else:
-                self._add(name, start, end, writer)
-
-        writer = PieceWriter(builder, call)
-        return writer
-
-    def _add(self, name: str, start: int, end: int, writer: PieceWriter) -> None:
-        """Add the texts of a rule between two states."""
-        builder, group = writer.builder, self._groups[name]
+    def _add(self, name: Rule, start: int, end: int, builder: ComponentBuilder) -> None:
+        writer, group = PieceWriter(builder, partial(self.add, builder)), self._groups[name.name]
         only_begin = builder.state() if group.has_one_begin else None
         only_end = builder.state() if group.has_one_end else None
         begins = {rule: builder.state() if only_begin is None else only_begin for rule in group.alternatives}
@@ -135,8 +130,8 @@ class RuleComponents:
                 paths.setdefault(source, []).append((middle, ends[rule] if tail is None else begins[tail]))
         for source, each in paths.items():
             writer.between(source, each)
-        builder.epsilon(start, begins[name])
-        builder.epsilon(ends[name], end)
+        builder.epsilon(start, begins[name.name])
+        builder.epsilon(ends[name.name], end)
 
     # -- Rules as pieces.
 
@@ -164,7 +159,8 @@ class RuleComponents:
         if (piece := self._inline.get(name)) is not None:
             self._meter.spend(1 + sum([1 if isinstance(part, Call) else characters(part) for part in parts_in(piece)]))
             return piece
-        return times((Call(name),), 0, 1) if name in self._with_empty else (Call(name),)
+        call = Call(Rule(self._text, name))
+        return times((call,), 0, 1) if name in self._with_empty else (call,)
 
     def _piece(self, expression: Expression) -> Piece:
         self._meter.spend(1)
@@ -204,7 +200,7 @@ class RuleComponents:
         found = {name: self._alternatives(self._pieces[name], _Ends(names)) for name in names}
         if len(names) == 1:
             (name,) = names
-            self._groups[name] = _Group({name: _as_loop(name, found[name])})
+            self._groups[name] = _Group({name: _as_loop(Rule(self._text, name), found[name])})
             return
         each = [alternative for alternatives in found.values() for alternative in alternatives]
         if not any(one.head and (one.middle or one.tail) for one in each):
@@ -218,7 +214,7 @@ class RuleComponents:
                 rest = {name: ends[name] - {kept} for name in names if name != kept}  # type: ignore[operator]
                 if all(len(some) == 1 and some[0] not in rest[some[0]] for some in _groups(rest)):
                     alternatives = self._alternatives(self._pieces[kept], _Ends(names, {*rest}))
-                    self._groups[kept] = _Group({kept: _as_loop(kept, alternatives)})
+                    self._groups[kept] = _Group({kept: _as_loop(Rule(self._text, kept), alternatives)})
                     for name in rest:
                         self._groups[name] = _Group({name: [_Alternative(None, self._pieces[name], None)]})
                     return
@@ -249,7 +245,7 @@ class RuleComponents:
     def _of_part(self, part: Part, ends: _Ends, *, head: bool, tail: bool) -> list[_Alternative]:
         """The part of a piece that has a rule at its ends, without the empty text."""
         if isinstance(part, Call):
-            name = str(part.name)
+            name = part.name.name
             if name in ends.replaced:
                 return self._alternatives(self._pieces[name], ends, head=head, tail=tail)
             if name not in ends.names:
@@ -342,13 +338,13 @@ class _Ends(NamedTuple):
     replaced: Collection[str] = ()
 
 
-def _as_loop(name: str, found: Collection[_Alternative]) -> list[_Alternative]:
+def _as_loop(rule: Rule, found: Collection[_Alternative]) -> list[_Alternative]:
     """The alternatives of a rule A that leads to itself at its ends, with fewer calls where A x A has only texts of A.
 
     This is plain for each x where A x A is an alternative, or where every alternative ends with A, or there is the same
     with (x A)* after it. Then a repetition that may be left out, of x A before x A or of A x before A, adds no text.
     """
-    here = Call(name)
+    here, name = Call(rule), rule.name
     known = {one for one in found if one.middle or one.tail}  # A is A tells nothing
 
     def is_closed(x: Piece) -> bool:
@@ -381,7 +377,7 @@ def _without_first(middle: Piece) -> Piece:
 
 
 def _calls_in(piece: Piece) -> list[str]:
-    return [str(part.name) for part in parts_in(piece) if isinstance(part, Call)]
+    return [part.name.name for part in parts_in(piece) if isinstance(part, Call)]
 
 
 def _calls_at_end(piece: Piece, *, last: bool) -> set[str]:
@@ -389,7 +385,7 @@ def _calls_at_end(piece: Piece, *, last: bool) -> set[str]:
     found: set[str] = set()
     for part in reversed(piece) if last else piece:
         if isinstance(part, Call):
-            found.add(str(part.name))
+            found.add(part.name.name)
         pieces = inside(part)
         if isinstance(part, Separated) and not nullable(part.piece):
             pieces = pieces[:1]

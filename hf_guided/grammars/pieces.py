@@ -5,9 +5,9 @@ Every regular part is put into one language with the part after it, so that most
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..automaton.rtn import ComponentBuilder
 from ..regex import (
@@ -27,7 +27,7 @@ from ..regex import (
 class Call(NamedTuple):
     """The texts of another component, of this name."""
 
-    name: Hashable
+    name: Any  # hashable
 
 
 class Choice(NamedTuple):
@@ -200,7 +200,7 @@ def _language_not_empty(node: Node) -> Node:
 class PieceWriter:
     """Adds pieces to an automaton; ``call`` adds the texts of another component between two states."""
 
-    def __init__(self, builder: ComponentBuilder, call: Callable[[Hashable, int, int], None]):
+    def __init__(self, builder: ComponentBuilder, call: Callable[[Any, int, int], None]):
         self.builder, self._call = builder, call
 
     def after(self, piece: Piece, state: int) -> int:

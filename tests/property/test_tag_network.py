@@ -488,8 +488,8 @@ def losses(part: Format | hg.StructuralTag) -> list[tuple[str, str]]:
         ),
         ({"type": "any_text", "max_tokens": 3}, "/format", "max_tokens"),
         ({"type": "token", "token": 3}, "/format", "token"),
-        ({"type": "grammar", "grammar": 'root ::= "a"'}, "/format", "grammar"),
-        (tag("<", sequence(const("a"), {"type": "any_text"}), ">"), "/format/content", "sequence"),
+        ({"type": "grammar", "grammar": 'root ::= "a" <[5]>'}, "/format/grammar", "<[5]>"),
+        (tag("<", sequence(values({"type": "integer"}), {"type": "any_text"}), ">"), "/format/content", "sequence"),
         # Registers of what is no JSON.
         (
             values({"additionalProperties": {"type": "integer"}, "minProperties": 2}, style="qwen_xml"),
