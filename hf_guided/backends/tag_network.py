@@ -187,7 +187,7 @@ class TagNetwork:
             last: Piece = (both(concat(self._free(content, inside), end), _nothing_after(ends)),)
         elif runs_on(content) and ends != [""]:
             regular = language(self._piece(content, inside))
-            if regular is None:
+            if regular is None or "" in ends:
                 raise _unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}")
             last = (both(concat(regular, end), _nothing_after(ends)),)
         else:
