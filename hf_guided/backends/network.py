@@ -27,8 +27,11 @@ from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import TokenTrie, token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
-from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
+from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import BackendError, Loss, UnsupportedConstraint
+from ..grammars.components import RuleComponents
+from ..grammars.gbnf import Gbnf
+from ..grammars.pieces import language
 from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
@@ -85,8 +88,13 @@ class NetworkBackend(Adapter):
             if node == NOTHING:
                 raise self._unsupported("regex", _NO_TEXT)
             return lambda: self._regular(constraint, lambda meter: regex_network(node, meter))
+        if isinstance(constraint, Grammar):
+            if constraint.syntax != "gbnf":
+                raise self._unsupported("grammar", "the native engine reads GBNF; for Lark use llguidance")
+            grammar = Gbnf(constraint.text, constraint.root)
+            return lambda: self._grammar(grammar, constraint)
         if not isinstance(constraint, StructuralTag):
-            raise self._unsupported(constraint.kind, "the native engine takes no grammars")
+            raise self._unsupported(constraint.kind, f"the native engine takes no {constraint.kind}")
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the native engine does not enforce all of the schemas in this tag", tag.losses)
@@ -104,8 +112,17 @@ class NetworkBackend(Adapter):
                 raise unwritable(constraint, error.missing) from None
         return self._made(BuiltNetwork.of(*made, ordered=True))
 
-    def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> CompileResult:
-        meter, built = WorkMeter(NETWORK), None
+    def _grammar(self, grammar: Gbnf, constraint: Grammar) -> CompileResult:
+        meter = WorkMeter(NETWORK)
+        rules = RuleComponents(grammar, meter)
+        if (node := language(rules.whole)) is not None:
+            return self._regular(constraint, lambda meter: regex_network(node, meter))
+        return self._built(NetworkPlan(rules.root, rules.build, {}), constraint, len(constraint.text), meter)
+
+    def _built(
+        self, plan: NetworkPlan, constraint: Constraint, characters: int, meter: WorkMeter | None = None
+    ) -> CompileResult:
+        meter, built = meter or WorkMeter(NETWORK), None
         while built is None:
             try:
                 built = None if self._texts else reachable_network(plan, meter)

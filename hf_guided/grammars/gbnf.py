@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
-from ..regex import ALL, CharSet
+from ..regex import ALL, CharSet, chars, text
 from ..regex.write import times
 from .rules import (
     REPEATS,
@@ -25,7 +25,7 @@ from .rules import (
     Token,
     check_rules,
     choice,
-    derives_from,
+    derives_empty,
     known_by_steps,
     sequence,
 )
@@ -49,14 +49,14 @@ class Gbnf(Reader):
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
-        self._root = root
+        self.root = root
         self.tokens = self._lex()
         self.rules = self._read()
         check_rules(self, self.rules, root)
 
     def to_ebnf(self) -> str:
         """The grammar as xgrammar reads it; UnsupportedConstraint where that would take minutes, or end the process."""
-        with_empty = known_by_steps(self.rules, _derives_empty)
+        with_empty = known_by_steps(self.rules, derives_empty)
         if any(_counts_empty(rule, with_empty) for rule in self.rules.values()):
             reason = "xgrammar cannot count repetitions of what may be empty, as in (x?){2,3}; repeat x, or write (x?)*"
             raise UnsupportedConstraint("xgrammar does not take this grammar", [Loss("", "grammar", reason)])
@@ -74,7 +74,7 @@ class Gbnf(Reader):
             )
 
         rules = (f"{names[name]} ::= {written(rule)}" for name, rule in self.rules.items())
-        return "\n".join([f"root ::= {names[self._root]}", *rules])
+        return "\n".join([f"root ::= {names[self.root]}", *rules])
 
     def _lex(self) -> list[Token]:
         tokens: list[Token] = []
@@ -103,8 +103,8 @@ class Gbnf(Reader):
             rules[head.text] = self._choice()
         if self.take("end") is None:
             raise self.malformed(f"expected a rule, got {self.here.text!r}", self.here.start)
-        if self._root not in rules:
-            raise self.malformed(f"there is no rule {self._root!r} to start at; name it, or pass root=", 0)
+        if self.root not in rules:
+            raise self.malformed(f"there is no rule {self.root!r} to start at; name it, or pass root=", 0)
         return rules
 
     def _choice(self) -> Expression:
@@ -134,7 +134,7 @@ class Gbnf(Reader):
         if token.kind == "set":
             return self._set(token)
         if token.kind == "any":
-            return Leaf(_class(ALL))
+            return _leaf(ALL)
         if token.kind == "token":
             raise self.unsupported(token.text, "no token can be named in GBNF; use Lark", token.start)
         self.open(token.start)
@@ -166,7 +166,7 @@ class Gbnf(Reader):
         codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
         if any(0xD800 <= code < 0xE000 for code in codes):
             raise self.malformed(f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.start)
-        return Leaf(f'"{"".join(map(_code, codes))}"')
+        return Leaf(f'"{"".join(map(_code, codes))}"', text("".join(map(chr, codes))))
 
     def _set(self, token: Token) -> Expression:
         negated = token.text.startswith("[^")
@@ -185,7 +185,7 @@ class Gbnf(Reader):
         charset = ALL - charset if negated else charset
         if not characters or not charset:
             raise self.malformed(f"no character is in {token.text}", token.start)
-        return Leaf(_class(charset))
+        return _leaf(charset)
 
     def _characters(self, token: Token, start: int) -> list[int]:
         """The code points of a text or a class; ``_HYPHEN`` is a hyphen that is not escaped."""
@@ -210,21 +210,18 @@ class Gbnf(Reader):
         return characters
 
 
-def _class(charset: CharSet) -> str:
-    return f"[{''.join(f'{_code(first)}-{_code(last)}' for first, last in charset.ranges)}]"
+def _leaf(charset: CharSet) -> Leaf:
+    return Leaf(f"[{''.join(f'{_code(first)}-{_code(last)}' for first, last in charset.ranges)}]", chars(charset))
 
 
 def _code(code: int) -> str:
     return f"\\U{code:08x}"
 
 
-_derives_empty = derives_from(lambda leaf: leaf.written == _EMPTY)
-
-
 def _counts_empty(expression: Expression, with_empty: set[str]) -> bool:
     """Whether a repetition of what may be empty has a count; ``with_empty`` are the rules that may be empty."""
     if isinstance(expression, Repeat):
         counted = expression.low > 1 or expression.high not in (None, 0, 1)
-        return counted and _derives_empty(expression.body, with_empty) or _counts_empty(expression.body, with_empty)
+        return counted and derives_empty(expression.body, with_empty) or _counts_empty(expression.body, with_empty)
     parts = expression.parts if isinstance(expression, (Sequence, Choice)) else ()
     return any(_counts_empty(part, with_empty) for part in parts)

@@ -78,7 +78,7 @@ space    ::= ([ \t\n]+)"""
 
 
 def compiled(text: str, root: str | None = None) -> CompiledConstraint:
-    return backend("xgrammar", single_bytes()).compile(hg.Grammar(text, "gbnf", root))
+    return backend("native", single_bytes()).compile(hg.Grammar(text, "gbnf", root))
 
 
 def accepts(compiled: CompiledConstraint, text: str) -> bool:
