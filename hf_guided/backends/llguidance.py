@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from typing_extensions import override
 
-from ..automaton.emptiness import Emptiness
 from ..automaton.limits import allowance
 from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import (
@@ -30,7 +29,7 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
-from ..regex import Node, UnsupportedRegex, to_lark
+from ..regex import Node, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
@@ -56,7 +55,6 @@ class LLGuidanceBackend(Adapter):
     """The adapter; building it takes about a second for 131k tokens, compiling milliseconds."""
 
     name = title = "llguidance"
-    canonical_spelling = True
 
     def __init__(self, vocabulary: Vocabulary):
         import llguidance
@@ -149,10 +147,6 @@ class LLGuidanceBackend(Adapter):
 
 
 def _terminal(node: Node) -> LarkGrammar:
-    if (empty := Emptiness().verdict(node)) is not False:
-        raise UnsupportedRegex(
-            "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
-        )
     return LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}")
 
 

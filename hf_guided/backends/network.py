@@ -56,7 +56,7 @@ class NetworkBackend(Adapter):
     """The adapter."""
 
     name = title = "native"
-    bounds_depth = canonical_spelling = any_key_order = keeps_budget = keeps_masks = True
+    is_native = True
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)

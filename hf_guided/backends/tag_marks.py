@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _SCHEMAS = ("json_schema", "schema")
+_IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
+_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # characters of JSON outside of its strings
 
 
 def closing_marks(tag: Any) -> list[str]:
@@ -73,6 +75,19 @@ def overlap(ends: Iterable[str]) -> bool:
         if node in last:
             last.add(shorter[node])
     return any(following[node] for node in (ends_here | last) - {0})
+
+
+def is_inside_strings(mark: str) -> bool:
+    """Whether JSON can hold this mark in its strings only."""
+    return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
+
+
+def have_escapes(marks: tuple[str, ...]) -> bool:
+    """Whether every string has one text without these: the first character of a mark in it is an escape there."""
+    plain = all(
+        mark[0] not in _IN_ESCAPES and mark[0] <= "\uffff" and "\\" not in mark and min(mark) >= " " for mark in marks
+    )
+    return plain and not overlap(marks)
 
 
 def runs_on(part: dict[str, Any]) -> bool:

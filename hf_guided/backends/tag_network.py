@@ -43,14 +43,12 @@ from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
 from ..schema.xml_to_network import ElementPositions
 from .network_of_schema import NetworkPlan, SchemaPart
-from .tag_marks import overlap, runs_on
+from .tag_marks import have_escapes, is_inside_strings, runs_on
 
 Format = dict[str, Any]
 
 
-_IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
 _NOT_EMPTY = repeat(chars(ALL), 1)
-_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # characters of JSON outside of its strings
 _ONLY_XGRAMMAR = 'only xgrammar has this: pass backend="xgrammar"'
 
 
@@ -124,7 +122,7 @@ class TagNetwork:
         style = "qwen_xml" if node_format["type"] == "qwen_xml_parameter" else node_format.get("style") or "json"
         excludes = tuple(node_format.get("excludes") or ())
         # Some elements leave these out anyway; and in JSON only its strings can contain them.
-        left_out = STYLES[style].marks if style in STYLES else filter(_is_inside_strings, excludes)
+        left_out = STYLES[style].marks if style in STYLES else filter(is_inside_strings, excludes)
         if not set(excludes) <= set(left_out):
             raise _unsupported(pointer, "excludes", _ONLY_XGRAMMAR)
         if node_format.get("any_order"):
@@ -137,7 +135,7 @@ class TagNetwork:
         name = f"{style} {layout} {excludes} {constraint.schema_json}"  # equal for schemas that are written alike
         if name not in self._schemas:
             marks = excludes if style == "json" else STYLES[style].marks  # no string of its JSON holds them
-            if not _have_escapes(marks):
+            if not have_escapes(marks):
                 reason = (
                     "a mark that is, or holds, a part of an escape or of another mark cannot be kept out of all strings"
                 )
@@ -255,10 +253,6 @@ def _triggered(tag: Format) -> Format:
     return {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
 
 
-def _is_inside_strings(mark: str) -> bool:
-    return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
-
-
 def _without(texts: Sequence[str]) -> Node:
     return complement(concat(ANYTHING, alt(*map(text, texts)), ANYTHING)) if texts else ANYTHING
 
@@ -274,14 +268,6 @@ def _impossible(what: str, pointer: str) -> InvalidConstraint:
 
 def _unsupported(pointer: str, keyword: str, reason: str) -> UnsupportedConstraint:
     return UnsupportedConstraint("the engine cannot write this structural tag", (Loss(pointer, keyword, reason),))
-
-
-def _have_escapes(marks: tuple[str, ...]) -> bool:
-    """Whether every string has one text without these: the first character of a mark in it is an escape there."""
-    plain = all(
-        mark[0] not in _IN_ESCAPES and mark[0] <= "\uffff" and "\\" not in mark and min(mark) >= " " for mark in marks
-    )
-    return plain and not overlap(marks)
 
 
 def _moved(losses: Iterable[Loss], pointer: str) -> list[Loss]:

@@ -39,7 +39,7 @@ from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult
 from .base import CompiledConstraint, Engine
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
-from .tag_marks import depends_on_tokens, overlap, resolve_tokens, runs_on
+from .tag_marks import depends_on_tokens, have_escapes, is_inside_strings, overlap, resolve_tokens, runs_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,6 @@ class XGrammarBackend(Adapter):
     """The adapter; compiling takes milliseconds to seconds."""
 
     name = title = "xgrammar"
-    canonical_spelling = True
 
     def __init__(self, vocabulary: Vocabulary):
         import xgrammar
@@ -78,6 +77,8 @@ class XGrammarBackend(Adapter):
         read = self._lib.Grammar.from_ebnf
         if isinstance(constraint, StructuralTag):
             tag = constraint.tag
+            if "structures" in tag:
+                raise self._unsupported("structures", "xgrammar gets triggered_tags in format instead; write those")
             resolve_tokens(tag, self.vocabulary)
             if lost := list(_without_schemas(tag, "")):
                 raise UnsupportedConstraint("xgrammar does not enforce all of this tag", lost)
@@ -87,7 +88,7 @@ class XGrammarBackend(Adapter):
             return self._built(read, self._written(constraint, lambda node: lambda: _language_grammar(node)))
         if constraint.syntax != "gbnf":
             raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
-        grammar = Gbnf(constraint.text, constraint.root).to_ebnf()
+        grammar = Gbnf(constraint.text, constraint.root).to_ebnf(Ebnf().written)
         return self._built(read, lambda: grammar)
 
     def _built(self, read: Callable[[str], Any], write: Callable[[], str], *, jumps: bool = True) -> Build:
@@ -235,9 +236,11 @@ def _language_grammar(node: Node) -> str:
     return "\n".join([f"root ::= {ebnf.written(node)}", *ebnf.rules()])
 
 
-def _schema_grammar(constraint: JsonSchema, style: JsonStyle) -> tuple[Callable[[], str], Sequence[Loss]]:
+def _schema_grammar(
+    constraint: JsonSchema, style: JsonStyle, marks: tuple[str, ...] = ()
+) -> tuple[Callable[[], str], Sequence[Loss]]:
     n, ebnf = Normalizer.of(constraint), Ebnf()
-    grammar = lark_grammar(n, style, closed=constraint.extra == "forbid", notation=ebnf.notation)
+    grammar = lark_grammar(n, style, closed=constraint.extra == "forbid", notation=ebnf.notation, marks=marks)
     return lambda: "\n".join([grammar, *ebnf.rules()]), n.losses
 
 
@@ -259,12 +262,12 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
     try:
         with inside_tag(at):
             if keyword == "grammar":
-                grammar = Gbnf(part[keyword], DEFAULT_ROOT["gbnf"]).to_ebnf()
+                grammar = Gbnf(part[keyword], DEFAULT_ROOT["gbnf"]).to_ebnf(Ebnf().written)
             elif keyword == "pattern":
                 grammar = _language_grammar(parse_fullmatch(part[keyword]))
             else:
                 style = JsonStyle(max_space=part.get("max_whitespace_cnt"))
-                write, losses = _schema_grammar(JsonSchema(part[keyword]), style)
+                write, losses = _schema_grammar(JsonSchema(part[keyword]), style, tuple(part.get("excludes") or ()))
                 yield from (loss._replace(pointer=at + loss.pointer) for loss in losses)
                 grammar = write()
     except UnsupportedRegex as error:
@@ -278,8 +281,6 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
 
 def _not_exact(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The keywords of a part of a tag that xgrammar does not hold, and why."""
-    if "structures" in part:
-        yield "structures", "xgrammar gets tags in the newer form only; write them as triggered_tags in format"
     if part.get("max_tokens") is not None:
         yield "max_tokens", "xgrammar writes more tokens where a character, or what follows, is not complete"
     content = part.get("content", {}) if part.get("type") == "tag" else part if part.get("excludes") else {}
@@ -291,6 +292,11 @@ def _not_exact(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "end", "free text before it may hold a part of an end, and xgrammar goes on past the first one"
     if part.get("type") == "qwen_xml_parameter" or (part.get("style") or "json") != "json":
         yield "style", "xgrammar's own converter writes these arguments, and ignores keywords without an error"
-    for keyword in ("any_order", "excludes"):
-        if "json_schema" in part and part.get(keyword):
-            yield keyword, f"a schema is a grammar in xgrammar, which has no {keyword}"
+    if part.get("any_order"):
+        yield "any_order", "members come in the order of the schema; leave it out"
+    marks = tuple(part.get("excludes") or ())
+    if "json_schema" in part and not (have_escapes(marks) and all(map(is_inside_strings, marks))):
+        yield (
+            "excludes",
+            "one of the marks is, or holds, a part of an escape or of another mark, or is not only in strings",
+        )

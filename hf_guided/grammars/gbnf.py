@@ -1,4 +1,4 @@
-r"""GBNF, the grammars of llama.cpp, as rules that xgrammar writes.
+r"""GBNF, the grammars of llama.cpp, read into rules.
 
 All of llama.cpp's syntax is read, with empty alternatives and ``.`` for any character. Beyond it, ``{,2}`` is
 ``{0,2}``, and a rule may continue on the next line without parentheses. Where llama.cpp takes the last of two
@@ -8,9 +8,10 @@ definitions, or a class without characters, this is an error. Tokens (``<[5]>``,
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
-from ..regex import ALL, CharSet, chars, text
+from ..regex import ALL, EMPTY, CharSet, Node, chars, text
 from ..regex.write import times
 from .rules import (
     REPEATS,
@@ -41,7 +42,6 @@ _ESCAPED = {"t": "\t", "r": "\r", "n": "\n", **{sign: sign for sign in "\\\"[]-'
 MAX_REPEAT = 100_000  # xgrammar counts every one: some megabytes for this many
 _MOST_OPERATORS = 4  # maximum number of operators in a row
 _HYPHEN = -1
-_EMPTY = '""'
 
 
 class Gbnf(Reader):
@@ -54,8 +54,11 @@ class Gbnf(Reader):
         self.rules = self._read()
         check_rules(self, self.rules, root)
 
-    def to_ebnf(self) -> str:
-        """The grammar as xgrammar reads it; UnsupportedConstraint where that would take minutes, or end the process."""
+    def to_ebnf(self, leaf: Callable[[Node], str]) -> str:
+        """The grammar as xgrammar reads it, leaves as ``leaf`` writes them.
+
+        Raises UnsupportedConstraint where the library would take minutes, or end the process.
+        """
         with_empty = known_by_steps(self.rules, derives_empty)
         if any(_counts_empty(rule, with_empty) for rule in self.rules.values()):
             reason = "xgrammar cannot count repetitions of what may be empty, as in (x?){2,3}; repeat x, or write (x?)*"
@@ -64,14 +67,13 @@ class Gbnf(Reader):
 
         def written(expression: Expression) -> str:
             if isinstance(expression, Leaf):
-                return expression.written
+                return leaf(expression.language)
             if isinstance(expression, Reference):
                 return names[expression.name]
             if isinstance(expression, Repeat):
                 return f"({written(expression.body)}){times(expression.low, expression.high)}"
-            return (
-                f"({(' | ' if isinstance(expression, Choice) else ' ').join(map(written, expression.parts)) or _EMPTY})"
-            )
+            sign = " | " if isinstance(expression, Choice) else " "
+            return f"({sign.join(map(written, expression.parts)) or leaf(EMPTY)})"
 
         rules = (f"{names[name]} ::= {written(rule)}" for name, rule in self.rules.items())
         return "\n".join([f"root ::= {names[self.root]}", *rules])
@@ -134,7 +136,7 @@ class Gbnf(Reader):
         if token.kind == "set":
             return self._set(token)
         if token.kind == "any":
-            return _leaf(ALL)
+            return Leaf(chars(ALL))
         if token.kind == "token":
             raise self.unsupported(token.text, "no token can be named in GBNF; use Lark", token.start)
         self.open(token.start)
@@ -166,7 +168,7 @@ class Gbnf(Reader):
         codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
         if any(0xD800 <= code < 0xE000 for code in codes):
             raise self.malformed(f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.start)
-        return Leaf(f'"{"".join(map(_code, codes))}"', text("".join(map(chr, codes))))
+        return Leaf(text("".join(map(chr, codes))))
 
     def _set(self, token: Token) -> Expression:
         negated = token.text.startswith("[^")
@@ -185,7 +187,7 @@ class Gbnf(Reader):
         charset = ALL - charset if negated else charset
         if not characters or not charset:
             raise self.malformed(f"no character is in {token.text}", token.start)
-        return _leaf(charset)
+        return Leaf(chars(charset))
 
     def _characters(self, token: Token, start: int) -> list[int]:
         """The code points of a text or a class; ``_HYPHEN`` is a hyphen that is not escaped."""
@@ -208,14 +210,6 @@ class Gbnf(Reader):
                 raise self.malformed(f"{escape[0]} is no character", token.start + position)
             position = escape.end()
         return characters
-
-
-def _leaf(charset: CharSet) -> Leaf:
-    return Leaf(f"[{''.join(f'{_code(first)}-{_code(last)}' for first, last in charset.ranges)}]", chars(charset))
-
-
-def _code(code: int) -> str:
-    return f"\\U{code:08x}"
 
 
 def _counts_empty(expression: Expression, with_empty: set[str]) -> bool:

@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import EMPTY, Node
+from ..regex import ANYTHING, EMPTY, Node
 
 MAX_NESTING = 50  # open parentheses: engines, and the functions here, follow them by recursion
 REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class Leaf(NamedTuple):
-    """A text or a set, as the engine reads it; some text matches it."""
+    """A text or a set; some text matches it."""
 
-    written: str
-    language: Node = EMPTY  # in GBNF its texts
+    language: Node = ANYTHING  # in Lark not read
 
 
 class Reference(NamedTuple):

@@ -31,7 +31,7 @@ from ..regex import (
     UnsupportedRegex,
     alt,
     concat,
-    json_spelling,
+    json_spelling_without,
     text,
     to_lark,
     tree_cache,
@@ -125,7 +125,9 @@ def _cuts(node: Node) -> set[int]:
     return set().union(*map(_cuts, node.parts)) if isinstance(node, Parts) else set()
 
 
-def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool, notation: Notation = LARK) -> str:
+def lark_grammar(
+    n: Normalizer, style: JsonStyle, *, closed: bool, notation: Notation = LARK, marks: tuple[str, ...] = ()
+) -> str:
     """The grammar of the JSON texts of all values that satisfy the schema.
 
     Args:
@@ -133,6 +135,7 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool, notation: Not
         style: how values are written.
         closed: whether objects that declare properties and do not speak of others have no others.
         notation: how the grammar is written, if not in Lark.
+        marks: what no string holds, see ``without``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
@@ -146,22 +149,23 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool, notation: Not
             'which backend="native" enforces'
         )
         raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
-    return "\n".join(_SchemaWriter(n, contents_of, style, notation).write())
+    return "\n".join(_SchemaWriter(n, contents_of, style, notation, marks).write())
 
 
 class _SchemaWriter:
-    """Writes the rules of one schema.
+    """Writes the rules of one schema, whose positions ``contents_of`` are; the rest is as ``lark_grammar`` has it."""
 
-    Args:
-        n: the schema.
-        contents_of: its positions.
-        style: how values are written.
-        notation: how the grammar is written.
-    """
-
-    def __init__(self, n: Normalizer, contents_of: dict[Position, Content], style: JsonStyle, notation: Notation):
+    def __init__(
+        self,
+        n: Normalizer,
+        contents_of: dict[Position, Content],
+        style: JsonStyle,
+        notation: Notation,
+        marks: tuple[str, ...],
+    ):
         self._n = n
         self._notation = notation
+        self._marks = marks
         self._contents = contents_of
         self._spelling = style.spelling
         self._style = style
@@ -294,9 +298,9 @@ class _SchemaWriter:
         if name == ANYTHING:
             [named] = self._scalars([StringClause()])
         elif isinstance(name, str):
-            named = self._terminal(text(constant_text(name)))
+            named = self._terminal(text(constant_text(name, self._marks)))
         else:
-            named = self._terminal(quoted(json_spelling(name)))
+            named = self._terminal(quoted(json_spelling_without(name, self._marks)))
         return f"{named} {self._sign('COLON', level)} {value}"
 
     def _terminal(self, language: Node) -> str:
@@ -308,7 +312,7 @@ class _SchemaWriter:
         others = tuple(clause for clause in clauses if clause not in _SHARED)
         alternatives: list[str] = []
         for together in (others, *shared):
-            language, multiples = _scalars(together, self._spelling)
+            language, multiples = _scalars(together, self._spelling, self._marks)
             alternatives += [] if language == NOTHING else [self._terminal(language)]
             for clause in multiples:
                 counted = self._notation.counts_remainders
@@ -366,17 +370,20 @@ def _signs(layout: Layout) -> dict[str, Node]:
 
 
 @tree_cache(maxsize=4096)
-def _scalars(clauses: tuple[Clause, ...], spelling: Spelling) -> tuple[Node, tuple[NumberClause, ...]]:
+def _scalars(
+    clauses: tuple[Clause, ...], spelling: Spelling, marks: tuple[str, ...]
+) -> tuple[Node, tuple[NumberClause, ...]]:
     """One language for all of the clauses.
 
     Args:
         clauses: of values without children.
         spelling: which texts of a value there are.
+        marks: what none of the texts holds.
 
     Returns:
         Its texts; and numbers for which it takes a rule (see ``_multiples_rule``).
     """
-    languages = [(clause, language_of(clause, spelling)) for clause in clauses]
+    languages = [(clause, language_of(clause, spelling, marks)) for clause in clauses]
     multiples = tuple(
         clause
         for clause, language_or_none in languages

@@ -35,11 +35,32 @@ OLDER = {
 }
 
 
+NEWER = {
+    "format": {
+        "type": "triggered_tags",
+        "triggers": ["<f>"],
+        "tags": [
+            {
+                "begin": "<f>",
+                "content": {"type": "json_schema", "json_schema": OLDER["structures"][0]["schema"]},
+                "end": "</f>",
+            }
+        ],
+    }
+}
+
+
+def test_xgrammar_refuses_the_older_form(compiler: Compiler) -> None:
+    with pytest.raises(hg.UnsupportedConstraint, match="triggered_tags") as caught:
+        compiler.compile(hg.StructuralTag(OLDER), "xgrammar")
+    assert [(loss.pointer, loss.keyword) for loss in caught.value.losses] == [("", "structures")]
+
+
 @pytest.mark.parametrize(
     ("constraint", "pointer"),
     [
         (tool_calls({"type": "array", "uniqueItems": True}), "/format/tags/0/content/json_schema/properties/a"),
-        (hg.StructuralTag(OLDER), "/structures/0/schema"),
+        (hg.StructuralTag(NEWER), "/format/tags/0/content/json_schema"),
     ],
 )
 def test_lost_keyword_is_refused_with_its_pointer(compiler: Compiler, constraint: Any, pointer: str) -> None:
