@@ -82,7 +82,7 @@ def test_masks_of_each_library_are_those_of_the_native_engine(name: str, kind: s
     for _ in range(40):
         constraint = random_constraint(random, kind)
         theirs, ours = compiled_by(name, constraint), compiled_by("native", constraint)
-        if theirs is None or ours is None:
+        if theirs is None or ours is None or (whole_characters and not str(constraint).isascii()):
             continue
         matchers = [theirs.matcher(), ours.matcher()]
         for _ in range(30):
