@@ -5,6 +5,11 @@ can fail is followed by a look at ``get_error()``. A refused ``try_consume_token
 
 Matchers of one grammar share a lexer that grows as it is used, up to a limit. One row that reaches the limit breaks
 it for all of them, for ever; so the grammar is kept, and a broken row is built again, once, with a lexer of its own.
+
+It does not hold:
+
+- ``uniqueItems``, ``max_depth``, an order of members left open, and factors of ``multipleOf`` that it cannot count;
+- GBNF, whose rules it would make greedy terminals, and structural tags.
 """
 
 from __future__ import annotations
@@ -93,7 +98,7 @@ class LLGuidanceBackend(Adapter):
             return self._written(constraint, _terminal)
         if constraint.syntax != "lark":
             # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
-            raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
+            raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use the native engine, or write Lark")
         return read(constraint, self.vocabulary)
 
     def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> CompileResult:

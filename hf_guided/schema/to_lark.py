@@ -315,9 +315,10 @@ class _SchemaWriter:
             language, multiples = _scalars(together, self._spelling, self._marks)
             alternatives += [] if language == NOTHING else [self._terminal(language)]
             for clause in multiples:
-                counted = self._notation.counts_remainders
-                if (rule := _multiples_rule(clause, self._spelling) if counted else None) is None:
+                counts = self._notation.counts_remainders
+                if (rule := _multiples_rule(clause, self._spelling) if counts else None) is None:
                     reason = "digits decide only small whole factors and parts of ten"
+                    reason = reason if counts else "a grammar in EBNF counts no remainders"
                     self._n.lose_at(clause.origin, "multipleOf", reason)
                     alternatives += self._scalars([replace(clause, factors=())])
                 else:
