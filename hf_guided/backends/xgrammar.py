@@ -254,7 +254,7 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
     for key, item in part.items():
         if key != "json_schema":
             yield from _without_schemas(item, f"{pointer}/{escape(key)}")
-    yield from (Loss(pointer, keyword, reason) for keyword, reason in _not_exact(part))
+    yield from _not_exact(part, pointer)
     keyword = {"json_schema": "json_schema", "regex": "pattern", "grammar": "grammar"}.get(part.get("type", ""))
     if keyword is None:
         return
@@ -279,24 +279,25 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
         part.update(type="grammar", grammar=grammar)
 
 
-def _not_exact(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keywords of a part of a tag that xgrammar does not hold, and why."""
+def _not_exact(part: dict[str, Any], pointer: str) -> Iterator[Loss]:
     if part.get("max_tokens") is not None:
-        yield "max_tokens", "xgrammar writes more tokens where a character, or what follows, is not complete"
+        reason = "xgrammar writes more tokens where a character, or what follows, is not complete"
+        yield Loss(pointer, "max_tokens", reason)
     content = part.get("content", {}) if part.get("type") == "tag" else part if part.get("excludes") else {}
     if content.get("type") == "any_text" and content.get("max_chars") is not None:
-        yield "max_chars", "where a text excludes something, or ends at a mark, xgrammar counts bytes"
+        reason = "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters"
+        yield Loss(pointer if content is part else f"{pointer}/content", "max_chars", reason)
     if "begin" in part and runs_on(part["content"]):
         ends = part["end"] if isinstance(part["end"], list) else [part["end"]]
         if overlap(end for end in ends if isinstance(end, str)):
-            yield "end", "free text before it may hold a part of an end, and xgrammar goes on past the first one"
+            reason = "free text before it may hold a part of an end, and xgrammar goes on past the first one"
+            yield Loss(pointer, "end", reason)
     if part.get("type") == "qwen_xml_parameter" or (part.get("style") or "json") != "json":
-        yield "style", "xgrammar's own converter writes these arguments, and ignores keywords without an error"
+        reason = "xgrammar's own converter writes these arguments, and ignores keywords without an error"
+        yield Loss(pointer, "style", reason)
     if part.get("any_order"):
-        yield "any_order", "members come in the order of the schema; leave it out"
+        yield Loss(pointer, "any_order", "members come in the order of the schema; leave it out")
     marks = tuple(part.get("excludes") or ())
     if "json_schema" in part and not (have_escapes(marks) and all(map(is_inside_strings, marks))):
-        yield (
-            "excludes",
-            "one of the marks is, or holds, a part of an escape or of another mark, or is not only in strings",
-        )
+        reason = "a mark that is, or holds, a part of an escape or of another mark, or occurs outside of strings"
+        yield Loss(pointer, "excludes", reason)
