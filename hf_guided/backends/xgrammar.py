@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ..automaton.limits import allowance
 from ..automaton.nfa import utf8
 from ..constraints.json_style import JsonStyle
 from ..constraints.structural_tag_checks import inside_tag
 from ..constraints.values import DEFAULT_ROOT, Constraint, Grammar, JsonSchema, StructuralTag
-from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.gbnf import Gbnf
 from ..options import usable_cores
 from ..regex import Node, UnsupportedRegex, parse_fullmatch
@@ -38,13 +37,15 @@ from ..schema.to_lark import Ebnf, lark_grammar
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult
 from .base import CompiledConstraint, Engine
-from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .tag_marks import depends_on_tokens, have_escapes, is_inside_strings, overlap, resolve_tokens, runs_on
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..vocabulary.tokens import Vocabulary
+
+_MOST_TEXT = 200_000  # characters; this many in one text take two seconds of the CPU
+_MOST_RULES = 2_500  # the time grows with the square of their number, or faster
 
 
 class XGrammarBackend(Adapter):
@@ -97,9 +98,11 @@ class XGrammarBackend(Adapter):
                 text = write()
             except UnsupportedRegex as error:
                 raise self._unsupported("grammar", str(error)) from None
-            if (allowed := allowance()) is not None:
-                if len(text) > MOST_GRAMMAR or written_out(text) > MOST_WRITTEN_OUT:
-                    allowed.move()
+            if len(text) > _MOST_TEXT or text.count("::=") > _MOST_RULES:
+                raise CompileLimitExceeded(
+                    f"xgrammar may take long for a grammar of more than {_MOST_TEXT} characters or {_MOST_RULES} rules; "
+                    "make the constraint smaller, or use the native engine"
+                )
             try:
                 with _memory_errors():
                     compiled = self._compiler.compile_grammar(read(text))

@@ -110,8 +110,12 @@ class Ebnf:
 
 
 def _class(charset: CharSet) -> str:
-    ranges = (rf"\U{low:08x}-\U{high:08x}" for low, high in charset.ranges)
+    ranges = (_code(low) if low == high else f"{_code(low)}-{_code(high)}" for low, high in charset.ranges)
     return f"[{''.join(ranges)}]"
+
+
+def _code(code: int) -> str:
+    return chr(code) if code < 128 and chr(code).isalnum() else rf"\U{code:08x}"
 
 
 def _cuts(node: Node) -> set[int]:

@@ -346,6 +346,16 @@ def test_lm_format_enforcer_has_a_limit_of_calls(monkeypatch):
         backend("lm_format_enforcer", tiny()).compile(Regex("(a|b)*a(a|b){24}"))
 
 
+def test_xgrammar_refuses_what_it_would_take_long_for():
+    wide = {f"p{i}": {"type": "null"} for i in range(2000)}
+    with pytest.raises(CompileLimitExceeded, match="xgrammar may take long .*; make the constraint smaller"):
+        backend("xgrammar", tiny()).compile(JsonSchema({"properties": wide}))
+    fewer = JsonSchema({"properties": dict(list(wide.items())[:500])})
+    assert _accepts(backend("xgrammar", tiny()).compile(fewer), {"p3": None, "p400": None})
+    with pytest.raises(CompileLimitExceeded, match="grew past 5000 states"):
+        backend("xgrammar", tiny()).compile(Regex("(?!(a|b)*a(a|b){14})(a|b)*"))
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_dead_end_has_an_empty_mask_and_rollback_leaves_it(name):
     # Private use characters: the vocabulary has their bytes, but lm-format-enforcer takes whole characters only.
