@@ -1,8 +1,8 @@
 """xgrammar: JSON Schema, regular expressions, choices, grammars and structural tags, each as a grammar in EBNF.
 
 Its own readers of JSON Schema and of patterns ignore most keywords in silence, and misread some patterns: so only EBNF
-reaches it, inside tags too. There a class in a repetition takes bytes that are no UTF-8, as free text does: every text
-goes through the UTF-8 guard. It does not hold:
+reaches it, inside tags too. The free text of tags takes bytes that are no UTF-8: every text goes through a guard. It does
+not hold:
 
 - ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
 - Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;
@@ -100,7 +100,7 @@ class XGrammarBackend(Adapter):
                 raise self._unsupported("grammar", str(error)) from None
             if len(text) > _MOST_TEXT or text.count("::=") > _MOST_RULES:
                 raise CompileLimitExceeded(
-                    f"xgrammar may take long for a grammar of more than {_MOST_TEXT} characters or {_MOST_RULES} rules; "
+                    f"xgrammar may take long for more than {_MOST_TEXT} characters, or {_MOST_RULES} rules; "
                     "make the constraint smaller, or use the native engine"
                 )
             try:
@@ -186,14 +186,6 @@ class _Engine(Engine):
             return False
         self._states.append(state)
         return True
-
-    def validate(self, token_ids: Sequence[int]) -> int:
-        valid = 0
-        while valid < len(token_ids) and self.accept(token_ids[valid]):
-            valid += 1
-        if valid:
-            self.rollback(valid)
-        return valid
 
     def rollback(self, num_tokens: int) -> None:
         self._matcher.rollback(num_tokens)
