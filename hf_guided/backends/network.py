@@ -116,7 +116,7 @@ class NetworkBackend(Adapter):
         meter = WorkMeter(NETWORK)
         rules = RuleComponents(grammar, meter)
         if (node := language(rules.whole)) is not None:
-            return self._regular(constraint, lambda meter: regex_network(node, meter))
+            return self._regular(constraint, lambda meter: regex_network(node, meter, endless=False))
         return self._built(NetworkPlan(rules.root, rules.build, {}), constraint, len(constraint.text), meter)
 
     def _built(
