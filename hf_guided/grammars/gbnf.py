@@ -1,13 +1,13 @@
-r"""GBNF, the grammars of llama.cpp, as rules that xgrammar writes.
+r"""GBNF, the grammars of llama.cpp, as rules: for the native engine, and as xgrammar reads them.
 
 All of llama.cpp's syntax is read, with empty alternatives and ``.`` for any character. Beyond it, ``{,2}`` is
 ``{0,2}``, and a rule may continue on the next line without parentheses. Where llama.cpp takes the last of two
 definitions, or a class without characters, this is an error. Tokens (``<[5]>``, ``<name>``, ``!<name>``) are refused.
 
-Two kinds of rules are written in another way, because xgrammar cannot bear them. A rule that leads to itself and writes
-nothing, as ``x ::= x{0,3}``, lets it run out of stack: references to such a rule become the empty text. Where something
-that may be empty is repeated, as in ``(("a"?){0,300}){0,300}``, every number of empty repetitions is a position of its
-own, and one token takes minutes: so what is repeated is written without its empty text.
+For xgrammar two kinds of rules are written in another way, because xgrammar cannot bear them. A rule that leads to
+itself and writes nothing, as ``x ::= x{0,3}``, lets it run out of stack: references to such a rule become the empty
+text. Where something that may be empty is repeated, as in ``(("a"?){0,300}){0,300}``, every number of empty repetitions
+is a position of its own, and one token takes minutes: so what is repeated is written without its empty text.
 
 xgrammar's masks are slow, up to 100 ms with a vocabulary of 131,072 tokens, for ``(x){0,}`` and for a repeated choice,
 whose branches become rules of their own. So no repetition without an upper bound is written with a count, and a
