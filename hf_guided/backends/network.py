@@ -1,7 +1,8 @@
 """The native engine: a network of automata, with registers for what no finite automaton knows.
 
-It takes all constraints but grammars: every JSON Schema, recursive or not, alone or in structural tags, regular
-expressions and choices. Members in any order, different items, bounds on members of any name: other engines lose these.
+It takes all constraints but Lark grammars: every JSON Schema, recursive or not, alone or in structural tags, regular
+expressions, choices and GBNF. Members in any order, different items, bounds on members of any name: other engines lose
+these.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class NetworkBackend(Adapter):
         meter = WorkMeter(NETWORK)
         rules = RuleComponents(grammar, meter)
         if (node := language(rules.whole)) is not None:
-            return self._regular(constraint, lambda meter: regex_network(node, meter))
+            return self._regular(constraint, lambda meter: regex_network(node, meter, endless=False))
         return self._built(NetworkPlan(rules.root, rules.build, {}), constraint, len(constraint.text), meter)
 
     def _built(

@@ -23,17 +23,6 @@ _IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
 _OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # characters of JSON outside of its strings
 
 
-def closing_marks(tag: Any) -> list[str]:
-    """The texts that end a segment of free text in a structural tag: ends of tags, and of arguments as elements."""
-    marks: dict[str, None] = {}
-    for part in objects_in(tag):
-        if (style := STYLES.get(part.get("style") or "")) is not None and "{name}" not in style.closing:
-            marks[style.closing] = None
-        ends = part.get("end", ())
-        marks |= dict.fromkeys(end for end in ([ends] if isinstance(ends, str) else ends) if isinstance(end, str))
-    return [mark for mark in marks if mark]
-
-
 def _literals(tag: Any) -> list[str]:
     written: dict[str, None] = {}
     for part in objects_in(tag):

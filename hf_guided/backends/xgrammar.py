@@ -1,8 +1,8 @@
 """xgrammar: JSON Schema, regular expressions, choices, grammars and structural tags, each as a grammar in EBNF.
 
 Its own readers of JSON Schema and of patterns ignore most keywords in silence, and misread some patterns: so only EBNF
-reaches it, inside tags too. The free text of tags takes bytes that are no UTF-8: every text goes through a guard. It does
-not hold:
+reaches it, inside tags too. The free text of tags takes bytes that are no UTF-8, so every text goes through a guard. It
+does not hold:
 
 - ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
 - Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;

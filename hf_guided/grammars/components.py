@@ -88,6 +88,8 @@ class RuleComponents:
         self._inline: dict[str, Piece] = {}  # rules that are put into their callers
         self._depths: dict[str, int] = {}
         self._pieces: dict[str, Piece] = {}  # all others, without the empty text
+        self._reading: set[str] = set()  # rules that lead to each other
+        self._loops: dict[Piece, str] = {}
         calls = _reached(rules, root)
         used = Counter([name for names in calls.values() for name in names])
         for names in _groups(calls):
@@ -139,6 +141,7 @@ class RuleComponents:
         """Read rules that lead to each other, or one that does not lead to itself."""
         pieces: dict[str, Piece] = {}
         depth = 0
+        self._reading = {*names} if is_recursive else set()
         for name in names:
             pieces[name] = self._piece(self._rules[name])
             depth = max([1, *(1 + self._depths.get(each.name, 0) for each in references(self._rules[name]))])
@@ -171,7 +174,10 @@ class RuleComponents:
         if isinstance(expression, grammar.Choice):
             return any_of([self._piece(part) for part in expression.parts])
         if isinstance(expression, grammar.Repeat):
-            return times(self._piece(expression.body), expression.low, expression.high)
+            body = self._piece(expression.body)
+            if expression.low <= 1 and expression.high is None and self._follows_itself(body):
+                return self._loop(body, expression.low)
+            return times(body, expression.low, expression.high)
         pieces: list[Piece] = []
         for part in expression.parts:
             piece, again = self._piece(part), 0
@@ -179,12 +185,24 @@ class RuleComponents:
                 if isinstance(part.body, grammar.Sequence):  # as in ``x ("," x)*``
                     inner = [self._piece(each) for each in part.body.parts]
                     lengths = range(min(len(pieces), len(inner) - 1), 0, -1)
-                    again = next((length for length in lengths if pieces[-length:] == inner[-length:]), 0)
+                    if not self._follows_itself(joined(*inner)):
+                        again = next((length for length in lengths if pieces[-length:] == inner[-length:]), 0)
             if again:
                 piece = separated(joined(*inner[-again:]), joined(*inner[:-again]))
                 del pieces[-again:]
             pieces.append(piece)
         return joined(*pieces)
+
+    def _follows_itself(self, body: Piece) -> bool:
+        """Whether a rule that leads to those that are being read follows itself where a piece is repeated."""
+        return not self._reading.isdisjoint(_calls_at_end(body, last=False) & _calls_at_end(body, last=True))
+
+    def _loop(self, body: Piece, low: int) -> Piece:
+        """A repetition as a rule: if it is called, and not what is repeated, nothing tells where one ends."""
+        name = self._loops.setdefault(body, f"{len(self._loops)}+")  # no rule of a text has such a name
+        self._pieces[name] = not_empty(times(body, 1, None)) or ()
+        call = Call(Rule(self._text, name))
+        return times((call,), 0, 1) if low == 0 or nullable(body) else (call,)
 
     # -- Rules that lead to themselves at their ends.
 
@@ -290,7 +308,7 @@ class RuleComponents:
 
         All others are put into their callers.
         """
-        kept: set[int] = set()
+        kept = {id(self._groups[name]) for name in self._loops.values()}
         sizes: dict[int, int] = {}
         depths: dict[int, int] = {}
         pieces = [self.whole, *(middle for group in self._groups.values() for middle in group.middles)]
@@ -302,7 +320,7 @@ class RuleComponents:
             active[id(group)] = None
             todo.append((group, iter([name for middle in group.middles for name in _calls_in(middle)])))
 
-        for root in _calls_in(self.whole):
+        for root in [*self._loops.values(), *_calls_in(self.whole)]:
             if id(self._groups[root]) not in sizes:
                 enter(self._groups[root])
             while todo:
@@ -311,7 +329,7 @@ class RuleComponents:
                     callee = self._groups[name]
                     if id(callee) in active:
                         kept.add(id(callee))
-                    elif id(callee) not in sizes:
+                    elif id(callee) not in sizes and id(callee) not in kept:
                         enter(callee)
                         break
                 else:
