@@ -42,10 +42,10 @@ def load_patterns(only: Sequence[str] = ()) -> list[Sample]:
     return samples
 
 
-def line(library: str, one: Judged) -> dict[str, Any]:
+def line(library: str, one: Judged, kind: str = "regex") -> dict[str, Any]:
     """The row of a library and a pattern."""
     verdict = one.verdict
-    row: dict[str, Any] = {"regex": one.sample.name, "library": library, "outcome": verdict.outcome}
+    row: dict[str, Any] = {kind: one.sample.name, "library": library, "outcome": verdict.outcome}
     row["wrong"] = len(one.wrong(True, in_order=True) + one.wrong(False, in_order=True))
     row["ready_ms"] = f"{verdict.ready_ms:.2f}" if one.compiled else ""
     for q in (50, 90, 99, 100):
@@ -69,16 +69,14 @@ def summary(library: str, judged: Sequence[Judged]) -> list[str]:
     ]
 
 
-def table(rows: Sequence[Mapping[str, Any]], libraries: Sequence[str]) -> str:
+def table(rows: Sequence[Mapping[str, Any]], libraries: Sequence[str], kind: str = "regex") -> str:
     """Markdown: a line for each pattern, with ready ms and the median and the largest mask of each library."""
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
         times = f"{row['ready_ms']} ms; {row['mask_p50_us']} / {row['mask_p99_us']} µs"
         cell = times if row["outcome"] == "compiled" else row["outcome"]
-        cells.setdefault(row["regex"], {})[row["library"]] = cell + " WRONG" * bool(row["wrong"])
-    return markdown_table(
-        ["regex", *libraries], [[name, *(of[one] for one in libraries)] for name, of in cells.items()]
-    )
+        cells.setdefault(row[kind], {})[row["library"]] = cell + " WRONG" * bool(row["wrong"])
+    return markdown_table([kind, *libraries], [[name, *(of[one] for one in libraries)] for name, of in cells.items()])
 
 
 def main() -> None:

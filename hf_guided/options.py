@@ -246,11 +246,8 @@ LLGUIDANCE_MASK_ITEMS = 10_000
 """Items of its parser that one mask may make; about 0.1 s. Its own limit, 50,000, is 0.5 s of an ambiguous grammar, for
 every further token. No schema of the benchmark makes 5,000."""
 
-XGRAMMAR_MAX_NESTING = 100
-"""Schemas inside each other: more take xgrammar minutes and tens of gigabytes, and it has no limit of its own."""
-
-XGRAMMAR_MAX_OPTIONAL = 500
-"""Optional properties of one object: xgrammar holds memory that grows with their square, 8 MB at this number."""
+EBNF = CompileLimits(max_states=5_000)
+"""Of intersections and complements in a grammar for xgrammar, in which each state becomes a rule."""
 
 SEARCH_WORK = 150_000
 """Work of each of the searches for a way to the end, before a request with a token budget, where an engine knows none.

@@ -105,12 +105,15 @@ class RegexNetwork(NamedTuple):
         return RegexNetwork(components, rules)
 
 
-def regex_network(node: Node, meter: WorkMeter) -> RegexNetwork:
+def regex_network(node: Node, meter: WorkMeter, *, endless: bool = True) -> RegexNetwork:
     """The network of a language; its root accepts nothing where the language has no text.
+
+    ``endless`` counts repetitions without a bound too. That saves most tables, but where a language has many of them
+    its masks take four times as long in the worst case.
 
     CompileLimitExceeded if it is too large, or there may be too many ways to read a text.
     """
-    if not _has_wide(node):
+    if not _has_wide(node, endless):
         dfa = _within(_SMALL, meter, partial(language_dfa, node))
         if dfa is not None:
             return RegexNetwork([Component.without_calls(dfa)], {})
@@ -341,11 +344,12 @@ def _has_parts(node: Node) -> bool:
 
 
 @tree_cache(maxsize=1024)
-def _has_wide(node: Node) -> bool:
-    if isinstance(node, Repeat) and (_with_wide_apart(node) is not node or (_is_wide(node.body) and _counted(node))):
-        return True
+def _has_wide(node: Node, endless: bool) -> bool:
+    if isinstance(node, Repeat) and (endless or node.high is not None):
+        if _with_wide_apart(node) is not node or (_is_wide(node.body) and _counted(node)):
+            return True
     children = node.parts if isinstance(node, And) and _counted(node) else _children(node)
-    return any(_has_wide(child) for child in children if not isinstance(child, Chars))
+    return any(_has_wide(child, endless) for child in children if not isinstance(child, Chars))
 
 
 # -- what comes after

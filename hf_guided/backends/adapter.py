@@ -39,11 +39,8 @@ class Adapter(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]  # the library's own name
-    keeps_budget: ClassVar[bool] = False  # whether its engines are ``BudgetedEngine``
-    keeps_masks: ClassVar[bool] = False  # whether they are ``MaskedEngine``
-    bounds_depth: ClassVar[bool] = False  # whether it enforces ``max_depth``
-    canonical_spelling: ClassVar[bool] = False  # see ``held_spelling``
-    any_key_order: ClassVar[bool] = False  # whether members may come in any order
+    canonical_spelling = True  # see ``held_spelling``
+    is_native: ClassVar[bool] = False  # whether its engines are ``MaskedEngine``, and hold ``max_depth`` and any order
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -102,8 +99,8 @@ class Adapter(ABC):
             **made._asdict(),
             compile_seconds=time.perf_counter() - began,
             losses=losses,
-            keeps_budget=self.keeps_budget,
-            keeps_masks=self.keeps_masks,
+            keeps_budget=self.is_native,
+            keeps_masks=self.is_native,
             spelling=held_spelling(self, constraint),
         )
 
@@ -116,9 +113,9 @@ class Adapter(ABC):
             build, losses = (
                 self._schema(constraint) if isinstance(constraint, JsonSchema) else (self._text(constraint), ())
             )
-            if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.bounds_depth:
+            if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.is_native:
                 losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
-            if isinstance(constraint, JsonSchema) and not self.any_key_order and constraint.key_order != "declared":
+            if isinstance(constraint, JsonSchema) and not self.is_native and constraint.key_order != "declared":
                 from ..schema.grammar import depends_on_order  # all of schema/, which other engines do not need
 
                 if depends_on_order(constraint):
@@ -128,13 +125,20 @@ class Adapter(ABC):
 
     def _written(self, constraint: Constraint, write: Callable[[Node], _T]) -> _T:
         """A choice or a regular expression, as ``write`` writes it; raises UnsupportedConstraint for all others."""
-        from ..regex import UnsupportedRegex, alt, parse_fullmatch, text  # loaded with the first engine, not with us
+        from ..automaton.emptiness import Emptiness  # loaded with the first engine, not with us
+        from ..regex import UnsupportedRegex, alt, parse_fullmatch, text
 
         try:
             if isinstance(constraint, Choice):
                 return write(alt(*map(text, constraint.options)))
             if isinstance(constraint, Regex):
-                return write(parse_fullmatch(constraint.pattern))
+                node = parse_fullmatch(constraint.pattern)
+                if (empty := Emptiness().verdict(node)) is not False:
+                    reason = (
+                        "the pattern matches nothing" if empty else "whether the pattern matches any text is unknown"
+                    )
+                    raise UnsupportedRegex(reason)
+                return write(node)
         except UnsupportedRegex as error:
             raise self._unsupported(constraint.kind, str(error)) from None
         raise self._unsupported(constraint.kind, f"{self.title} takes no {constraint.kind.replace('_', ' ')}s")

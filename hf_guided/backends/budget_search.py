@@ -1,4 +1,4 @@
-"""Budgets for grammars that are known only by the tokens an engine allows: a path to the end is searched and kept.
+"""Budgets for Lark grammars, known only by the tokens an engine allows: a path to the end is searched and kept.
 
 While much more budget is left than the path takes, no token is masked. Near the end only the path's next token is
 allowed, and tokens after which the path, whole or without its first token, still leads to the end. If no path is found
@@ -33,12 +33,11 @@ from numpy.typing import NDArray
 
 from ..automaton.after_fork import Shared
 from ..automaton.token_trie import TokenTrie, token_trie
-from ..constraints.values import Grammar, StructuralTag
+from ..constraints.values import Grammar
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..options import LATER_SEARCH_WORK, SEARCH_WORK
 from ..vocabulary.bitmask import allocate_bitmask
 from .base import BudgetedEngine, CompiledConstraint, Engine
-from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +48,6 @@ _CHEAP = ((b"\"'`)]}>", 0.0), (b",:;", 0.3), (b"0123456789", 0.5), (b"abcdefghij
 _OTHER, _SPACE = 1.5, 3.0
 _STEP = 0.02  # the cost of every move
 _NEXT_BEST = 0.5  # the cost of the second choice instead of the first, of the third ...
-_MARK = 5.0  # the reward of a mark: the text that it ends could continue for ever
 _BRANCHES, _SAME_COST = 12, 4  # tokens that are tried after a mask, and those among them of one cost, at most
 _FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
 
@@ -66,18 +64,15 @@ _PATIENCE = 8  # tokens until the next search, where one found nothing; twice as
 _MARGIN = 16  # tokens that one token is assumed to add to a path, at most
 _CANDIDATES = 64  # tokens near the end of a budget that are tried as detours from the path, about
 
-_Marks = tuple[list[int], ...]  # the tokens of each
-_Move = tuple[float, list[int], _Marks]  # its cost, its tokens, and the marks that are left after it
+_Move = tuple[float, list[int]]  # its cost, and its tokens
 
 
 def with_budget(compiled: CompiledConstraint) -> CompiledConstraint:
     """The same constraint with engines that keep budgets; unchanged where they do, or where none is searched for."""
     constraint = compiled.constraint
-    if compiled.keeps_budget or compiled.keeps_masks or not isinstance(constraint, (Grammar, StructuralTag)):
+    if compiled.keeps_budget or compiled.keeps_masks or not isinstance(constraint, Grammar):
         return compiled
-    marks = closing_marks(constraint.tag) if isinstance(constraint, StructuralTag) else ()
-    literals = _literals(constraint.text) if isinstance(constraint, Grammar) else _ASCII
-    search = CompletionSearch(compiled.vocabulary, marks, literals)
+    search = CompletionSearch(compiled.vocabulary, _literals(constraint.text))
     return replace(compiled, new_engine=lambda: _BudgetEngine(search, compiled.new_engine()), keeps_budget=True)
 
 
@@ -93,22 +88,17 @@ def _literals(grammar: str) -> list[str]:
 class CompletionSearch(Shared):
     """Searches in one grammar, for all its engines; thread safe. Nothing is prepared before the first search.
 
-    ``marks`` are texts that end something in this grammar, where the cost of the letters does not show it; ``literals``
-    are texts and characters that the grammar may demand.
+    ``literals`` are texts and characters that the grammar may demand.
     """
 
-    def __init__(self, vocabulary: Vocabulary, marks: Sequence[str] = (), literals: Sequence[str] = _ASCII):
-        self.vocabulary, self._texts = vocabulary, (tuple(marks), tuple(literals))
+    def __init__(self, vocabulary: Vocabulary, literals: Sequence[str] = _ASCII):
+        self.vocabulary, self._literals = vocabulary, tuple(literals)
         self._from_start: list[list[int] | None] = []  # the path from the start, when it has been searched
         super().__init__()
 
     @cached_property
-    def _marks(self) -> _Marks:
-        return tuple(tokens for _, tokens in self._written(self._texts[0]))
-
-    @cached_property
     def _moves(self) -> list[tuple[str, list[int]]]:
-        texts = [text for text in dict.fromkeys(self._texts[0] + self._texts[1]) if 0 < len(text.encode()) <= _LONG]
+        texts = [text for text in dict.fromkeys(self._literals) if 0 < len(text.encode()) <= _LONG]
         return list(islice(self._written(texts), _MOVES))
 
     def _written(self, texts: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
@@ -129,50 +119,42 @@ class CompletionSearch(Shared):
         """The tokens from a state, which is not moved, to the end; None if two searches of this ``work`` find none."""
         if engine.is_completed():
             return []
-        path = self._search(engine, work, self._cheapest, ())
-        if path is None and self._marks:
-            # Most texts of a tag close without marks: where a mark is only text, it makes the path longer.
-            path = self._search(engine, work, self._cheapest, self._marks)
+        path = self._search(engine, work, self._cheapest)
         if path is None:
             seen: set[bytes] = set()
-            path = self._search(engine, work, lambda here, *_: self._unlike(here, seen), ())
+            path = self._search(engine, work, lambda here, _: self._unlike(here, seen))
         return path
 
     def _search(
-        self,
-        engine: Engine,
-        work: int,
-        moves: Callable[[Engine, int, _Marks], tuple[int, list[_Move]]],
-        marks: _Marks,
+        self, engine: Engine, work: int, moves: Callable[[Engine, int], tuple[int, list[_Move]]]
     ) -> list[int] | None:
         """One search of ``find``; ``moves`` gives a state's moves, after a number of forced tokens, and their work."""
-        queue: list[tuple[float, int, Engine, list[int], _Marks]] = [(0.0, 0, engine, [], marks)]
+        queue: list[tuple[float, int, Engine, list[int]]] = [(0.0, 0, engine, [])]
         made = 0
         while queue and work > 0:
-            cost, _, here, path, marks = heapq.heappop(queue)
+            cost, _, here, path = heapq.heappop(queue)
             try:
                 here, forced = self._forced(here)
                 path = path + forced
                 if here.is_completed():
                     return self._shortened(engine, path)
-                spent, found = moves(here, len(forced), marks)
+                spent, found = moves(here, len(forced))
                 work -= spent + _ACCEPT_WORK * len(forced)
-                for added, tokens, rest in found:
+                for added, tokens in found:
                     work -= _ACCEPT_WORK * len(tokens)
                     ahead = here.fork()
                     if all(map(ahead.accept, tokens)):
                         if ahead.is_completed():
                             return self._shortened(engine, [*path, *tokens])
                         made += 1
-                        heapq.heappush(queue, (cost + added, made, ahead, [*path, *tokens], rest))
+                        heapq.heappush(queue, (cost + added, made, ahead, [*path, *tokens]))
             except CompileLimitExceeded:
                 continue  # this path is too complex for the engine; others may not be
         return None
 
-    def _cheapest(self, here: Engine, num_forced: int, marks: _Marks) -> tuple[int, list[_Move]]:
-        """The marks, each once along a path, and the cheapest of the allowed tokens, but not only of one cost."""
+    def _cheapest(self, here: Engine, num_forced: int) -> tuple[int, list[_Move]]:
+        """The cheapest of the allowed tokens, but not only of one cost."""
         step = _STEP * (1 + num_forced)
-        moves: list[_Move] = [(step - _MARK, mark, marks[:i] + marks[i + 1 :]) for i, mark in enumerate(marks)]
         token_ids, groups = self.allowed(here)
         few: list[int] = []
         first = 0
@@ -180,7 +162,7 @@ class CompletionSearch(Shared):
             after = int(np.searchsorted(groups, groups[first], "right"))
             few += token_ids[first : min(after, first + _SAME_COST)].tolist()
             first = after
-        moves += [(step + _NEXT_BEST * rank, [token_id], marks) for rank, token_id in enumerate(few[:_BRANCHES])]
+        moves: list[_Move] = [(step + _NEXT_BEST * rank, [token_id]) for rank, token_id in enumerate(few[:_BRANCHES])]
         return _MASK_WORK + len(token_ids) // _TOKENS_PER_WORK, moves
 
     def _unlike(self, here: Engine, seen: set[bytes]) -> tuple[int, list[_Move]]:
@@ -193,7 +175,7 @@ class CompletionSearch(Shared):
         for (text, tokens), taken in zip(self._moves, takes, strict=True):
             kind = text.isdigit() + 2 * text.islower() + 4 * text.isupper() if taken and len(text) == 1 else 0
             if taken and (kind == 0 or kind != last):
-                moves.append((repeated, tokens, ()))
+                moves.append((repeated, tokens))
             last = kind
         return _ACCEPT_WORK * sum(len(tokens) for _, tokens in self._moves), moves
 

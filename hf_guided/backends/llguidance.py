@@ -5,6 +5,11 @@ can fail is followed by a look at ``get_error()``. A refused ``try_consume_token
 
 Matchers of one grammar share a lexer that grows as it is used, up to a limit. One row that reaches the limit breaks
 it for all of them, for ever; so the grammar is kept, and a broken row is built again, once, with a lexer of its own.
+
+It does not hold:
+
+- ``uniqueItems``, ``max_depth``, an order of members left open, and factors of ``multipleOf`` that it cannot count;
+- GBNF, whose rules it would make greedy terminals, and structural tags.
 """
 
 from __future__ import annotations
@@ -18,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from typing_extensions import override
 
-from ..automaton.emptiness import Emptiness
 from ..automaton.limits import allowance
 from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import (
@@ -30,7 +34,7 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
-from ..regex import Node, UnsupportedRegex, to_lark
+from ..regex import Node, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
@@ -56,7 +60,6 @@ class LLGuidanceBackend(Adapter):
     """The adapter; building it takes about a second for 131k tokens, compiling milliseconds."""
 
     name = title = "llguidance"
-    canonical_spelling = True
 
     def __init__(self, vocabulary: Vocabulary):
         import llguidance
@@ -95,7 +98,7 @@ class LLGuidanceBackend(Adapter):
             return self._written(constraint, _terminal)
         if constraint.syntax != "lark":
             # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
-            raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
+            raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use the native engine, or write Lark")
         return read(constraint, self.vocabulary)
 
     def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> CompileResult:
@@ -149,10 +152,6 @@ class LLGuidanceBackend(Adapter):
 
 
 def _terminal(node: Node) -> LarkGrammar:
-    if (empty := Emptiness().verdict(node)) is not False:
-        raise UnsupportedRegex(
-            "the pattern matches nothing" if empty else "takes too long to tell whether it matches any text"
-        )
     return LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}")
 
 

@@ -1,17 +1,18 @@
 """lm-format-enforcer: pure Python, character by character; regular expressions and choices.
 
-- Its parsers are values, one per prefix, so rollback and fork keep a list.
-- Its own token walk is not used: it stores every prefix for ever and turns an exception into "only EOS".
-- Its JSON is looser than JSON (``1.e5``, ``{"a":1,}``, ``-0.5`` as an integer), and it drops keywords in silence: no
-  JSON Schema reaches it.
-- Tokens that are not whole characters are never allowed, because it works on text.
+Its parsers are values, one for each prefix, so rollback and fork keep a list. Its own walk over the tokens is not used:
+it stores every prefix for ever, and turns an exception into "only EOS". It does not hold:
+
+- JSON Schema: it writes what is no JSON (``1.e5``, ``{"a":1,}``), and drops keywords in silence;
+- look-ahead and look-behind, grammars, structural tags;
+- tokens that are not whole characters: it works on text, and never allows them.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from types import FrameType
@@ -24,8 +25,7 @@ from ..automaton.limits import allowance
 from ..constraints.values import Constraint
 from ..errors import BackendError, CompileLimitExceeded
 from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
-from ..regex import Alt, Chars, Concat, Node, Repeat, to_pattern
-from ..regex.write import times
+from ..regex import NOTHING, CharSet, Node, only, to_pattern
 from .adapter import Adapter, Build, CompileResult
 from .base import Engine
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _THEIRS = ("interegular", "lmformatenforcer")
 _FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
-_NONCHARACTER = 0x10FFFF  # never typed, so a class of it is empty
+_CODE = re.compile(r"\\u\{(\w+)\}")  # in plain patterns
 
 
 class LMFormatEnforcerBackend(Adapter):
@@ -52,14 +52,21 @@ class LMFormatEnforcerBackend(Adapter):
         self._lib = lmformatenforcer
 
     def _text(self, constraint: Constraint) -> Build:
-        node = self._written(constraint, _plain)
-        return lambda: self._built(node)
+        _, node = self._written(constraint, lambda node: (to_pattern(node), node))  # which refuses what it cannot write
+        return lambda: self._built(node, constraint.kind)
 
-    def _built(self, node: Node) -> CompileResult:
+    def _built(self, node: Node, kind: str) -> CompileResult:
         config = self._lib.CharacterLevelParserConfig()
-        config.alphabet = "".join(map(chr, self._characters))
+        config.alphabet = "".join(self._tree.tokens_to_strs.values())
+        # Every character of a class is kept there, so classes have only those that some token has.
+        held = only(node, CharSet.of(config.alphabet))
+        if held == NOTHING:
+            raise self._unsupported(
+                kind, "every text needs a character that no token holds whole; use the native engine"
+            )
+        pattern = _CODE.sub(lambda code: _quoted(int(code[1], 16)), to_pattern(held))
         with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
-            parser = self._lib.RegexParser(_spelled(node, self._characters), config)
+            parser = self._lib.RegexParser(pattern, config)
         masks = _Masks(self.vocabulary, self._tree)
         # Its size is not known: parsers are small, masks are kept per state of a regex.
         return CompileResult(lambda: _Engine(masks, [parser]), 1_000_000)
@@ -77,40 +84,6 @@ class LMFormatEnforcerBackend(Adapter):
             if text:
                 tokens.append((token_id, text, False))
         return TokenizerPrefixTree(tokens, use_bitmask=False, vocab_size=self.vocabulary.padded_size)
-
-    @cached_property
-    def _characters(self) -> list[int]:
-        return sorted(map(ord, set("".join(self._tree.tokens_to_strs.values()))))
-
-
-def _plain(node: Node) -> Node:
-    to_pattern(node)  # refuses what cannot be written
-    return node
-
-
-def _spelled(node: Node, characters: Sequence[int]) -> str:
-    """A plain language for interegular, which keeps every character of a class: so classes are cut to ``characters``.
-
-    A class that holds most of them is written as the complement.
-    """
-    if isinstance(node, Concat):
-        parts = ((part, _spelled(part, characters)) for part in node.parts)
-        return "".join(f"(?:{written})" if isinstance(part, Alt) else written for part, written in parts)
-    if isinstance(node, Alt):
-        return "|".join(_spelled(branch, characters) for branch in node.parts)
-    if isinstance(node, Repeat):
-        body = _spelled(node.body, characters)
-        return f"{body if isinstance(node.body, Chars) else f'(?:{body})'}{times(node.low, node.high)}"
-    if not isinstance(node, Chars):
-        return ""
-    inside: list[int] = []
-    for first, last in node.charset.ranges:
-        inside += characters[bisect_left(characters, first) : bisect_right(characters, last)]
-    if len(inside) == 1:
-        return _quoted(inside[0])
-    outside = sorted(set(characters).difference(inside)) if 2 * len(inside) > len(characters) else None
-    listed = inside if outside is None else outside
-    return f"[{'' if outside is None else '^'}{''.join(map(_quoted, listed or [_NONCHARACTER]))}]"
 
 
 def _quoted(code: int) -> str:

@@ -1,7 +1,8 @@
 """The native engine: a network of automata, with registers for what no finite automaton knows.
 
-It takes all constraints but grammars: every JSON Schema, recursive or not, alone or in structural tags, regular
-expressions and choices. Members in any order, different items, bounds on members of any name: other engines lose these.
+It takes all constraints but Lark grammars: every JSON Schema, recursive or not, alone or in structural tags, regular
+expressions, choices and GBNF. Members in any order, different items, bounds on members of any name: other engines lose
+these.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import TokenTrie, token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
-from ..constraints.values import Choice, Constraint, JsonSchema, Regex, StructuralTag
+from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import BackendError, Loss, UnsupportedConstraint
+from ..grammars.components import RuleComponents
+from ..grammars.gbnf import Gbnf
+from ..grammars.pieces import language
 from ..options import NETWORK
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
@@ -55,7 +59,7 @@ class NetworkBackend(Adapter):
     """The adapter."""
 
     name = title = "native"
-    bounds_depth = canonical_spelling = any_key_order = keeps_budget = keeps_masks = True
+    is_native = True
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -87,8 +91,13 @@ class NetworkBackend(Adapter):
             if node == NOTHING:
                 raise self._unsupported("regex", _NO_TEXT)
             return lambda: self._regular(constraint, lambda meter: regex_network(node, meter))
+        if isinstance(constraint, Grammar):
+            if constraint.syntax != "gbnf":
+                raise self._unsupported("grammar", "the native engine reads GBNF; for Lark use llguidance")
+            grammar = Gbnf(constraint.text, constraint.root)
+            return lambda: self._grammar(grammar, constraint)
         if not isinstance(constraint, StructuralTag):
-            raise self._unsupported(constraint.kind, "the native engine takes no grammars")
+            raise self._unsupported(constraint.kind, f"the native engine takes no {constraint.kind}")
         tag = TagNetwork(constraint.tag)
         if tag.losses:
             raise UnsupportedConstraint("the native engine does not enforce all of the schemas in this tag", tag.losses)
@@ -106,8 +115,17 @@ class NetworkBackend(Adapter):
                 raise unwritable(constraint, error.missing) from None
         return self._made(BuiltNetwork.of(*made, ordered=True))
 
-    def _built(self, plan: NetworkPlan, constraint: Constraint, characters: int) -> CompileResult:
-        meter, built = WorkMeter(NETWORK), None
+    def _grammar(self, grammar: Gbnf, constraint: Grammar) -> CompileResult:
+        meter = WorkMeter(NETWORK)
+        rules = RuleComponents(grammar, meter)
+        if (node := language(rules.whole)) is not None:
+            return self._regular(constraint, lambda meter: regex_network(node, meter, endless=False))
+        return self._built(NetworkPlan(rules.root, rules.build, {}), constraint, len(constraint.text), meter)
+
+    def _built(
+        self, plan: NetworkPlan, constraint: Constraint, characters: int, meter: WorkMeter | None = None
+    ) -> CompileResult:
+        meter, built = meter or WorkMeter(NETWORK), None
         while built is None:
             try:
                 built = None if self._texts else reachable_network(plan, meter)

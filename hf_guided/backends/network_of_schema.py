@@ -23,6 +23,7 @@ from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+from ..grammars.components import Rule as GrammarRule
 from ..regex import ANYTHING, characters
 from ..schema.content_automata import ContentAutomaton, DifferentItems, is_endless
 from ..schema.grammar import Content
@@ -255,7 +256,7 @@ def _takes_long(positions: Positions, content: Content) -> bool:
 def _comes_at_once(name: Any) -> bool:
     """Whether a component is built with its caller: one of which only building tells how large it is."""
     is_counted = isinstance(name, LongString) and name.language != ANYTHING
-    return is_counted or isinstance(name, Track) or (isinstance(name, Inside) and name.as_elements)
+    return is_counted or isinstance(name, (Track, GrammarRule)) or (isinstance(name, Inside) and name.as_elements)
 
 
 def _has_enough(automaton: ContentAutomaton) -> bool:

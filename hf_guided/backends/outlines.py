@@ -3,22 +3,24 @@
 Its search is leftmost-first: of ``a|ab`` it takes ``a`` and stops, and in ``(ab)*`` there is no move from ``ab`` except
 by a token that holds a whole ``ab`` more. Neither happens where a match can end at one point only. So the pattern is
 put between two marks, a character that none of its texts contains: then the Index covers all its texts; a text begins
-after the first mark, and is complete where the second may follow. What leaves no ASCII character for that is refused.
-
-It turns a JSON Schema into a regular expression that means something else: none reaches it.
+after the first mark, and is complete where the second may follow.
 
 Every byte is also a token, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
 Only tokens made of the pattern's own bytes take part, because every state tries every token.
 
 It knows no limits, cannot be interrupted, and aborts the process when memory ends: it runs in the compile worker, and
-gets only constraints that the native engine accepts, whose work is counted. So the size limit is the same everywhere.
+gets only constraints that the native engine accepts, whose work is counted. It does not hold:
+
+- JSON Schema: it turns one into a regular expression that means something else;
+- look-ahead and look-behind, grammars, structural tags;
+- patterns that leave no ASCII character for the marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +34,6 @@ from ..regex import Node, UnsupportedRegex, alphabet, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
 from .adapter import Adapter, Build, CompileResult
 from .base import Engine
-from .outlines_index import BuiltIndex, build_index
 from .subprocess_worker import SHARED, job_limits
 
 if TYPE_CHECKING:
@@ -41,6 +42,50 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 MASK_BYTES = 16 * 2**20  # masks of one constraint; a thousand of 131k tokens
+_BUCKET = 9  # bytes of a hash table's bucket: token, state, and one of the table's own
+_TABLE = 64  # bytes of a table in addition
+_FORCED = 100  # bytes of an entry in the dict of forced bytes
+
+
+class BuiltIndex(NamedTuple):
+    """The part that the engines of one constraint share; made in the compile worker."""
+
+    index: Any  # an ``outlines_core.Index``; its tokens are the vocabulary's, and ``first_byte + b`` for each byte b
+    start: int  # the state at the beginning of the text
+    states: int  # how many there are
+    forced: dict[int, int]  # the one byte that every continuation of a state begins with, for states that have one
+    nbytes: int  # memory of the index
+
+
+def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: bytes, first_byte: int) -> BuiltIndex:
+    """Build the Index of a plain pattern between two marks; raises ValueError where outlines-core gives up.
+
+    The mark is an ASCII character in no text of the pattern; ``tokens`` may be of use, with ids below ``first_byte``,
+    the id of byte 0 as a token; ``letters`` are the bytes of the pattern's texts.
+    """
+    import outlines_core
+
+    ids: dict[bytes, list[int]] = {}
+    for token_id, data in (*tokens.items(), *((first_byte + byte, bytes([byte])) for byte in (mark, *letters))):
+        ids.setdefault(data, []).append(token_id)
+    marked = f"\\x{mark:02x}"
+    end_of_sequence = first_byte + 256  # the Index requires one, and allows it only after the second mark
+    index = outlines_core.Index(f"{marked}(?:{pattern}){marked}", outlines_core.Vocabulary(end_of_sequence, ids))
+    start = index.get_next_state(index.get_initial_state(), first_byte + mark)
+    forced: dict[int, int] = {}
+    nbytes = 0
+    states, seen = [start], {start}
+    for state in states:  # it grows
+        # A Rust hash table has a power of two slots, an eighth of them empty.
+        nbytes += _TABLE + (_BUCKET << max(2, (len(index.get_allowed_tokens(state)) * 8 // 7).bit_length()))
+        steps = [(byte, index.get_next_state(state, first_byte + byte)) for byte in letters]
+        steps = [(byte, after) for byte, after in steps if after is not None]
+        if len(steps) == 1 and index.get_next_state(state, first_byte + mark) is None:
+            forced[state] = steps[0][0]
+        new = {after for _, after in steps} - seen
+        seen |= new
+        states += new
+    return BuiltIndex(index, start, len(states), forced, nbytes + _FORCED * len(forced))
 
 
 class OutlinesBackend(Adapter):
@@ -50,10 +95,9 @@ class OutlinesBackend(Adapter):
     title = "outlines-core"
 
     def __init__(self, vocabulary: Vocabulary):
-        import outlines_core
+        import outlines_core  # noqa: F401  # here, so that BackendUnavailable is raised at once
 
         super().__init__(vocabulary)
-        self._new_guide = outlines_core.Guide
         self._first_byte = words(vocabulary.padded_size) * WORD_BITS
 
     def _text(self, constraint: Constraint) -> Build:
@@ -90,7 +134,7 @@ class OutlinesBackend(Adapter):
             raise CompileLimitExceeded(
                 f"outlines-core gave up: {error}; make the constraint smaller, or use llguidance"
             ) from None
-        language = _Language(built, self._new_guide, self._first_byte, self._first_byte + mark)
+        language = _Language(built, self.vocabulary, self._first_byte, self._first_byte + mark)
         masks = min(MASK_BYTES, built.states * self._first_byte // 8)
         return CompileResult(lambda: _Engine(language, [built.start]), built.nbytes + masks)
 
@@ -98,43 +142,17 @@ class OutlinesBackend(Adapter):
 class _Language:
     """The shared part of a constraint's engines; thread safe. Byte 0 has the id ``first_byte``, the mark ``end``."""
 
-    def __init__(self, built: BuiltIndex, new_guide: Callable[[Any], Any], first_byte: int, end: int):
+    def __init__(self, built: BuiltIndex, vocabulary: Vocabulary, first_byte: int, end: int):
         self.first_byte, self.end, self.forced = first_byte, end, built.forced
         self.next: Callable[[int, int], int | None] = built.index.get_next_state
-        # The state and token by which a state was first reached: so every chain of them leads to the start.
-        self._before: dict[int, tuple[int, int] | None] = {built.start: None}
         # Not a method: the cache would hold its own owner, and the index stay until the garbage collector comes.
-        mask = partial(_mask, built.index, new_guide, self._before, end, first_byte // WORD_BITS)
+        mask = partial(_mask, built.index, vocabulary, first_byte)
         self.mask = lru_cache(max(1, MASK_BYTES // (first_byte // 8)))(mask)
 
-    def after(self, state: int, token_id: int) -> int | None:
-        target = self.next(state, token_id)
-        if target is not None:
-            self._before.setdefault(target, (state, token_id))
-        return target
 
-
-def _mask(
-    index: Any,
-    new_guide: Callable[[Any], Any],
-    before: dict[int, tuple[int, int] | None],
-    end: int,
-    row: int,
-    state: int,
-) -> NDArray[np.int32]:
-    """(row,) int32, read-only. A Guide writes a mask 50 times as fast as a list, but is led to the state by tokens."""
-    path = []
-    while (step := before[state]) is not None:
-        state, token_id = step
-        path.append(token_id)
-    guide = new_guide(index)
-    for token_id in (end, *reversed(path)):
-        guide.advance(token_id, False)
-    bits = np.empty(row + words(257), np.int32)  # the bytes and its end of sequence too
-    guide.write_mask_into(bits.ctypes.data, len(bits), bits.itemsize)
-    mask: NDArray[np.int32] = bits[:row].copy()
-    mask.flags.writeable = False
-    return mask
+def _mask(index: Any, vocabulary: Vocabulary, first_byte: int, state: int) -> NDArray[np.int32]:
+    tokens = np.array(index.get_allowed_tokens(state), np.int64)
+    return vocabulary.bitmask_of(tokens[tokens < first_byte])
 
 
 class _Engine(Engine):
@@ -143,7 +161,7 @@ class _Engine(Engine):
         self._states = states  # one per prefix, the start first
 
     def accept(self, token_id: int) -> bool:
-        after = self._language.after(self._states[-1], token_id)
+        after = self._language.next(self._states[-1], token_id)
         if after is None:
             return False
         self._states.append(after)
@@ -168,5 +186,5 @@ class _Engine(Engine):
         forced = bytearray()
         while state is not None and (byte := self._language.forced.get(state)) is not None:
             forced.append(byte)
-            state = self._language.after(state, self._language.first_byte + byte)
+            state = self._language.next(state, self._language.first_byte + byte)
         return bytes(forced)

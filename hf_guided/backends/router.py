@@ -1,8 +1,7 @@
 """Chooses the backend of a constraint, with the reason, and compiles with it: in this process and in the worker.
 
-"auto" takes the first backend of ``candidates`` that loses nothing. All but grammars have the native engine, which is
-ready in about a millisecond and knows the shortest path to the end; xgrammar takes the structural tags that contain a
-grammar. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
+"auto" takes the first backend of ``candidates`` that loses nothing. All but Lark grammars have the native engine, which
+is ready in about a millisecond and knows the shortest path to the end; llguidance reads Lark.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..constraints.json_style import Spelling
-from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
+from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
 from .base import Backend, CompiledConstraint, held_spelling
 
@@ -36,11 +35,8 @@ def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
     """The names of the backends to examine, in order; ``backend`` is "auto", or a name."""
     if backend != AUTO:
         return (backend,)
-    if isinstance(constraint, StructuralTag):
-        return (NATIVE, "xgrammar")
-    if isinstance(constraint, Grammar):
-        # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
-        return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)
+    if isinstance(constraint, Grammar) and constraint.syntax == "lark":
+        return ("llguidance",)  # terminals are greedy there
     return (NATIVE,)
 
 

@@ -19,17 +19,8 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _SCHEMAS = ("json_schema", "schema")
-
-
-def closing_marks(tag: Any) -> list[str]:
-    """The texts that end a segment of free text in a structural tag: ends of tags, and of arguments as elements."""
-    marks: dict[str, None] = {}
-    for part in objects_in(tag):
-        if (style := STYLES.get(part.get("style") or "")) is not None and "{name}" not in style.closing:
-            marks[style.closing] = None
-        ends = part.get("end", ())
-        marks |= dict.fromkeys(end for end in ([ends] if isinstance(ends, str) else ends) if isinstance(end, str))
-    return [mark for mark in marks if mark]
+_IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
+_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # characters of JSON outside of its strings
 
 
 def _literals(tag: Any) -> list[str]:
@@ -73,6 +64,19 @@ def overlap(ends: Iterable[str]) -> bool:
         if node in last:
             last.add(shorter[node])
     return any(following[node] for node in (ends_here | last) - {0})
+
+
+def is_inside_strings(mark: str) -> bool:
+    """Whether JSON can hold this mark in its strings only."""
+    return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
+
+
+def have_escapes(marks: tuple[str, ...]) -> bool:
+    """Whether every string has one text without these: the first character of a mark in it is an escape there."""
+    plain = all(
+        mark[0] not in _IN_ESCAPES and mark[0] <= "\uffff" and "\\" not in mark and min(mark) >= " " for mark in marks
+    )
+    return plain and not overlap(marks)
 
 
 def runs_on(part: dict[str, Any]) -> bool:

@@ -1,8 +1,8 @@
 """A structural tag as a network: the root component is the tag, and the values of its schemas are calls.
 
-The tag is read as pieces: regular languages, values of schemas, and what joins them. Every regular part is put into one
-language with the part after it: text that ends in the tag's beginning, and has no trigger before that, is one language.
-A text may be read in several ways at once, so it need not show where a part ends.
+The tag is read as pieces: regular languages, values of schemas, rules of grammars, and what joins them. Text that ends
+in the tag's beginning, and has no trigger before that, is one language. A text may be read in several ways at once, so
+it need not show where a part ends.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..automaton.emptiness import Emptiness
+from ..automaton.limits import WorkMeter
 from ..automaton.rtn import ComponentBuilder
 from ..constraints.json_style import JsonStyle
 from ..constraints.structural_tag_checks import inside_tag
 from ..constraints.tool_xml import STYLES
-from ..constraints.values import JsonSchema
+from ..constraints.values import DEFAULT_ROOT, JsonSchema
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..grammars.components import Rule, RuleComponents
+from ..grammars.gbnf import Gbnf
+from ..grammars.pieces import Call, Piece, PieceWriter, any_of, joined, language, parts_in, times
+from ..options import NETWORK
 from ..regex import (
     ALL,
     ANYTHING,
@@ -39,31 +43,13 @@ from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
 from ..schema.xml_to_network import ElementPositions
 from .network_of_schema import NetworkPlan, SchemaPart
-from .tag_marks import overlap, runs_on
+from .tag_marks import have_escapes, is_inside_strings, runs_on
 
 Format = dict[str, Any]
 
 
-class Choice(NamedTuple):
-    """Any of some pieces, not all of them languages."""
-
-    pieces: tuple[Piece, ...]
-
-
-class Times(NamedTuple):
-    """A repeated piece that is not a regular language."""
-
-    piece: Piece
-    low: int
-    high: int | None
-
-
-# A sequence: regular languages, no two adjacent, and other parts: names of schemas' values, choices, repetitions.
-Piece = tuple["Node | str | Choice | Times", ...]
-_IN_ESCAPES = frozenset('"\\bfnrtu0123456789abcdef')
 _NOT_EMPTY = repeat(chars(ALL), 1)
-_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # characters of JSON outside of its strings
-_ONLY_XGRAMMAR = "only xgrammar has this"
+_ONLY_XGRAMMAR = 'only xgrammar has this: pass backend="xgrammar"'
 
 
 class TagNetwork:
@@ -76,6 +62,7 @@ class TagNetwork:
         self._is_older = "format" not in tag
         self.losses: list[Loss] = []
         self._parts: dict[str, SchemaPart] = {}
+        self._grammars: dict[str, RuleComponents] = {}  # by their texts
         self._schemas: dict[str, Positions | ElementPositions] = {}  # by name, which is also their key
         self._whole = self._piece(_triggered(tag), "") if self._is_older else self._piece(tag["format"], "/format")
         self.plan = NetworkPlan(self.root, self.build, self._parts)
@@ -83,50 +70,25 @@ class TagNetwork:
     def build(self, name: Any, builder: ComponentBuilder) -> tuple[int, int]:
         """Build the component of a name: see ``Rtn``."""
         if name == self.root:
-            self._check_texts(self._whole, builder)
+            self._check_texts(builder)
             start = builder.state()
-            return start, self._add(self._whole, start, builder)
+
+            def call(callee: Any, begin: int, end: int) -> None:
+                if isinstance(callee, Rule):
+                    self._grammars[callee.grammar].add(builder, callee, begin, end)
+                else:
+                    builder.call(callee, begin, end)
+
+            return start, PieceWriter(builder, call).after(self._whole, start)
+        if isinstance(name, Rule):
+            return self._grammars[name.grammar].build(name, builder)
         with _inside(self._parts[name.schema].pointer):
             return self._schemas[name.schema].build(name, builder)
 
-    def _add(self, piece: Piece, state: int, builder: ComponentBuilder) -> int:
-        """Add a piece after a state; returns the state after it, which nothing in the piece leaves."""
-        for part in piece:
-            if isinstance(part, Node):
-                state = builder.regex(part, state)
-            elif isinstance(part, str):
-                state, before = builder.state(), state
-                builder.call(self._schemas[part].root, before, state)
-            elif isinstance(part, Choice):
-                state, before = builder.state(), state
-                for branch in part.pieces:
-                    builder.epsilon(self._add(branch, before, builder), state)
-            else:
-                state = self._repeat(part, state, builder)
-        return state
-
-    def _repeat(self, times: Times, state: int, builder: ComponentBuilder) -> int:
-        end = builder.state()
-        for count in range(times.low if times.high is None else times.high):
-            if count >= times.low:
-                builder.epsilon(state, end)
-            state = self._add(times.piece, state, builder)
-        if times.high is None:
-            state, before = builder.state(), state
-            builder.epsilon(before, state)
-            builder.epsilon(self._add(times.piece, state, builder), state)
-        builder.epsilon(state, end)
-        return end
-
-    def _check_texts(self, piece: Piece, builder: ComponentBuilder) -> None:
+    def _check_texts(self, builder: ComponentBuilder) -> None:
         """Raise InvalidConstraint where a regular language has no text: automata would just leave it out."""
-        for part in piece:
-            if isinstance(part, Choice):
-                for branch in part.pieces:
-                    self._check_texts(branch, builder)
-            elif isinstance(part, Times):
-                self._check_texts(part.piece, builder)
-            elif isinstance(part, Node) and not part.nullable:
+        for part in parts_in(self._whole):
+            if isinstance(part, Node) and not part.nullable:
                 empty = self._emptiness.verdict(part)
                 if builder.is_empty(part) if empty is None else empty:
                     raise _impossible("a part", "")
@@ -160,7 +122,7 @@ class TagNetwork:
         style = "qwen_xml" if node_format["type"] == "qwen_xml_parameter" else node_format.get("style") or "json"
         excludes = tuple(node_format.get("excludes") or ())
         # Some elements leave these out anyway; and in JSON only its strings can contain them.
-        left_out = STYLES[style].marks if style in STYLES else filter(_is_inside_strings, excludes)
+        left_out = STYLES[style].marks if style in STYLES else filter(is_inside_strings, excludes)
         if not set(excludes) <= set(left_out):
             raise _unsupported(pointer, "excludes", _ONLY_XGRAMMAR)
         if node_format.get("any_order"):
@@ -173,7 +135,7 @@ class TagNetwork:
         name = f"{style} {layout} {excludes} {constraint.schema_json}"  # equal for schemas that are written alike
         if name not in self._schemas:
             marks = excludes if style == "json" else STYLES[style].marks  # no string of its JSON holds them
-            if not _have_escapes(marks):
+            if not have_escapes(marks):
                 reason = (
                     "a mark that is, or holds, a part of an escape or of another mark cannot be kept out of all strings"
                 )
@@ -187,19 +149,27 @@ class TagNetwork:
                 starts = (positions.whole,) if elements is None else tuple(elements.json_inside())
                 self._schemas[name] = positions if elements is None else elements
                 self._parts[name] = SchemaPart(positions, starts, at)
-        return (name,)
+        return (Call(self._schemas[name].root),)
+
+    def _grammar(self, node_format: Format, pointer: str) -> Piece:
+        at = f"{pointer}/grammar"
+        with _inside(at):
+            grammar = Gbnf(node_format["grammar"], DEFAULT_ROOT["gbnf"])
+        if grammar.text not in self._grammars:
+            self._grammars[grammar.text] = RuleComponents(grammar, WorkMeter(NETWORK))
+        return self._grammars[grammar.text].whole
 
     def _sequence(self, part: Format, pointer: str) -> Piece:
-        return _joined(*(self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(part["elements"])))
+        return joined(*(self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(part["elements"])))
 
     def _or(self, part: Format, pointer: str) -> Piece:
-        return _any_of([self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(part["elements"])])
+        return any_of([self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(part["elements"])])
 
     def _repeated(self, node_format: Format, pointer: str) -> Piece:
         low, high = {"optional": (0, 1), "plus": (1, None), "star": (0, None)}.get(node_format["type"], (0, None))
         if node_format["type"] == "repeat":
             low, high = node_format["min"], None if node_format["max"] < 0 else node_format["max"]
-        return _times(self._piece(node_format["content"], f"{pointer}/content"), low, high)
+        return times(self._piece(node_format["content"], f"{pointer}/content"), low, high)
 
     def _tag(self, node_format: Format, pointer: str, begun: int = 0, before: Node = EMPTY) -> Piece:
         """A tag after some text, which has ``begun`` characters of its beginning already."""
@@ -214,24 +184,27 @@ class TagNetwork:
         if content["type"] == "any_text" and "" not in ends:
             last: Piece = (both(concat(self._free(content, inside), end), _nothing_after(ends)),)
         elif runs_on(content) and ends != [""]:
-            raise _unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}")
+            regular = language(self._piece(content, inside))
+            if regular is None or "" in ends:
+                raise _unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}")
+            last = (both(concat(regular, end), _nothing_after(ends)),)
         else:
-            last = _joined(self._piece(content, inside), (end,))
-        return _joined((before,), (text(begin[begun:]),), last)
+            last = joined(self._piece(content, inside), (end,))
+        return joined((before,), (text(begin[begun:]),), last)
 
     def _triggered(self, structure: Format, pointer: str) -> Piece:
         """Free text, and tags where it comes to a trigger."""
         triggers, excludes = structure["triggers"], structure.get("excludes", [])
         free = _without([*triggers, *excludes])
         tags = [(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(structure["tags"])]
-        later = _any_of([self._after_text(tag, at, triggers, excludes) for tag, at in tags])
+        later = any_of([self._after_text(tag, at, triggers, excludes) for tag, at in tags])
         once = structure.get("stop_after_first")
         if structure.get("at_least_one"):
-            alone = _any_of([self._tag(*tag) for tag in tags])
-            return alone if once else _joined(alone, _times(later, 0, None), (free,))
+            alone = any_of([self._tag(*tag) for tag in tags])
+            return alone if once else joined(alone, times(later, 0, None), (free,))
         if once:
-            return _any_of([(free,), later])
-        return _joined(_times(later, 0, None), (free,))
+            return any_of([(free,), later])
+        return joined(times(later, 0, None), (free,))
 
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
         trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
@@ -241,15 +214,16 @@ class TagNetwork:
 
     def _separated(self, node_format: Format, pointer: str) -> Piece:
         tags = [self._tag(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(node_format["tags"])]
-        piece = _any_of(tags)
+        piece = any_of(tags)
         if not node_format.get("stop_after_first"):
-            later = _any_of([_joined((text(node_format["separator"]),), tag) for tag in tags])
-            piece = _joined(piece, _times(later, 0, None))
-        return piece if node_format.get("at_least_one") else _times(piece, 0, 1)
+            later = any_of([joined((text(node_format["separator"]),), tag) for tag in tags])
+            piece = joined(piece, times(later, 0, None))
+        return piece if node_format.get("at_least_one") else times(piece, 0, 1)
 
     _WRITERS: dict[str, Callable[[TagNetwork, Format, str], Piece]] = {
         "const_string": lambda self, node_format, pointer: (text(node_format["value"]),),
         "regex": _regex,
+        "grammar": _grammar,
         "any_text": lambda self, node_format, pointer: (self._free(node_format, pointer),),
         "json_schema": _schema,
         "qwen_xml_parameter": _schema,
@@ -265,30 +239,6 @@ class TagNetwork:
     }
 
 
-def _joined(*pieces: Piece) -> Piece:
-    parts: list[Node | str | Choice | Times] = []
-    for is_language, run in groupby(chain(*pieces), lambda part: isinstance(part, Node)):
-        adjacent: list[Any] = list(run)
-        parts += [concat(*adjacent)] if is_language else adjacent
-    return tuple(part for part in parts if part != EMPTY)
-
-
-def _any_of(pieces: Sequence[Piece]) -> Piece:
-    languages = [language for piece in pieces if (language := _language(piece)) is not None]
-    return (alt(*languages),) if len(languages) == len(pieces) else (Choice(tuple(pieces)),)
-
-
-def _times(piece: Piece, low: int, high: int | None) -> Piece:
-    language = _language(piece)
-    return (Times(piece, low, high),) if language is None else (repeat(language, low, high),)
-
-
-def _language(piece: Piece) -> Node | None:
-    if not piece:
-        return EMPTY
-    return piece[0] if len(piece) == 1 and isinstance(piece[0], Node) else None
-
-
 def _triggered(tag: Format) -> Format:
     """The older form of a tag, in the words of the newer one."""
     tags = [
@@ -301,10 +251,6 @@ def _triggered(tag: Format) -> Format:
         for structure in tag["structures"]
     ]
     return {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
-
-
-def _is_inside_strings(mark: str) -> bool:
-    return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
 
 
 def _without(texts: Sequence[str]) -> Node:
@@ -322,14 +268,6 @@ def _impossible(what: str, pointer: str) -> InvalidConstraint:
 
 def _unsupported(pointer: str, keyword: str, reason: str) -> UnsupportedConstraint:
     return UnsupportedConstraint("the engine cannot write this structural tag", (Loss(pointer, keyword, reason),))
-
-
-def _have_escapes(marks: tuple[str, ...]) -> bool:
-    """Whether every string has one text without these: the first character of a mark in it is an escape there."""
-    plain = all(
-        mark[0] not in _IN_ESCAPES and mark[0] <= "\uffff" and "\\" not in mark and min(mark) >= " " for mark in marks
-    )
-    return plain and not overlap(marks)
 
 
 def _moved(losses: Iterable[Loss], pointer: str) -> list[Loss]:

@@ -1,11 +1,14 @@
-r"""xgrammar: fast masks for grammars, structural tags, regular expressions, and a subset of JSON Schema.
+"""xgrammar: JSON Schema, regular expressions, choices, grammars and structural tags, each as a grammar in EBNF.
 
-Its errors and the workarounds here:
+Its own readers of JSON Schema and of patterns ignore most keywords in silence, and misread some patterns: so only EBNF
+reaches it, inside tags too. The free text of tags takes bytes that are no UTF-8, so every text goes through a guard. It
+does not hold:
 
-- most JSON Schema keywords are ignored in silence: only those of ``XGrammarSubset`` reach it;
-- it misreads some patterns, writes them into JSON strings as they are, and bounded strings may hold raw control
-  characters: patterns and lengths are narrowed to characters that need no escape, and go in as rules of a grammar;
-- ``[^a]`` takes surrogates, and ``[...]{2,5}`` overlong bytes: every text goes through the UTF-8 guard.
+- ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
+- Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;
+- in tags: ``max_tokens``, of which it writes more; ``max_chars`` beside ``excludes`` or an end, as it counts bytes; an
+  end that overlaps with another, or itself, after free text, as it goes on past the first; for schemas ``excludes``,
+  ``any_order`` and arguments as elements; the older form of tags.
 """
 
 from __future__ import annotations
@@ -20,28 +23,29 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ..automaton.limits import allowance
 from ..automaton.nfa import utf8
-from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
+from ..constraints.json_style import JsonStyle
+from ..constraints.structural_tag_checks import inside_tag
+from ..constraints.values import DEFAULT_ROOT, Constraint, Grammar, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.gbnf import Gbnf
-from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
-from ..regex import Node, to_pattern
-from ..schema.prepare import prepare
+from ..options import usable_cores
+from ..regex import Node, UnsupportedRegex, parse_fullmatch
+from ..schema.normalize import Normalizer
+from ..schema.subschemas import escape
+from ..schema.to_lark import Ebnf, lark_grammar
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult
 from .base import CompiledConstraint, Engine
-from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
-from .tag_marks import depends_on_tokens, resolve_tokens
-from .xgrammar_json import UNESCAPED, XGrammarSubset, reduce_tag, with_rules
+from .tag_marks import depends_on_tokens, have_escapes, is_inside_strings, overlap, resolve_tokens, runs_on
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..vocabulary.tokens import Vocabulary
 
-# Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
-MAX_WHITESPACE = 42
+_MOST_TEXT = 200_000  # characters; this many in one text take two seconds of the CPU
+_MOST_RULES = 2_500  # the time grows with the square of their number, or faster
 
 
 class XGrammarBackend(Adapter):
@@ -67,66 +71,41 @@ class XGrammarBackend(Adapter):
         self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        patterns: list[Node] = []
-        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
-        subset = XGrammarSubset(prepared, patterns)
-        schema = subset.reduce()
-        text = json.dumps(schema)
-        if text.count("{") > XGRAMMAR_MAX_NESTING and _depth(schema) > XGRAMMAR_MAX_NESTING:
-            raise CompileLimitExceeded(
-                f"the JSON Schema nests deeper than {XGRAMMAR_MAX_NESTING}, xgrammar would take minutes"
-            )
-        if subset.most_optional > XGRAMMAR_MAX_OPTIONAL:
-            raise CompileLimitExceeded(
-                f"an object has {subset.most_optional} properties that are not required, xgrammar's positions hold too "
-                f"much memory with more than {XGRAMMAR_MAX_OPTIONAL}"
-            )
-        losses += subset.losses
-        options: dict[str, Any] = {"any_whitespace": False, "indent": constraint.indent}
-        if constraint.indent is not None:
-            # One rule serves all uses of a definition, with the indentation of the first.
-            reason = (
-                "xgrammar indents a part that is at two depths as at the first; use another backend, and pass "
-                "max_depth=... where the schema is recursive, or allows any value"
-            )
-            losses.append(Loss("", "indent", reason))
-        if constraint.style.is_flexible:
-            options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
-        elif constraint.whitespace == "minified":
-            options["separators"] = (",", ":")
-        read = self._lib.Grammar.from_json_schema
-        return self._built(read, text, patterns, strict_mode=False, **options), losses
+        write, losses = _schema_grammar(constraint, constraint.style)
+        return self._built(self._lib.Grammar.from_ebnf, write), losses
 
     def _text(self, constraint: Constraint) -> Build:
-        grammars = self._lib.Grammar
+        read = self._lib.Grammar.from_ebnf
         if isinstance(constraint, StructuralTag):
             tag = constraint.tag
-            patterns: list[Node] = []
+            if "structures" in tag:
+                raise self._unsupported("structures", "xgrammar gets triggered_tags in format instead; write those")
             resolve_tokens(tag, self.vocabulary)
-            if lost := list(reduce_tag(tag, patterns)):
-                raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
-            return self._built(
-                grammars.from_structural_tag, json.dumps(tag), patterns, jumps=not depends_on_tokens(tag)
-            )
-        if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
-            return self._built(grammars.from_ebnf, Gbnf(constraint.text, constraint.root).to_ebnf())
-        if isinstance(constraint, Grammar):
-            # Terminals are not greedy in xgrammar's Lark: one text has two meanings in the two engines.
+            if lost := list(_without_schemas(tag, "")):
+                raise UnsupportedConstraint("xgrammar does not enforce all of this tag", lost)
+            jumps = not depends_on_tokens(tag)
+            return self._built(self._lib.Grammar.from_structural_tag, lambda: json.dumps(tag), jumps=jumps)
+        if not isinstance(constraint, Grammar):
+            return self._built(read, self._written(constraint, lambda node: lambda: _language_grammar(node)))
+        if constraint.syntax != "gbnf":
             raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
-        return self._built(grammars.from_regex, self._written(constraint, to_pattern))
+        grammar = Gbnf(constraint.text, constraint.root).to_ebnf(Ebnf().written)
+        return self._built(read, lambda: grammar)
 
-    def _built(
-        self, read: Callable[..., Any], text: str, patterns: Sequence[Node] = (), *, jumps: bool = True, **options: Any
-    ) -> Build:
+    def _built(self, read: Callable[[str], Any], write: Callable[[], str], *, jumps: bool = True) -> Build:
         def build() -> CompileResult:
-            _move_if_costly(text)
+            try:
+                text = write()
+            except UnsupportedRegex as error:
+                raise self._unsupported("grammar", str(error)) from None
+            if len(text) > _MOST_TEXT or text.count("::=") > _MOST_RULES:
+                raise CompileLimitExceeded(
+                    f"xgrammar may take long for more than {_MOST_TEXT} characters, or {_MOST_RULES} rules; "
+                    "make the constraint smaller, or use the native engine"
+                )
             try:
                 with _memory_errors():
-                    grammar = read(text, **options)
-                    if patterns:
-                        grammar = with_rules(str(grammar), patterns)
-                        _move_if_costly(grammar)
-                    compiled = self._compiler.compile_grammar(grammar)
+                    compiled = self._compiler.compile_grammar(read(text))
             except RuntimeError as error:
                 # Without the time and the C++ file it begins with.
                 message = str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)
@@ -208,14 +187,6 @@ class _Engine(Engine):
         self._states.append(state)
         return True
 
-    def validate(self, token_ids: Sequence[int]) -> int:
-        valid = 0
-        while valid < len(token_ids) and self.accept(token_ids[valid]):
-            valid += 1
-        if valid:
-            self.rollback(valid)
-        return valid
-
     def rollback(self, num_tokens: int) -> None:
         self._matcher.rollback(num_tokens)
         del self._states[len(self._states) - num_tokens :]
@@ -255,12 +226,73 @@ def _memory_errors() -> Iterator[None]:
         raise
 
 
-def _move_if_costly(text: str) -> None:
-    if (allowed := allowance()) is not None and (len(text) > MOST_GRAMMAR or written_out(text) > MOST_WRITTEN_OUT):
-        allowed.move()
+def _language_grammar(node: Node) -> str:
+    ebnf = Ebnf()
+    return "\n".join([f"root ::= {ebnf.written(node)}", *ebnf.rules()])
 
 
-def _depth(value: Any) -> int:
-    if isinstance(value, dict):
-        return 1 + max(map(_depth, value.values()), default=0)
-    return max(map(_depth, value), default=0) if isinstance(value, list) else 0
+def _schema_grammar(
+    constraint: JsonSchema, style: JsonStyle, marks: tuple[str, ...] = ()
+) -> tuple[Callable[[], str], Sequence[Loss]]:
+    n, ebnf = Normalizer.of(constraint), Ebnf()
+    grammar = lark_grammar(n, style, closed=constraint.extra == "forbid", notation=ebnf.notation, marks=marks)
+    return lambda: "\n".join([grammar, *ebnf.rules()]), n.losses
+
+
+def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
+    """Write each schema, pattern and grammar in a part of a tag as EBNF, in place, and yield the losses."""
+    if isinstance(part, list):
+        for index, item in enumerate(part):
+            yield from _without_schemas(item, f"{pointer}/{index}")
+    if not isinstance(part, dict):
+        return
+    for key, item in part.items():
+        if key != "json_schema":
+            yield from _without_schemas(item, f"{pointer}/{escape(key)}")
+    yield from _not_exact(part, pointer)
+    keyword = {"json_schema": "json_schema", "regex": "pattern", "grammar": "grammar"}.get(part.get("type", ""))
+    if keyword is None:
+        return
+    at = f"{pointer}/{keyword}"
+    try:
+        with inside_tag(at):
+            if keyword == "grammar":
+                grammar = Gbnf(part[keyword], DEFAULT_ROOT["gbnf"]).to_ebnf(Ebnf().written)
+            elif keyword == "pattern":
+                grammar = _language_grammar(parse_fullmatch(part[keyword]))
+            else:
+                style = JsonStyle(max_space=part.get("max_whitespace_cnt"))
+                write, losses = _schema_grammar(JsonSchema(part[keyword]), style, tuple(part.get("excludes") or ()))
+                yield from (loss._replace(pointer=at + loss.pointer) for loss in losses)
+                grammar = write()
+    except UnsupportedRegex as error:
+        yield Loss(pointer, keyword, str(error))
+    except UnsupportedConstraint as error:
+        yield from (loss._replace(pointer=at + loss.pointer) for loss in error.losses)
+    else:
+        part.clear()
+        part.update(type="grammar", grammar=grammar)
+
+
+def _not_exact(part: dict[str, Any], pointer: str) -> Iterator[Loss]:
+    if part.get("max_tokens") is not None:
+        reason = "xgrammar writes more tokens where a character, or what follows, is not complete"
+        yield Loss(pointer, "max_tokens", reason)
+    content = part.get("content", {}) if part.get("type") == "tag" else part if part.get("excludes") else {}
+    if content.get("type") == "any_text" and content.get("max_chars") is not None:
+        reason = "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters"
+        yield Loss(pointer if content is part else f"{pointer}/content", "max_chars", reason)
+    if "begin" in part and runs_on(part["content"]):
+        ends = part["end"] if isinstance(part["end"], list) else [part["end"]]
+        if overlap(end for end in ends if isinstance(end, str)):
+            reason = "free text before it may hold a part of an end, and xgrammar goes on past the first one"
+            yield Loss(pointer, "end", reason)
+    if part.get("type") == "qwen_xml_parameter" or (part.get("style") or "json") != "json":
+        reason = "xgrammar's own converter writes these arguments, and ignores keywords without an error"
+        yield Loss(pointer, "style", reason)
+    if part.get("any_order"):
+        yield Loss(pointer, "any_order", "members come in the order of the schema; leave it out")
+    marks = tuple(part.get("excludes") or ())
+    if "json_schema" in part and not (have_escapes(marks) and all(map(is_inside_strings, marks))):
+        reason = "a mark that is, or holds, a part of an escape or of another mark, or occurs outside of strings"
+        yield Loss(pointer, "excludes", reason)

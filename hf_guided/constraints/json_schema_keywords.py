@@ -28,9 +28,6 @@ OF_ONE_TYPE = {
 }
 """Keywords that speak of the values of one type alone, and not of a value as a whole."""
 
-COUNTS = frozenset("maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties".split())
-"""Their values are counts: 2.0 means 2."""
-
 _APPLICATORS = (HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP) - STRUCTURE - CONTENT
 _VALIDATION = frozenset(
     "const dependentRequired enum exclusiveMaximum exclusiveMinimum maxContains maxItems maxLength maxProperties "

@@ -1,26 +1,18 @@
-r"""GBNF, the grammars of llama.cpp, as rules that xgrammar writes.
+r"""GBNF, the grammars of llama.cpp, read into rules.
 
 All of llama.cpp's syntax is read, with empty alternatives and ``.`` for any character. Beyond it, ``{,2}`` is
 ``{0,2}``, and a rule may continue on the next line without parentheses. Where llama.cpp takes the last of two
 definitions, or a class without characters, this is an error. Tokens (``<[5]>``, ``<name>``, ``!<name>``) are refused.
-
-Two kinds of rules are written in another way, because xgrammar cannot bear them. A rule that leads to itself and writes
-nothing, as ``x ::= x{0,3}``, lets it run out of stack: references to such a rule become the empty text. Where something
-that may be empty is repeated, as in ``(("a"?){0,300}){0,300}``, every number of empty repetitions is a position of its
-own, and one token takes minutes: so what is repeated is written without its empty text.
-
-xgrammar's masks are slow, up to 100 ms with a vocabulary of 131,072 tokens, for ``(x){0,}`` and for a repeated choice,
-whose branches become rules of their own. So no repetition without an upper bound is written with a count, and a
-repeated choice becomes a rule that leads to itself after each branch: ``s ::= "" | a s | b s``. Small rules are
-replaced in it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from ..errors import CompileLimitExceeded
-from ..regex import ALL, CharSet
+from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
+from ..regex import ALL, EMPTY, CharSet, Node, chars, text
+from ..regex.write import times
 from .rules import (
     REPEATS,
     Choice,
@@ -34,7 +26,7 @@ from .rules import (
     Token,
     check_rules,
     choice,
-    derives_from,
+    derives_empty,
     known_by_steps,
     sequence,
 )
@@ -50,9 +42,6 @@ _ESCAPED = {"t": "\t", "r": "\r", "n": "\n", **{sign: sign for sign in "\\\"[]-'
 MAX_REPEAT = 100_000  # xgrammar counts every one: some megabytes for this many
 _MOST_OPERATORS = 4  # maximum number of operators in a row
 _HYPHEN = -1
-_EMPTY = '""'
-_MAX_LEAVES = 16  # maximum number of leaves of a rule that is replaced by its alternatives in a repetition
-_MAX_IN_PLACE = 500  # maximum characters of ``x x+`` written in place: masks of a rule of its own are slower
 
 
 class Gbnf(Reader):
@@ -60,14 +49,34 @@ class Gbnf(Reader):
 
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
-        self._root = root
+        self.root = root
         self.tokens = self._lex()
         self.rules = self._read()
         check_rules(self, self.rules, root)
 
-    def to_ebnf(self) -> str:
-        """The grammar as xgrammar reads it; it starts at ``root``."""
-        return EbnfWriter(self.rules).write(self._root)
+    def to_ebnf(self, leaf: Callable[[Node], str]) -> str:
+        """The grammar as xgrammar reads it, leaves as ``leaf`` writes them.
+
+        Raises UnsupportedConstraint where the library would take minutes, or end the process.
+        """
+        with_empty = known_by_steps(self.rules, derives_empty)
+        if any(_counts_empty(rule, with_empty) for rule in self.rules.values()):
+            reason = "xgrammar cannot count repetitions of what may be empty, as in (x?){2,3}; repeat x, or write (x?)*"
+            raise UnsupportedConstraint("xgrammar does not take this grammar", [Loss("", "grammar", reason)])
+        names = {name: f"r{i}" for i, name in enumerate(self.rules)}
+
+        def written(expression: Expression) -> str:
+            if isinstance(expression, Leaf):
+                return leaf(expression.language)
+            if isinstance(expression, Reference):
+                return names[expression.name]
+            if isinstance(expression, Repeat):
+                return f"({written(expression.body)}){times(expression.low, expression.high)}"
+            sign = " | " if isinstance(expression, Choice) else " "
+            return f"({sign.join(map(written, expression.parts)) or leaf(EMPTY)})"
+
+        rules = (f"{names[name]} ::= {written(rule)}" for name, rule in self.rules.items())
+        return "\n".join([f"root ::= {names[self.root]}", *rules])
 
     def _lex(self) -> list[Token]:
         tokens: list[Token] = []
@@ -96,8 +105,8 @@ class Gbnf(Reader):
             rules[head.text] = self._choice()
         if self.take("end") is None:
             raise self.malformed(f"expected a rule, got {self.here.text!r}", self.here.start)
-        if self._root not in rules:
-            raise self.malformed(f"there is no rule {self._root!r} to start at; name it, or pass root=", 0)
+        if self.root not in rules:
+            raise self.malformed(f"there is no rule {self.root!r} to start at; name it, or pass root=", 0)
         return rules
 
     def _choice(self) -> Expression:
@@ -127,7 +136,7 @@ class Gbnf(Reader):
         if token.kind == "set":
             return self._set(token)
         if token.kind == "any":
-            return Leaf(_class(ALL))
+            return Leaf(chars(ALL))
         if token.kind == "token":
             raise self.unsupported(token.text, "no token can be named in GBNF; use Lark", token.start)
         self.open(token.start)
@@ -159,7 +168,7 @@ class Gbnf(Reader):
         codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
         if any(0xD800 <= code < 0xE000 for code in codes):
             raise self.malformed(f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.start)
-        return Leaf(f'"{"".join(map(_code, codes))}"')
+        return Leaf(text("".join(map(chr, codes))))
 
     def _set(self, token: Token) -> Expression:
         negated = token.text.startswith("[^")
@@ -178,7 +187,7 @@ class Gbnf(Reader):
         charset = ALL - charset if negated else charset
         if not characters or not charset:
             raise self.malformed(f"no character is in {token.text}", token.start)
-        return Leaf(_class(charset))
+        return Leaf(chars(charset))
 
     def _characters(self, token: Token, start: int) -> list[int]:
         """The code points of a text or a class; ``_HYPHEN`` is a hyphen that is not escaped."""
@@ -203,153 +212,10 @@ class Gbnf(Reader):
         return characters
 
 
-def _class(charset: CharSet) -> str:
-    return f"[{''.join(f'{_code(first)}-{_code(last)}' for first, last in charset.ranges)}]"
-
-
-def _code(code: int) -> str:
-    return f"\\U{code:08x}"
-
-
-class EbnfWriter:
-    """Writes one grammar: all rules that are referred to; each has a text. The leaf ``""`` is the empty text."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        not_only_empty = known_by_steps(rules, _writes)
-        self._names = {name: f"r{i}" for i, name in enumerate(rules) if name in not_only_empty}
-        self._with_empty = known_by_steps(rules, _derives_empty)
-        self._not_empty_names: dict[str, str] = {}
-        self._lines: list[str] = []
-        self._small = _small_rules(rules)
-
-    def write(self, root: str) -> str:
-        """The grammar, read from this rule."""
-        self._lines = [f"root ::= {self._whole(Reference(root, 0))}"]
-        for name, written in self._names.items():
-            self._lines.append(f"{written} ::= {self._whole(self._rules[name])}")
-        return "\n".join(self._lines)
-
-    def _whole(self, expression: Expression) -> str:
-        if isinstance(expression, Leaf):
-            return expression.written
-        if isinstance(expression, Reference):
-            return self._names.get(expression.name, _EMPTY)
-        if isinstance(expression, Sequence):
-            return f"({' '.join(map(self._whole, expression.parts))})" if expression.parts else _EMPTY
-        if isinstance(expression, Choice):
-            return f"({' | '.join(map(self._whole, expression.parts))})"
-        return self._repeat(expression, 0)
-
-    def _repeat(self, repeat: Repeat, minimum: int) -> str:
-        """A repetition with a minimum number of bodies that are not empty."""
-        low = minimum if self._may_be_empty(repeat.body) else max(repeat.low, minimum)
-        if repeat.high == 0:
-            return _EMPTY
-        if repeat.high is None:
-            return self._endless(repeat.body, low)
-        body = self._not_empty(repeat.body)
-        if body is None:
-            return _EMPTY
-        if (low, repeat.high) == (0, 1):
-            return f"({body})?"
-        return f"({body}){{{low},{repeat.high}}}"
-
-    def _endless(self, expression: Expression, low: int) -> str:
-        """At least ``low`` texts of an expression that are not empty.
-
-        Branches are rendered once, and those written more than once become rules, unless they are short: otherwise,
-        nested repetitions would take exponential time, or their text would be exponentially long.
-        """
-        branches = list(filter(None, map(self._not_empty, self._branches(expression))))
-        if not branches:
-            return _EMPTY
-        if len(branches) == 1:
-            again = f"({branches[0]}){'+' if low else '*'}"
-        else:
-            name = f"s{len(self._lines)}"
-            steps = " | ".join(f"{branch} {name}" for branch in branches)
-            self._rule(f"{_EMPTY} | {steps}")
-            again = self._rule(steps) if low else name
-        if low < 2:
-            return f"({again})"
-        body = f"({' | '.join(branches)})"
-        counted = f"{body}{{{low - 1}}}" if low > 2 else body
-        written = f"{counted} {again}"
-        return f"({written})" if len(written) <= _MAX_IN_PLACE else self._rule(written)
-
-    def _may_be_empty(self, expression: Expression) -> bool:
-        return _derives_empty(expression, self._with_empty)
-
-    def _branches(self, expression: Expression) -> list[Expression]:
-        if isinstance(expression, Reference) and expression.name in self._small:
-            return self._branches(self._rules[expression.name])
-        if isinstance(expression, Choice):
-            return [part for branch in expression.parts for part in self._branches(branch)]
-        return [expression]
-
-    def _not_empty(self, expression: Expression) -> str | None:
-        """An expression without the empty text; None if that was its only text."""
-        if not self._may_be_empty(expression):
-            return self._whole(expression)
-        if isinstance(expression, Leaf):
-            return None
-        if isinstance(expression, Reference):
-            return self._not_empty_rule(expression.name) if expression.name in self._names else None
-        if isinstance(expression, Choice):
-            branches = [branch for branch in map(self._not_empty, expression.parts) if branch is not None]
-            return f"({' | '.join(branches)})" if branches else None
-        if isinstance(expression, Repeat):
-            written = self._repeat(expression, 1)
-            return None if written == _EMPTY else written
-        # Every part may be empty: the first one is not, and any may come after it, or one after the first is not.
-        rest: str | None = None
-        for part in map(self._not_empty, reversed(expression.parts)):
-            if part is not None:
-                rest = part if rest is None else self._rule(f"{part} ({rest} | {_EMPTY}) | {rest}")
-        return rest
-
-    def _not_empty_rule(self, name: str) -> str:
-        if name not in self._not_empty_names:  # it may lead to itself
-            self._not_empty_names[name] = f"n{len(self._not_empty_names)}"
-            self._lines.append(f"{self._not_empty_names[name]} ::= {self._not_empty(self._rules[name])}")
-        return self._not_empty_names[name]
-
-    def _rule(self, body: str) -> str:
-        name = f"s{len(self._lines)}"
-        self._lines.append(f"{name} ::= {body}")
-        return name
-
-
-_derives_empty = derives_from(lambda leaf: leaf.written == _EMPTY)
-
-
-def _writes(expression: Expression, known: set[str]) -> bool:
-    """Whether an expression has another text than the empty one, if some rules are known to have one."""
-    if isinstance(expression, Leaf):
-        return expression.written != _EMPTY
-    if isinstance(expression, Reference):
-        return expression.name in known
+def _counts_empty(expression: Expression, with_empty: set[str]) -> bool:
+    """Whether a repetition of what may be empty has a count; ``with_empty`` are the rules that may be empty."""
     if isinstance(expression, Repeat):
-        return expression.high != 0 and _writes(expression.body, known)
-    return any(_writes(part, known) for part in expression.parts)
-
-
-def _small_rules(rules: Rules) -> set[str]:
-    """The rules that have few leaves when references are replaced by what they refer to."""
-    sizes: dict[str, int] = {}
-
-    def size(expression: Expression) -> int:
-        if isinstance(expression, Leaf):
-            return 1
-        if isinstance(expression, Reference):
-            return sizes.get(expression.name, _MAX_LEAVES + 1)
-        if isinstance(expression, Repeat):
-            return size(expression.body)
-        return sum(map(size, expression.parts)) or 1  # else a small rule could have any number of empty branches
-
-    def is_small(expression: Expression, known: set[str]) -> bool:
-        sizes.update({name: size(rules[name]) for name in known - set(sizes)})
-        return size(expression) <= _MAX_LEAVES
-
-    return known_by_steps(rules, is_small)
+        counted = expression.low > 1 or expression.high not in (None, 0, 1)
+        return counted and derives_empty(expression.body, with_empty) or _counts_empty(expression.body, with_empty)
+    parts = expression.parts if isinstance(expression, (Sequence, Choice)) else ()
+    return any(_counts_empty(part, with_empty) for part in parts)

@@ -253,7 +253,7 @@ class Lark(Reader):
             self._expect("a text", "text")
         if token.kind == "pattern":
             scope.terminals.setdefault(token.text, (token.start, token.text))
-        return Leaf(token.text)
+        return Leaf()
 
     def _repeated(self, part: Expression) -> Expression:
         if operator := self.take("operator"):

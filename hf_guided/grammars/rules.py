@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+from ..regex import ANYTHING, EMPTY, Node
 
 MAX_NESTING = 50  # open parentheses: engines, and the functions here, follow them by recursion
 REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class Leaf(NamedTuple):
-    """A text or a set, as the engine reads it; some text matches it."""
+    """A text or a set; some text matches it."""
 
-    written: str
+    language: Node = ANYTHING  # in Lark not read
 
 
 class Reference(NamedTuple):
@@ -196,3 +197,18 @@ def derives_from(is_wanted: Callable[[Leaf], bool]) -> Callable[[Expression, set
         return expression.low == 0 or derives(expression.body, known)
 
     return derives
+
+
+derives_empty = derives_from(lambda leaf: leaf.language == EMPTY)
+"""Whether an expression of GBNF has the empty text, if some rules are known to have it."""
+
+
+def writes(expression: Expression, known: set[str]) -> bool:
+    """Whether an expression of GBNF has another text than the empty one, if some rules are known to have one."""
+    if isinstance(expression, Leaf):
+        return expression.language != EMPTY
+    if isinstance(expression, Reference):
+        return expression.name in known
+    if isinstance(expression, Repeat):
+        return expression.high != 0 and writes(expression.body, known)
+    return any(writes(part, known) for part in expression.parts)

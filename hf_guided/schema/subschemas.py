@@ -75,19 +75,6 @@ def escape(token: str) -> str:
     return token.replace("~", "~0").replace("/", "~1")
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """The strings, numbers ... in a JSON value, the names in its objects among them."""
-    todo = [value]
-    while todo:
-        here = todo.pop()
-        if isinstance(here, dict):
-            todo += [*here.keys(), *here.values()]
-        elif isinstance(here, list):
-            todo += here
-        else:
-            yield here
-
-
 def local_target(root: Any, ref: Any) -> Any:
     """The target of a reference inside the document (``#``, ``#/$defs/a``); None if there is none."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):

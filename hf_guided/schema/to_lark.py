@@ -1,19 +1,44 @@
-"""A schema as a grammar in llguidance's Lark: scalars are terminals, arrays and objects are rules.
+"""A schema as a grammar, in llguidance's Lark or in EBNF: scalars are terminals, arrays and objects are rules.
 
-Every terminal begins and ends with a character that identifies it, so the lexer never has to guess: strings have their
-quotes, and white space belongs to the brackets, commas and colons around it.
+Every terminal begins and ends with a character that identifies it, so a lexer never has to guess: strings have their
+quotes, and white space belongs to the brackets, commas and colons around it. In EBNF, terminals are rules too.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
+from ..automaton.limits import WorkMeter
+from ..automaton.nfa import regex_dfa
 from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import Loss, UnsupportedConstraint
-from ..regex import ANYTHING, NOTHING, Node, alt, concat, json_spelling, text, to_lark, tree_cache
+from ..options import EBNF
+from ..regex import (
+    ANYTHING,
+    NOTHING,
+    Alt,
+    Chars,
+    CharSet,
+    Concat,
+    Node,
+    Not,
+    Repeat,
+    UnsupportedRegex,
+    alt,
+    concat,
+    json_spelling_without,
+    text,
+    to_lark,
+    tree_cache,
+)
+from ..regex.ast import AllBut, Empty, Parts
+from ..regex.charset import LAST, SURROGATES
+from ..regex.write import times
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, contents
 from .layout import MAX_TABS, Layout, has_levels, layout_of
@@ -27,16 +52,94 @@ _MAX_FACTOR = 100_000  # largest multipleOf: the number of states that llguidanc
 _EXACT = 2**53  # it computes with doubles
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
 _LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
-_SHARED = NumberClause(), StringClause()  # the engine takes a millisecond to read them: each is read once
+_SHARED = NumberClause(), StringClause()  # llguidance takes a millisecond to read them: each is read once
 
 
-def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
+class Notation(NamedTuple):
+    """A way to write grammars whose choices, sequences, repetitions and texts are written as in Lark."""
+
+    start: str  # the name of the first rule
+    defines: str  # the sign between a name and its expression
+    terminal: Callable[[Node], str]  # the expression of a language
+    counts_remainders: bool  # whether it has ``%json``
+
+
+LARK = Notation("start", ": ", tree_cache(maxsize=4096)(to_lark), counts_remainders=True)
+
+
+class Ebnf:
+    """Languages in one grammar in EBNF. Those of an intersection or a complement get rules, one for each state."""
+
+    def __init__(self) -> None:
+        self.notation = Notation("root", " ::= ", self.written, counts_remainders=False)
+        self._named: dict[Node, str] = {}  # by their own rules
+
+    def written(self, node: Node) -> str:
+        """The expression of a language, which may name some of ``rules``."""
+        if isinstance(node, Chars):
+            return _class(node.charset)
+        if isinstance(node, (Concat, Alt)):
+            return f"({(' ' if isinstance(node, Concat) else ' | ').join(map(self.written, node.parts))})"
+        if isinstance(node, Repeat):
+            return f"({self.written(node.body)}){times(node.low, node.high)}"
+        if isinstance(node, Empty):
+            return '""'
+        return self._named.setdefault(node, f"d{len(self._named)}")
+
+    def rules(self) -> Iterator[str]:
+        """The rules that the expressions name; UnsupportedRegex where one has no text, CompileLimitExceeded."""
+        for node, name in self._named.items():
+            dfa = regex_dfa(node, WorkMeter(EBNF))
+            if not dfa.start:
+                raise UnsupportedRegex("one of its patterns matches nothing")
+            yield f"{name} ::= {name}_{dfa.start}"
+            # Characters between two cuts are alike, so the first of them shows where they lead.
+            cuts = sorted({0, SURROGATES[0], SURROGATES[1] + 1, LAST + 1, *_cuts(node)})
+            alike = [(low, high - 1) for low, high in pairwise(cuts) if low != SURROGATES[0]]
+            todo, seen = [dfa.start], {dfa.start}
+            for state in todo:  # it grows
+                leading: dict[int, list[tuple[int, int]]] = {}
+                for low, high in alike:
+                    if target := dfa.advance(state, chr(low).encode()):
+                        leading.setdefault(target, []).append((low, high))
+                todo += leading.keys() - seen
+                seen |= leading.keys()
+                branches = [f"{_class(CharSet(ranges))} {name}_{target}" for target, ranges in leading.items()]
+                branches += ['""'] if dfa.accepting[state] else []
+                yield f"{name}_{state} ::= {' | '.join(branches)}"
+
+
+def _class(charset: CharSet) -> str:
+    ranges = (_code(low) if low == high else f"{_code(low)}-{_code(high)}" for low, high in charset.ranges)
+    return f"[{''.join(ranges)}]"
+
+
+def _code(code: int) -> str:
+    return chr(code) if code < 128 and chr(code).isalnum() else rf"\U{code:08x}"
+
+
+def _cuts(node: Node) -> set[int]:
+    """The characters before which something in an expression may change."""
+    if isinstance(node, Chars):
+        return {cut for low, high in node.charset.ranges for cut in (low, high + 1)}
+    if isinstance(node, AllBut):
+        return {cut for word in node.words for letter in word for cut in (ord(letter), ord(letter) + 1)}
+    if isinstance(node, (Repeat, Not)):
+        return _cuts(node.body)
+    return set().union(*map(_cuts, node.parts)) if isinstance(node, Parts) else set()
+
+
+def lark_grammar(
+    n: Normalizer, style: JsonStyle, *, closed: bool, notation: Notation = LARK, marks: tuple[str, ...] = ()
+) -> str:
     """The grammar of the JSON texts of all values that satisfy the schema.
 
     Args:
         n: the schema; what cannot be said is lost there.
         style: how values are written.
         closed: whether objects that declare properties and do not speak of others have no others.
+        notation: how the grammar is written, if not in Lark.
+        marks: what no string holds, see ``without``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
@@ -50,31 +153,34 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
             'which backend="native" enforces'
         )
         raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
-    return "\n".join(_SchemaWriter(n, contents_of, style).write())
+    return "\n".join(_SchemaWriter(n, contents_of, style, notation, marks).write())
 
 
 class _SchemaWriter:
-    """Writes the rules of one schema.
+    """Writes the rules of one schema, whose positions ``contents_of`` are; the rest is as ``lark_grammar`` has it."""
 
-    Args:
-        n: the schema.
-        contents_of: its positions.
-        style: how values are written.
-    """
-
-    def __init__(self, n: Normalizer, contents_of: dict[Position, Content], style: JsonStyle):
+    def __init__(
+        self,
+        n: Normalizer,
+        contents_of: dict[Position, Content],
+        style: JsonStyle,
+        notation: Notation,
+        marks: tuple[str, ...],
+    ):
         self._n = n
+        self._notation = notation
+        self._marks = marks
         self._contents = contents_of
         self._spelling = style.spelling
         self._style = style
         self._known = of_known_level(n.root, contents_of) if style.is_flexible else frozenset(contents_of)
-        self._lines: list[str] = []
+        self._lines: list[tuple[str, str]] = []  # rules
         self._names: dict[tuple[Position, int | None], str] = {}
         self._signs: dict[tuple[str, int | None], str] = {}
         self._terminals: dict[str, str] = {}
 
     def write(self) -> list[str]:
-        """The lines of the grammar."""
+        """The lines of the grammar, the first rule first."""
         start = self._value(self._n.root, self._level(0))
         # Every position gets its rule when it is first named; naming may name more.
         written = 0
@@ -82,9 +188,13 @@ class _SchemaWriter:
             key = list(self._names)[written]
             written += 1
             self._rule(self._names[key], *key)
-        signs = [f"{name}: {to_lark(self._language_of(*sign))}" for sign, name in self._signs.items()]
-        terminals = [f"{name}: {expression}" for expression, name in self._terminals.items()]
-        return [f"start: {start}", *self._lines, *signs, *terminals]
+        terminal = self._notation.terminal
+        signs = [
+            (name, terminal(_signs(layout_of(self._style, level))[sign])) for (sign, level), name in self._signs.items()
+        ]
+        terminals = [(name, expression) for expression, name in self._terminals.items()]
+        rules = [(self._notation.start, start), *self._lines, *signs, *terminals]
+        return [f"{name}{self._notation.defines}{expression}" for name, expression in rules]
 
     def _level(self, level: int) -> int | None:
         return level if has_levels(self._style) else None
@@ -93,9 +203,6 @@ class _SchemaWriter:
         """The terminal of a bracket, comma or colon with ``level`` open brackets around it."""
         level = None if level is None or (self._style.is_flexible and level > MAX_TABS) else level
         return self._signs.setdefault((name, level), f"{name}{'' if level is None else level}")
-
-    def _language_of(self, name: str, level: int | None) -> Node:
-        return _signs(layout_of(self._style, level))[name]
 
     def _value(self, position: Position, level: int | None) -> str:
         """The expression for a value at this position, with ``level`` open brackets around it."""
@@ -113,7 +220,7 @@ class _SchemaWriter:
         content = self._contents[position]
         alternatives = self._scalars(content.scalars) + self._containers(name, content, level)
         assert alternatives, "a rule without an alternative would be the empty text"
-        self._lines.append(f"{name}: {' | '.join(alternatives)}")
+        self._lines.append((name, " | ".join(alternatives)))
 
     def _containers(self, name: str, content: Content, level: int | None) -> list[str]:
         """The expressions for the arrays and objects of a position, in the rule of this name."""
@@ -172,7 +279,7 @@ class _SchemaWriter:
                 ]
                 alternatives += [straight(target, begun) for target in automaton.skips[state]]
             assert alternatives, "a rule without an alternative would be the empty text"
-            self._lines.append(f"{named[state, begun]}: {' | '.join(map(' '.join, alternatives))}")
+            self._lines.append((named[state, begun], " | ".join(map(" ".join, alternatives))))
         return " ".join(start)
 
     def _run(self, edge: Edge, begun: bool, level: int | None) -> str:
@@ -195,13 +302,13 @@ class _SchemaWriter:
         if name == ANYTHING:
             [named] = self._scalars([StringClause()])
         elif isinstance(name, str):
-            named = self._terminal(_name_terminal(name))
+            named = self._terminal(text(constant_text(name, self._marks)))
         else:
-            named = self._terminal(to_lark(quoted(json_spelling(name))))
+            named = self._terminal(quoted(json_spelling_without(name, self._marks)))
         return f"{named} {self._sign('COLON', level)} {value}"
 
-    def _terminal(self, expression: str) -> str:
-        return self._terminals.setdefault(expression, f"T{len(self._terminals)}")
+    def _terminal(self, language: Node) -> str:
+        return self._terminals.setdefault(self._notation.terminal(language), f"T{len(self._terminals)}")
 
     def _scalars(self, clauses: Sequence[Clause]) -> list[str]:
         """The expressions for values without children: one terminal, but for those that many positions share."""
@@ -209,11 +316,13 @@ class _SchemaWriter:
         others = tuple(clause for clause in clauses if clause not in _SHARED)
         alternatives: list[str] = []
         for together in (others, *shared):
-            terminal, multiples = _scalars(together, self._spelling)
-            alternatives += [self._terminal(terminal)] if terminal else []
+            language, multiples = _scalars(together, self._spelling, self._marks)
+            alternatives += [] if language == NOTHING else [self._terminal(language)]
             for clause in multiples:
-                if (rule := _multiples_rule(clause, self._spelling)) is None:
+                counts = self._notation.counts_remainders
+                if (rule := _multiples_rule(clause, self._spelling) if counts else None) is None:
                     reason = "digits decide only small whole factors and parts of ten"
+                    reason = reason if counts else "a grammar in EBNF counts no remainders"
                     self._n.lose_at(clause.origin, "multipleOf", reason)
                     alternatives += self._scalars([replace(clause, factors=())])
                 else:
@@ -266,30 +375,26 @@ def _signs(layout: Layout) -> dict[str, Node]:
 
 
 @tree_cache(maxsize=4096)
-def _scalars(clauses: tuple[Clause, ...], spelling: Spelling) -> tuple[str, tuple[NumberClause, ...]]:
-    """One terminal for all of the clauses.
+def _scalars(
+    clauses: tuple[Clause, ...], spelling: Spelling, marks: tuple[str, ...]
+) -> tuple[Node, tuple[NumberClause, ...]]:
+    """One language for all of the clauses.
 
     Args:
         clauses: of values without children.
         spelling: which texts of a value there are.
+        marks: what none of the texts holds.
 
     Returns:
-        Its expression, "" if there is no such value; and numbers for which it takes a rule (see ``_multiples_rule``).
+        Its texts; and numbers for which it takes a rule (see ``_multiples_rule``).
     """
-    languages = [(clause, language_of(clause, spelling)) for clause in clauses]
+    languages = [(clause, language_of(clause, spelling, marks)) for clause in clauses]
     multiples = tuple(
         clause
         for clause, language_or_none in languages
         if language_or_none is None and isinstance(clause, NumberClause)
     )
-    language = alt(*(language_or_none or NOTHING for _, language_or_none in languages))
-    return "" if language == NOTHING else to_lark(language), multiples
-
-
-@tree_cache(maxsize=4096)
-def _name_terminal(name: str) -> str:
-    """The terminal of a declared name."""
-    return to_lark(text(constant_text(name)))
+    return alt(*(language_or_none or NOTHING for _, language_or_none in languages)), multiples
 
 
 def _multiples_rule(clause: NumberClause, spelling: Spelling) -> str | None:

@@ -20,7 +20,7 @@ from hf_guided.generation.pipeline import GuidedGenerationPipeline
 
 INVOICE, BOOKING, PERSON = demo.examples(3, seed=5)
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-ENDLESS = hg.Grammar("root ::= [a-z]{3000}")  # no search finds the end
+ENDLESS = hg.Grammar("start: /[a-z]{3000}/")  # no search finds the end
 HOT = {"do_sample": True, "temperature": 1.8, "top_k": 0}
 
 
@@ -124,7 +124,7 @@ def test_an_answer_closes_within_the_tokens_there_are(guided):
 
 
 def test_an_answer_that_is_cut(guided):
-    with pytest.warns(UserWarning, match=r"xgrammar found no way to the end of .*may be cut by max_new_tokens=4"):
+    with pytest.warns(UserWarning, match=r"llguidance found no way to the end of .*may be cut by max_new_tokens=4"):
         [out] = guided(INVOICE.prompt, response_format=ENDLESS, max_new_tokens=4)
     assert (out["value"], out["finish_reason"]) == (None, "length")
     assert out["generated_text"]

@@ -19,34 +19,26 @@ from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.budget_search import CompletionSearch, with_budget
 from hf_guided.backends.compiler import Compiler
-from hf_guided.constraints.values import Choice, Constraint, Grammar, StructuralTag
+from hf_guided.constraints.values import Choice, Constraint, Grammar
 from hf_guided.options import SEARCH_WORK
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
 from tests.property.strategies import allowed, single_bytes, still_open, tiny
 
-TAG = {
-    "type": "tag",
-    "begin": "<a>",
-    "content": {"type": "grammar", "grammar": 'root ::= [0-9]+ "," [0-9]+'},
-    "end": "</a>",
-}
 CONSTRAINTS: dict[str, Constraint] = {
     "lark": Grammar('start: "<" start ">" | NAME "," start | NAME\nNAME: /[a-z]{2,}/'),
     "gbnf": Grammar('root ::= "(" root ("+" root)* ")" | [0-9]+ | "\\"" [^"]+ "\\""'),
-    "tag": StructuralTag({"type": "structural_tag", "format": TAG}),
 }
 TEXTS = {
     "lark": r"<*([a-z]{2,}|[a-z]{2,},<*)+>*",
     "gbnf": r"([0-9()+]|\"[^\"]+\")+",
-    "tag": r"<a>[0-9]+,[0-9]+</a>",
 }
-BRACKETS = {"lark": "<>", "gbnf": "()", "tag": "\0\0"}
+BRACKETS = {"lark": "<>", "gbnf": "()"}
 
 
 @lru_cache
 def compiled(name: str) -> CompiledConstraint:
-    made = Compiler(tiny()).compile(CONSTRAINTS[name])
+    made = Compiler(tiny()).compile(CONSTRAINTS[name], "llguidance" if name == "lark" else "xgrammar")
     assert made.keeps_budget
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from typing import Any
 
@@ -11,9 +12,10 @@ from lark import Lark, UnexpectedInput
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.errors import InvalidConstraint
+from hf_guided.errors import CompileLimitExceeded, InvalidConstraint
 from tests.effort import repeats
 from tests.property.strategies import allowed, backend
+from tests.reference.grammar_texts import texts_of
 from tests.toy import letters
 
 NAMES = ("root", "x", "y")
@@ -97,7 +99,7 @@ def productive(rules: dict[str, Any]) -> set[str]:
 def test_gbnf_decided_by_the_lark_package(rules: dict[str, Any]) -> None:
     text = "\n".join(f"{name} ::= {gbnf(tree)}" for name, tree in rules.items())
     try:
-        compiled = backend("xgrammar", letters(ALPHABET)).compile(hg.Grammar(text))
+        compiled = backend("native", letters(ALPHABET)).compile(hg.Grammar(text))
     except InvalidConstraint:
         assert productive(rules) != {*NAMES}, text
         return
@@ -124,3 +126,84 @@ def test_gbnf_decided_by_the_lark_package(rules: dict[str, Any]) -> None:
             token for token in range(len(matcher.compiled.vocabulary.token_bytes)) if matcher.fork().accept_token(token)
         ]
         matcher.accept_token(mask[-1])
+
+
+LONGEST = 6
+
+
+def recursive_rules(rng: random.Random) -> dict[str, Any]:
+    """Rules of one to four names that mostly lead to themselves: at the left, at the right, inside, maybe empty."""
+    names = ("root", "x", "y", "z")[: rng.randint(1, 4)]
+
+    def tree(depth: int) -> Any:
+        if depth == 0 or rng.random() < 0.3:
+            leaves = [("text", rng.choice(["a", "b", "", "ab"])), ("set", rng.choice(["a", "b", "ab"]))]
+            return rng.choice([*leaves, *(("rule", name) for name in names)])
+        if rng.random() < 0.8:
+            return rng.choice(["all", "all", "any"]), [tree(depth - 1) for _ in range(rng.randint(1, 3))]
+        low = rng.randint(0, 2)
+        return "times", tree(depth - 1), low, rng.choice([None, max(low, 1), 3])
+
+    def branch() -> Any:
+        return "all", [tree(rng.random() < 0.4) for _ in range(rng.randint(0, 3))]
+
+    return {name: ("any", [branch() for _ in range(rng.randint(1, 4))]) for name in names}
+
+
+def written(rules: dict[str, Any]) -> str:
+    return "\n".join(f"{name} ::= {gbnf(tree)}" for name, tree in rules.items())
+
+
+@settings(max_examples=repeats(150, 3000))
+@given(st.randoms(use_true_random=False))
+def test_recursive_rules_have_the_texts_of_their_definition(rng: random.Random) -> None:
+    rules = recursive_rules(rng)
+    try:
+        compiled = backend("native", letters(ALPHABET)).compile(hg.Grammar(written(rules)))
+    except InvalidConstraint as error:
+        assert "no text matches the rule" in str(error)
+        return
+    expected = texts_of(rules, "root", LONGEST)
+    samples = ("".join(text) for length in range(LONGEST + 1) for text in product(ALPHABET, repeat=length))
+    try:
+        assert {sample for sample in samples if accepts(compiled, sample)} == expected, written(rules)
+    except CompileLimitExceeded as error:
+        assert "ways" in str(error)  # a few of these grammars have hundreds of ways to read six letters
+
+
+@settings(max_examples=repeats(100, 1500))
+@given(st.randoms(use_true_random=False))
+def test_the_way_to_the_end_of_a_grammar_is_known(rng: random.Random) -> None:
+    """After any text that needs some tokens an allowed token leads to one that needs one less, and none to more."""
+    rules = recursive_rules(rng)
+    vocabulary = letters(ALPHABET)
+    try:
+        matcher = backend("native", vocabulary).compile(hg.Grammar(written(rules))).matcher()
+    except InvalidConstraint:
+        return
+
+    def texts(left: int | None = None) -> list[int]:
+        return [token for token in allowed(matcher, left) if token not in vocabulary.stop_token_ids]
+
+    try:
+        shortest = min(map(len, texts_of(rules, "root", LONGEST)), default=LONGEST + 1)
+        needed = matcher.min_tokens_to_finish()
+        assert needed is not None and needed >= 1 + (shortest + 1) // 2, "tokens have two letters at most"
+        for _ in range(rng.randint(0, LONGEST)):
+            if not (following := texts()):
+                break
+            assert matcher.accept_token(rng.choice(following))
+        needed = matcher.min_tokens_to_finish()
+        while needed != 1:
+            assert needed is not None
+            after: dict[int, int | None] = {}
+            for token in texts(needed):
+                other = matcher.fork()
+                assert other.accept_token(token)
+                after[token] = other.min_tokens_to_finish()
+            assert max(filter(None, after.values())) == needed - 1, written(rules)
+            assert matcher.accept_token(rng.choice([*after]))
+            needed = matcher.min_tokens_to_finish()
+        assert matcher.is_completed()
+    except CompileLimitExceeded as error:
+        assert "ways" in str(error)

@@ -14,7 +14,6 @@ import xgrammar
 import hf_guided as hg
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.tag_marks import overlap
-from hf_guided.backends.xgrammar_json import TOOL_WHITESPACE
 from tests import toy
 
 
@@ -36,11 +35,32 @@ OLDER = {
 }
 
 
+NEWER = {
+    "format": {
+        "type": "triggered_tags",
+        "triggers": ["<f>"],
+        "tags": [
+            {
+                "begin": "<f>",
+                "content": {"type": "json_schema", "json_schema": OLDER["structures"][0]["schema"]},
+                "end": "</f>",
+            }
+        ],
+    }
+}
+
+
+def test_xgrammar_refuses_the_older_form(compiler: Compiler) -> None:
+    with pytest.raises(hg.UnsupportedConstraint, match="triggered_tags") as caught:
+        compiler.compile(hg.StructuralTag(OLDER), "xgrammar")
+    assert [(loss.pointer, loss.keyword) for loss in caught.value.losses] == [("", "structures")]
+
+
 @pytest.mark.parametrize(
     ("constraint", "pointer"),
     [
         (tool_calls({"type": "array", "uniqueItems": True}), "/format/tags/0/content/json_schema/properties/a"),
-        (hg.StructuralTag(OLDER), "/structures/0/schema"),
+        (hg.StructuralTag(NEWER), "/format/tags/0/content/json_schema"),
     ],
 )
 def test_lost_keyword_is_refused_with_its_pointer(compiler: Compiler, constraint: Any, pointer: str) -> None:
@@ -85,7 +105,7 @@ def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compil
 @pytest.mark.parametrize(
     ("backend", "asked", "spaces", "behind_line_end"),
     [
-        ("xgrammar", {}, TOOL_WHITESPACE, TOOL_WHITESPACE),
+        ("xgrammar", {}, 1, 1 + 8),
         ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
         ("native", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
         ("native", {"max_whitespace_cnt": 3}, 3, 3),

@@ -421,18 +421,6 @@ def test_cache_is_bounded_in_bytes() -> None:
     assert isinstance(stats, CompilerStats)
 
 
-def test_auto_falls_back_to_xgrammar_if_the_native_engine_fails_to_compile() -> None:
-    first = Fake("native", raises(lambda: UnsupportedConstraint("cannot", [LOSS])))
-    compiler = new_compiler(first, Fake("xgrammar"))
-    assert compiler.compile(TAG).backend == "xgrammar"
-    report = compiler.audit(TAG)
-    assert (report.ok, report.backend) == (True, "xgrammar")
-    assert "native would not enforce /uniqueItems" in report.reason
-    assert len(first.compiled) == 1
-    with pytest.raises(UnsupportedConstraint, match="cannot"):
-        compiler.compile(TAG, "native")
-
-
 def test_compile_limit_is_reported_if_no_other_backend_can() -> None:
     compiler = new_compiler(
         Fake("native", raises(lambda: CompileLimitExceeded("too large"))), Fake("xgrammar", lost=[LOSS])

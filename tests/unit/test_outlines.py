@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from hf_guided.automaton.limits import limited
 from hf_guided.backends import outlines
-from hf_guided.backends.outlines import OutlinesBackend
-from hf_guided.backends.outlines_index import build_index
+from hf_guided.backends.outlines import OutlinesBackend, build_index
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.options import CompilerOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hf_guided.backends import registry
+from hf_guided.backends import registry, router
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
@@ -65,10 +65,10 @@ TAG = StructuralTag({"format": {"type": "any_text"}})
         (JsonSchema({}, spelling="any", key_order="any"), ("native",)),
         (JsonObject(), ("native",)),
         (JsonSchema({}, max_depth=3), ("native",)),
-        (TAG, ("native", "xgrammar")),
+        (TAG, ("native",)),
         (Regex("a"), ("native",)),
         (Choice(["a"]), ("native",)),
-        (Grammar('root ::= "a"'), ("xgrammar",)),
+        (Grammar('root ::= "a"'), ("native",)),
         (Grammar('start: "a"'), ("llguidance",)),
     ],
     ids=str,
@@ -145,7 +145,14 @@ def test_what_is_too_large_for_the_native_engine_is_left_to_who_names_another() 
     assert all(map(matcher.accept_token, text)) and matcher.is_completed()
 
 
-def test_auto_takes_xgrammar_for_losses_of_the_native_engine() -> None:
+@pytest.fixture
+def two_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let "auto" have a second engine for this tag."""
+    monkeypatch.setattr(router, "candidates", lambda each, backend: ("native", "xgrammar")[: 2 if each is TAG else 1])
+
+
+@pytest.mark.usefixtures("two_candidates")
+def test_the_next_engine_is_taken_for_losses_of_the_first() -> None:
     chosen = choose_backend(TAG, "auto", backends(native=[A]))
     assert chosen.backend == "xgrammar"
     assert chosen.considered == (("native", (A,)), ("xgrammar", ()))
@@ -172,6 +179,7 @@ def test_explicit_backend() -> None:
     assert caught.value.pointers == ("/properties/a",)
 
 
+@pytest.mark.usefixtures("two_candidates")
 def test_of_backends_that_lose_equally_much_the_error_names_the_native_engine() -> None:
     """Its reasons say what is too hard about the schema."""
     hard = Loss("/properties/a", "multipleOf", "has too many remainders")
@@ -180,6 +188,7 @@ def test_of_backends_that_lose_equally_much_the_error_names_the_native_engine() 
     assert caught.value.losses == (hard,)
 
 
+@pytest.mark.usefixtures("two_candidates")
 def test_error_lists_the_losses_of_the_closest_backend() -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
         choose_backend(TAG, "auto", backends(native=[A, B], xgrammar=[A]))
@@ -217,6 +226,7 @@ def test_losses_may_be_allowed(mode: Any, backend: str) -> None:
     assert (chosen.backend, chosen.losses) == ("native", (A, B))
 
 
+@pytest.mark.usefixtures("two_candidates")
 def test_backend_that_failed_to_compile_is_not_chosen_again() -> None:
     refused = {"native": (A,)}
     chosen = choose_backend(TAG, "auto", backends(), refused)
@@ -225,6 +235,7 @@ def test_backend_that_failed_to_compile_is_not_chosen_again() -> None:
         choose_backend(JsonSchema({}, on_unsupported="warn"), "auto", backends(), refused)
 
 
+@pytest.mark.usefixtures("two_candidates")
 def test_missing_backend_is_skipped_or_named() -> None:
     chosen = choose_backend(TAG, "auto", Missing(xgrammar=Fake("xgrammar")))
     assert chosen.backend == "xgrammar"

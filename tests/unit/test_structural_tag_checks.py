@@ -75,7 +75,9 @@ def test_formats_and_fields_are_those_of_xgrammar() -> None:
 def test_every_format_compiles(compiler: Compiler, part: dict[str, Any]) -> None:
     tag = {"type": "structural_tag", "format": part}
     for form in (tag, json.dumps(tag), xgrammar.StructuralTag.model_validate(tag)):
-        assert compiler.compile(hg.StructuralTag(form)).matcher().jump_forward_bytes() is not None
+        constraint = hg.StructuralTag(form)
+        backend = "auto" if compiler.audit(constraint).ok else "xgrammar"  # tokens in tags, and what loops over them
+        assert compiler.compile(constraint, backend).matcher().jump_forward_bytes() is not None
 
 
 @pytest.mark.parametrize("part", FORMATS, ids=lambda part: str(part["type"]))

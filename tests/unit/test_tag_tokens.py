@@ -108,7 +108,7 @@ def complete(matcher: Matcher) -> Iterator[tuple[int, ...]]:
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_of_tokens(compiler: Compiler, name: str) -> None:
     part, pattern = FORMATS[name]
-    compiled = compiler.compile(hg.StructuralTag({"format": part}))
+    compiled = compiler.compile(hg.StructuralTag({"format": part}), "xgrammar")
     written = {" ".join(NAMES[i] for i in path) for path in complete(compiled.matcher())}
     all_sequences = (" ".join(names) for n in range(LONGEST + 1) for names in product(NAMES, repeat=n))
     expected = {text for text in all_sequences if re.fullmatch(pattern, f"{text} " if text else "")}
@@ -141,7 +141,7 @@ def test_formats_of_tokens(compiler: Compiler, name: str) -> None:
 )
 def test_tokens_that_cannot_be_written_are_refused(compiler: Compiler, part: dict[str, Any], pointer: str) -> None:
     with pytest.raises(hg.InvalidConstraint, match="expected") as caught:
-        compiler.compile(hg.StructuralTag({"format": part}))
+        compiler.compile(hg.StructuralTag({"format": part}), "xgrammar")
     assert caught.value.pointers == (pointer,)
 
 
@@ -162,7 +162,7 @@ def test_a_token_inside_a_character_is_refused(data: bytes) -> None:
     vocabulary = Vocabulary((None, data), (0,), 2, LetterTokenizer(["<stop>", "x"]))  # type: ignore[arg-type]
     tag = hg.StructuralTag({"format": token(1)})
     if data in BEGINNINGS:
-        assert allowed(Compiler(vocabulary).compile(tag).matcher()) == [1]
+        assert allowed(Compiler(vocabulary).compile(tag, "xgrammar").matcher()) == [1]
     else:
         with pytest.raises(hg.InvalidConstraint, match="UTF-8"):
-            Compiler(vocabulary).compile(tag)
+            Compiler(vocabulary).compile(tag, "xgrammar")

@@ -188,6 +188,17 @@ static int is_large(const Machine *m, int32_t set)
     return m->sets[set].is_large;
 }
 
+/* How many nodes of the trie are below a node, by those bytes that move a frame in its component. */
+static int64_t nodes_below(const Machine *m, const Frame *frame, int32_t node)
+{
+    const Component *component = m->components + frame->component;
+    const int32_t *row = component->table + component->classes * frame->state;
+    int64_t below = 0;
+    for (int64_t child = m->child[node]; child < m->child[node + 1]; child++)
+        below += row[component->class_of[m->byte[child]]] ? 1 + m->below[child] : 0;
+    return below;
+}
+
 static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *words, int64_t word_count,
                              int32_t *stack, int64_t *most, Limit *limit);
 
@@ -214,18 +225,39 @@ static int32_t watched_text(const Machine *m, const int64_t begin, int64_t count
     return low < begin + count && m->watched[low].node == node ? m->watched[low].text : 0;
 }
 
-/* Adds the tokens that go on below a node where a frame of one component leaves it. Returns 0, or what is missing. */
-static int64_t add_beyond(Machine *m, Frame frame, int32_t node, uint32_t *words, int64_t word_count, int32_t *stack,
-                          int64_t *most, Limit *limit)
+/* Whether the tokens below a node are many for a set that is closed: then tables are faster. */
+static int has_many(const Machine *m, int32_t whole, int32_t node)
 {
-    int32_t whole = 0, onwards = frame_of(m, frame);
-    onwards = onwards < 0 ? onwards : beyond(m, onwards);
-    if (onwards <= 0)
-        return onwards;
-    if (m->below[node] >= MANY_NODES && (whole = closed(m, onwards)) < 0)
+    int64_t below = 0;
+    if (is_large(m, whole))
+        return 1;
+    for (int32_t i = 0; i < m->sets[whole].count && below < MANY_NODES; i++)
+        below += nodes_below(m, m->frames + m->members[m->sets[whole].begin + i], node);
+    return below >= MANY_NODES;
+}
+
+/* Adds the tokens that go on below a node where the text is in a set. Returns 0, or what is missing. */
+static int64_t add_onwards(Machine *m, int32_t onwards, int32_t node, uint32_t *words, int64_t word_count,
+                           int32_t *stack, int64_t *most, Limit *limit)
+{
+    const int32_t whole = closed(m, onwards);
+    int64_t child = m->child[node];
+    if (whole < 0)
         return whole;
-    return whole && is_large(m, whole) ? add_by_tables(m, whole, node, words, word_count, stack, most, limit)
-                                       : follow(m, node, onwards, -1, words, stack, most, limit);
+    while (child < m->child[node + 1] && !(m->sets[whole].bytes[m->byte[child] >> 6] >> (m->byte[child] & 63) & 1))
+        child++;
+    if (child == m->child[node + 1]) /* as for most of thousands of nodes */
+        return 0;
+    return m->below[node] >= MANY_NODES && has_many(m, whole, node)
+               ? add_by_tables(m, whole, node, words, word_count, stack, most, limit)
+               : follow(m, node, onwards, -1, words, stack, most, limit);
+}
+
+/* The set of where a frame of one component leads when it leaves it. */
+static int32_t onwards_of(Machine *m, Frame frame)
+{
+    const int32_t number = frame_of(m, frame);
+    return number < 0 ? number : beyond(m, number);
 }
 
 /* Adds the tokens that leave a component in a state, and then fit.
@@ -246,19 +278,25 @@ static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int64_t 
     int64_t status = 0;
     const int32_t text = frame.text;
     const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
+    int32_t onwards = 0;
     frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
+    if (text <= 0 && (onwards = onwards_of(m, frame)) <= 0) /* equal for all nodes */
+        return onwards;
     for (int64_t at = 0; at < count && !status && *most >= 0; at++) {
         const int64_t more = characters ? characters[left[at]] - characters[node] : 0;
         int32_t known = text > 0 ? watched_text(m, watched[0], watched[1], left[at]) : 0;
         if (more < low || (high >= 0 && more > high))
             continue;
-        if (text > 0)
+        if (text > 0) {
             frame.text = known ? known : NEW_TEXT;
-        status = add_beyond(m, frame, left[at], words, word_count, stack, most, limit);
+            onwards = onwards_of(m, frame);
+        }
+        status = onwards > 0 ? add_onwards(m, onwards, left[at], words, word_count, stack, most, limit) : onwards;
         if (status == DOUBTFUL && frame.text == NEW_TEXT && !m->written[text].is_new) {
             if ((frame.text = text_at(m, text, node, left[at])) < 0)
                 return NO_MEMORY;
-            status = add_beyond(m, frame, left[at], words, word_count, stack, most, limit);
+            onwards = onwards_of(m, frame);
+            status = onwards > 0 ? add_onwards(m, onwards, left[at], words, word_count, stack, most, limit) : onwards;
         }
     }
     return status;
@@ -353,17 +391,6 @@ static void add_staying(Machine *m, const Table *table, int64_t high, uint32_t *
         words[j] |= table->words[j];
     for (int64_t j = 0; !table->words && j < table->node_count; j++)
         add_tokens(m, table->nodes[j], words);
-}
-
-/* How many nodes of the trie are below a node, by those bytes that move a frame in its component. */
-static int64_t nodes_below(const Machine *m, const Frame *frame, int32_t node)
-{
-    const Component *component = m->components + frame->component;
-    const int32_t *row = component->table + component->classes * frame->state;
-    int64_t below = 0;
-    for (int64_t child = m->child[node]; child < m->child[node + 1]; child++)
-        below += row[component->class_of[m->byte[child]]] ? 1 + m->below[child] : 0;
-    return below;
 }
 
 /* Whether a token that ends at a watched node fits: its name can become a new one, and the text can be finished.

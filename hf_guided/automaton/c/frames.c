@@ -132,7 +132,7 @@ int32_t set_of(Machine *m, int32_t *items, int64_t count)
         !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
         return NO_MEMORY;
     m->sets[m->set_count] = (Set){
-        {0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, INT32_MAX, -1, 0, 0, -1};
+        {0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, -1, INT32_MAX, -1, 0, 0, -1};
     if (count)
         memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
     m->member_count += count;
@@ -287,7 +287,7 @@ static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int
 /* The set of some frames, in which those that differ only in where they return to are one. */
 static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t depth)
 {
-    int32_t *left, *alike, *result, found = count ? items[0] : 0;
+    int32_t *left, *alike, *result, found = count ? items[0] : 0, raw;
     int64_t used = 0;
     if (count == 1)
         return set_of(m, &found, 1);
@@ -296,6 +296,11 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
     alike = left + count;
     result = alike + count;
     memcpy(left, items, (size_t)count * sizeof *left);
+    /* The stacks of an ambiguous text share most of their frames: each set is merged once. */
+    if ((raw = set_of(m, left, count)) < 0 || m->sets[raw].merged >= 0) {
+        free(left);
+        return raw < 0 ? raw : m->sets[raw].merged;
+    }
     for (int64_t i = 0; i < count && found >= 0; i++) {
         const Frame *frame;
         int64_t same = 0, known = 0;
@@ -318,7 +323,8 @@ static int32_t merged(Machine *m, const int32_t *items, int64_t count, int32_t d
         if (known == used)
             result[used++] = found;
     }
-    found = found < 0 ? found : set_of(m, result, used);
+    if ((found = found < 0 ? found : set_of(m, result, used)) >= 0)
+        m->sets[raw].merged = m->sets[found].merged = found;
     free(left);
     return found;
 }

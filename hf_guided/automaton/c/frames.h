@@ -98,6 +98,7 @@ typedef struct {
     uint64_t bytes[4]; /* those that may come; once `closed` is known */
     int64_t begin;
     int32_t count, closed, beyond; /* sets: with all that calls and ends lead to; -1 where not known */
+    int32_t merged;                /* the set with one instead of frames that are alike; -1 where not known */
     int32_t size, needed;          /* bytes, and tokens, to the end of the text; -1 where not known */
     int32_t same_mask;             /* see `same_mask`; -1 where not known */
     int32_t enough;                /* tokens left with which no token of the mask is refused; INT32_MAX where not known */
