@@ -1,9 +1,9 @@
-"""Builds the network of a schema, or of a tag with several: the whole of it, or only what a text reaches.
+"""Builds the network of a schema, of a grammar, or of a tag with several: the whole of it, or what a text reaches.
 
 A component that is surely small is built when the first text reaches it: of a large schema a text uses little. What may
 be refused has to be refused before the first token, so all others are built at once, and those of doubtful rules. So is
 all that different items may hold: whether another one is left may be asked in the middle of a text. And so are the
-texts of a tag, and arguments as elements, whose sizes are not plain to see.
+texts of a tag, the rules of a grammar, and arguments as elements, whose sizes are not plain to see.
 """
 
 from __future__ import annotations

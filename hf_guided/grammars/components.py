@@ -15,8 +15,8 @@ So that all of this is exact, no call has the empty text: a call of a rule that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import NamedTuple, TypeVar
 
 from ..automaton.limits import WorkMeter
@@ -45,7 +45,9 @@ from .pieces import (
 from .rules import Expression, Reference, Rules, known_by_steps, references
 
 _MOST_COPIED = 500  # characters and calls of a rule that is put into several callers
-_MOST_DEPTH = 30  # rules that are put into each other: functions here, and of languages, follow them by recursion
+_STEPS = 8  # of work, for a part of a piece that is made
+_MOST_TRIED = 50  # rules of a group, each of which all others may be put into
+_MOST_DEPTH = 60  # pieces inside each other where rules are put into their callers: functions follow these by recursion
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -62,6 +64,9 @@ class _Alternative(NamedTuple):
     head: str | None
     middle: Piece
     tail: str | None
+
+
+_NOTHING = _Alternative(None, (), None)
 
 
 class _Group(NamedTuple):
@@ -87,7 +92,7 @@ class RuleComponents:
         self._with_texts = known_by_steps(rules, grammar.writes)
         self._inline: dict[str, Piece] = {}  # rules that are put into their callers
         self._depths: dict[str, int] = {}
-        self._pieces: dict[str, Piece] = {}  # all others, without the empty text
+        self._pieces: dict[str, Piece] = {}  # all others
         self._reading: set[str] = set()  # rules that lead to each other
         self._loops: dict[Piece, str] = {}
         calls = _reached(rules, root)
@@ -98,7 +103,7 @@ class RuleComponents:
         self._groups: dict[str, _Group] = {}
         ends = {name: [*self._ends(name, last=False), *self._ends(name, last=True)] for name in self._pieces}
         for names in _groups(ends):
-            self._group(names, {name: {end for end in ends[name] if end in names} for name in names})
+            self._group(names, {name: {*ends[name]}.intersection(names) for name in names})
         self._components = self._kept()
         # A component that does nothing but call the root would be another state of each text.
         self.root = Rule(text, root if self.whole == (Call(Rule(text, root)),) else "")
@@ -144,16 +149,15 @@ class RuleComponents:
         self._reading = {*names} if is_recursive else set()
         for name in names:
             pieces[name] = self._piece(self._rules[name])
-            depth = max([1, *(1 + self._depths.get(each.name, 0) for each in references(self._rules[name]))])
+            inlined = [self._depths.get(each.name, 0) for each in references(self._rules[name])]
+            depth = _nesting(self._rules[name]) + max(inlined, default=0)
         if not is_recursive:
             (name,) = names
             is_small = size_of(pieces[name]) <= _MOST_COPIED or used[name] < 2
             if is_small and depth <= _MOST_DEPTH:
                 self._inline[name], self._depths[name] = pieces[name], depth
                 return
-        for name, each in pieces.items():
-            if (piece := not_empty(each)) is not None:
-                self._pieces[name] = piece
+        self._pieces |= {name: piece for name, piece in pieces.items() if piece}
 
     def _called(self, name: str) -> Piece:
         """A reference to a rule."""
@@ -200,7 +204,7 @@ class RuleComponents:
     def _loop(self, body: Piece, low: int) -> Piece:
         """A repetition as a rule: if it is called, and not what is repeated, nothing tells where one ends."""
         name = self._loops.setdefault(body, f"{len(self._loops)}+")  # no rule of a text has such a name
-        self._pieces[name] = not_empty(times(body, 1, None)) or ()
+        self._pieces[name] = times(body, 1, None)
         call = Call(Rule(self._text, name))
         return times((call,), 0, 1) if low == 0 or nullable(body) else (call,)
 
@@ -209,16 +213,17 @@ class RuleComponents:
     def _ends(self, name: str, *, last: bool) -> set[str]:
         return _calls_at_end(self._pieces[name], last=last)
 
-    def _group(self, names: Collection[str], ends: Mapping[str, Collection[str]]) -> None:
+    def _group(self, names: Sequence[str], ends: Mapping[str, set[str]]) -> None:
         """Find the automaton of rules that lead to each other at their ends; ``ends`` are those among them."""
         if not any(ends.values()):
             for name in names:
-                self._groups[name] = _Group({name: [_Alternative(None, self._pieces[name], None)]})
+                self._groups[name] = _Group({name: _in_one(self._pieces[name])})
             return
-        found = {name: self._alternatives(self._pieces[name], _Ends(names)) for name in names}
+        of_names = _Ends.of(names)
+        found = {name: self._alternatives(self._pieces[name], of_names) for name in names}
         if len(names) == 1:
             (name,) = names
-            self._groups[name] = _Group({name: _as_loop(Rule(self._text, name), found[name])})
+            self._groups[name] = _Group({name: _as_loop(Rule(self._text, name), found[name], self._meter)})
             return
         each = [alternative for alternatives in found.values() for alternative in alternatives]
         if not any(one.head and (one.middle or one.tail) for one in each):
@@ -228,36 +233,46 @@ class RuleComponents:
         elif not any(one.tail for one in each):
             group = _Group(found, has_one_begin=True)
         else:
-            for kept in names:
-                rest = {name: ends[name] - {kept} for name in names if name != kept}  # type: ignore[operator]
+            for kept in names[:_MOST_TRIED]:
+                rest = {name: ends[name] - {kept} for name in names if name != kept}
                 if all(len(some) == 1 and some[0] not in rest[some[0]] for some in _groups(rest)):
-                    alternatives = self._alternatives(self._pieces[kept], _Ends(names, {*rest}))
-                    self._groups[kept] = _Group({kept: _as_loop(Rule(self._text, kept), alternatives)})
+                    alternatives = self._alternatives(self._pieces[kept], _Ends.of(names, rest))
+                    self._groups[kept] = _Group({kept: _as_loop(Rule(self._text, kept), alternatives, self._meter)})
                     for name in rest:
-                        self._groups[name] = _Group({name: [_Alternative(None, self._pieces[name], None)]})
+                        self._groups[name] = _Group({name: _in_one(self._pieces[name])})
                     return
-            found = {name: self._alternatives(self._pieces[name], _Ends(names), tail=False) for name in names}
+            found = {name: self._alternatives(self._pieces[name], of_names, tail=False) for name in names}
             group = _Group(found, has_one_begin=True)
         self._groups.update(dict.fromkeys(names, group))
 
     def _alternatives(self, piece: Piece, ends: _Ends, *, head: bool = True, tail: bool = True) -> list[_Alternative]:
-        """A piece without the empty text by the rules at its ends, looked at where ``head`` and ``tail`` say so."""
-        self._meter.spend(1)
+        """The texts of a piece but the empty one by the rules at its ends, which ``head`` and ``tail`` look for."""
+        found = ends.found.get((piece, head, tail))
+        if found is None:
+            found = ends.found[piece, head, tail] = self._by_ends(piece, ends, head=head, tail=tail)
+            self._meter.spend(1 + sum([1 + len(one.middle) for one in found]))
+        return found
+
+    def _by_ends(self, piece: Piece, ends: _Ends, *, head: bool, tail: bool) -> list[_Alternative]:
         names = _calls_at_end(piece, last=False) if head else set[str]()
         names |= _calls_at_end(piece, last=True) if tail else set()
         if names.isdisjoint(ends.names):
-            return [_Alternative(None, piece, None)]
+            return _in_one(piece)
         if len(piece) == 1:
             return self._of_part(piece[0], ends, head=head, tail=tail)
-        first, rest = not_empty(piece[:1]), not_empty(piece[1:])
+        # Where the head is looked for, the first part that is not empty; where the tail is, the last one.
+        optional = [nullable((part,)) for part in piece]
+        firsts = [i for i in range(len(piece)) if all(optional[:i])] if head else [0]
+        lasts = [i for i in range(len(piece)) if all(optional[i + 1 :])] if tail else [len(piece) - 1]
         found: list[_Alternative] = []
-        if first is not None and rest is not None:
-            begins = self._alternatives(first, ends, head=head, tail=False)
-            found += self._in_a_row(begins, (), self._alternatives(rest, ends, head=False, tail=tail))
-        if rest is not None and nullable(piece[:1]):
-            found += self._alternatives(rest, ends, head=head, tail=tail)
-        if first is not None and nullable(piece[1:]):
-            found += self._alternatives(first, ends, head=head, tail=tail)
+        for first in firsts:
+            for last in lasts:
+                if first == last and head and tail:
+                    found += self._alternatives(piece[first : last + 1], ends)
+                elif first <= last:
+                    begins = self._alternatives(piece[first : first + 1], ends, tail=False) if head else [_NOTHING]
+                    endings = self._alternatives(piece[last : last + 1], ends, head=False) if tail else [_NOTHING]
+                    found += self._in_a_row(begins, piece[first + head : last + (not tail)], endings)
         return found
 
     def _of_part(self, part: Part, ends: _Ends, *, head: bool, tail: bool) -> list[_Alternative]:
@@ -270,22 +285,20 @@ class RuleComponents:
                 return [_Alternative(None, (part,), None)]
             return [_Alternative(name, (), None) if head else _Alternative(None, (), name)]
         if isinstance(part, Choice):
-            branches = filter(None, map(not_empty, part.pieces))
-            return [one for branch in branches for one in self._alternatives(branch, ends, head=head, tail=tail)]
+            return [one for each in part.pieces for one in self._alternatives(each, ends, head=head, tail=tail)]
         if isinstance(part, Separated):
             more = times(joined(part.separator, part.piece), 0, None)
-            return self._alternatives(not_empty(joined(part.piece, more)) or (), ends, head=head, tail=tail)
+            return self._alternatives(joined(part.piece, more), ends, head=head, tail=tail)
         assert isinstance(part, Times), "a language has no rule at its ends"
-        body = not_empty(part.piece) or ()
-        low, high = 0 if nullable(part.piece) else part.low, part.high
-        begins = self._alternatives(body, ends, head=head, tail=False)
-        lasts = self._alternatives(body, ends, head=False, tail=tail)
-        is_plain = [_Alternative(None, body, None)]  # no rule is looked for there
-        if begins == is_plain or lasts == is_plain:
+        body, high = not_empty(part.piece) or (), part.high
+        low = 0 if nullable(part.piece) else part.low
+        plain = _in_one(body)  # no rule is looked for there
+        begins = self._alternatives(body, ends, tail=False) if head else plain
+        lasts = self._alternatives(body, ends, head=False) if tail else plain
+        if begins == plain or lasts == plain:
             middle = times(body, max(low - 1, 0), None if high is None else high - 1)
-            nothing = [_Alternative(None, (), None)]
-            return self._in_a_row(*((nothing, middle, lasts) if begins == is_plain else (begins, middle, nothing)))
-        found = self._alternatives(body, ends, head=head, tail=tail) if low <= 1 else []
+            return self._in_a_row(*(([_NOTHING], middle, lasts) if begins == plain else (begins, middle, [_NOTHING])))
+        found = [*self._alternatives(body, ends)] if low <= 1 else []
         if high is None or high > 1:
             middle = times(body, max(low - 2, 0), None if high is None else high - 2)
             found += self._in_a_row(begins, middle, lasts)
@@ -294,7 +307,7 @@ class RuleComponents:
     def _in_a_row(
         self, begins: Collection[_Alternative], middle: Piece, lasts: Collection[_Alternative]
     ) -> list[_Alternative]:
-        self._meter.spend(len(begins) * len(lasts))
+        self._meter.spend(len(begins) * len(lasts) * _STEPS * (4 + len(middle)))
         return [
             _Alternative(begin.head, joined(begin.middle, middle, last.middle), last.tail)
             for begin in begins
@@ -342,8 +355,9 @@ class RuleComponents:
                         if id(self._groups[name]) not in kept
                     ]
                     size = sum(map(size_of, group.middles)) + sum([sizes[callee] for callee in copied])
-                    depth = 1 + max([depths[callee] for callee in copied], default=0)
-                    if (size > _MOST_COPIED and used[id(group)] > 1) or depth > _MOST_DEPTH:
+                    depth = 3 + max(map(_depth, group.middles), default=0)
+                    depth += max([depths[callee] for callee in copied], default=0)
+                    if (size > _MOST_COPIED and used[id(group)] > 1) or depth > 2 * _MOST_DEPTH:
                         kept.add(id(group))
                     sizes[id(group)], depths[id(group)] = size, depth
         return {name for name, group in self._groups.items() if id(group) in kept}
@@ -353,10 +367,21 @@ class _Ends(NamedTuple):
     """The rules that are looked for at the ends of pieces; those ``replaced`` by their alternatives are among them."""
 
     names: Collection[str]
-    replaced: Collection[str] = ()
+    replaced: Collection[str]
+    found: dict[tuple[Piece, bool, bool], list[_Alternative]]
+
+    @classmethod
+    def of(cls, names: Iterable[str], replaced: Iterable[str] = ()) -> _Ends:
+        return cls(frozenset(names), frozenset(replaced), {})
 
 
-def _as_loop(rule: Rule, found: Collection[_Alternative]) -> list[_Alternative]:
+def _in_one(piece: Piece) -> list[_Alternative]:
+    """The texts of a piece but the empty one, if there are others."""
+    middle = not_empty(piece)
+    return [] if middle is None else [_Alternative(None, middle, None)]
+
+
+def _as_loop(rule: Rule, found: Collection[_Alternative], meter: WorkMeter) -> list[_Alternative]:
     """The alternatives of a rule A that leads to itself at its ends, with fewer calls where A x A has only texts of A.
 
     This is plain for each x where A x A is an alternative, or where every alternative ends with A, or there is the same
@@ -365,7 +390,9 @@ def _as_loop(rule: Rule, found: Collection[_Alternative]) -> list[_Alternative]:
     here, name = Call(rule), rule.name
     known = {one for one in found if one.middle or one.tail}  # A is A tells nothing
 
+    @cache
     def is_closed(x: Piece) -> bool:
+        meter.spend(_STEPS * len(known))
         more = Times((*x, here), 0, None)
         return any([(one.head, one.tail) == (name, name) and x == _without_first(one.middle) for one in known]) or all(
             [one.tail or _Alternative(one.head, joined(one.middle, (more,), x), name) in known for one in known]
@@ -387,6 +414,18 @@ def _as_loop(rule: Rule, found: Collection[_Alternative]) -> list[_Alternative]:
             one = one._replace(middle=joined(one.middle[:i], x))
         simple[one] = None
     return [*simple]
+
+
+def _nesting(expression: Expression) -> int:
+    if isinstance(expression, grammar.Repeat):
+        return 1 + _nesting(expression.body)
+    if isinstance(expression, (grammar.Choice, grammar.Sequence)):
+        return 1 + max(map(_nesting, expression.parts), default=0)
+    return 1
+
+
+def _depth(piece: Piece) -> int:
+    return max([1 + _depth(within) for part in piece for within in inside(part)], default=0)
 
 
 def _without_first(middle: Piece) -> Piece:

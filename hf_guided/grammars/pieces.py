@@ -245,13 +245,18 @@ class PieceWriter:
             self._call(part.name, start, end)
 
     def _repeat(self, part: Times, state: int, end: int) -> None:
-        for count in range(part.low if part.high is None else part.high):
+        builder = self.builder
+        for count in range(max(part.low - 1, 0) if part.high is None else part.high):
             if count >= part.low:
-                self.builder.epsilon(state, end)
+                builder.epsilon(state, end)
             state = self.after(part.piece, state)
-        if part.high is None:
-            loop = self.builder.state()
-            self.builder.epsilon(state, loop)
-            self.builder.epsilon(self.after(part.piece, loop), loop)
-            state = loop
-        self.builder.epsilon(state, end)
+        if part.high is not None:
+            builder.epsilon(state, end)
+            return
+        if part.low == 0:
+            builder.epsilon(state, end)
+        begin = builder.state()  # one copy of the last piece, also where it comes again: these may be inside each other
+        builder.epsilon(state, begin)
+        last = self.after(part.piece, begin)
+        builder.epsilon(last, begin)
+        builder.epsilon(last, end)

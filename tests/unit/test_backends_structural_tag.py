@@ -346,13 +346,14 @@ def grammar_tag(text: str) -> hg.StructuralTag:
         ('root ::= "a"{1000000000}', hg.CompileLimitExceeded, ""),
     ],
 )
+@pytest.mark.parametrize("backend", ["native", "xgrammar"])
 def test_grammar_in_a_tag_is_refused_as_it_is_alone(
-    compiler: Compiler, text: str, error: type[Exception], pointer: str
+    compiler: Compiler, backend: str, text: str, error: type[Exception], pointer: str
 ) -> None:
     with pytest.raises(error):
-        compiler.compile(hg.Grammar(text, "gbnf"))
+        compiler.compile(hg.Grammar(text, "gbnf"), backend)
     with pytest.raises(error) as caught:
-        compiler.compile(grammar_tag(text), "xgrammar")
+        compiler.compile(grammar_tag(text), backend)
     if isinstance(caught.value, hg.InvalidConstraint):
         assert list(caught.value.pointers) == [pointer]
     elif isinstance(caught.value, hg.UnsupportedConstraint):
@@ -369,3 +370,28 @@ def test_grammar_in_a_tag_means_what_it_means_alone(compiler: Compiler, text: st
         for written in map("".join, product("abc", repeat=length)):
             taken = alone.validate_tokens([*written.encode(), 256])
             assert inside.validate_tokens([*b"x", *written.encode(), 256]) == 1 + taken
+
+
+def test_rules_in_tags_are_called_and_the_way_to_the_end_is_known(compiler: Compiler) -> None:
+    """Two grammars with rules of one name, one of them twice, beside a value of a schema."""
+    sums = {"type": "grammar", "grammar": 'root ::= root "+" root | "(" root ")" | [0-9]+'}
+    lists = {"type": "grammar", "grammar": 'root ::= "(" root* ")" | [a-z]'}
+    elements = [sums, X, lists, {"type": "json_schema", "json_schema": {"type": "boolean"}}, lists]
+    tag = {"type": "tag", "begin": "<", "content": {"type": "sequence", "elements": elements}, "end": ">"}
+    compiled = compiler.compile(hg.StructuralTag({"format": tag}))
+    assert compiled.backend == "native"
+    for text, fits in {
+        "<1+(2+3)x((a)b())truez>": True,
+        "<((1))xafalse()>": True,
+        "<(1xatrueb>": False,
+        "<1x(atrueb>": False,
+        "<1xatrue1>": False,
+        "<1+xatrueb>": False,
+    }.items():
+        token_ids = [*text.encode(), 256]
+        assert (compiled.matcher().validate_tokens(token_ids) == len(token_ids)) is fits, text
+    matcher = compiled.matcher()
+    assert matcher.min_tokens_to_finish() == len("<1xatruea>") + 1
+    deep = "<" + "(" * 300 + "1"
+    assert all(map(matcher.accept_token, deep.encode()))
+    assert matcher.min_tokens_to_finish() == len(")" * 300 + "xatruea>") + 1

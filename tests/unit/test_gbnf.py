@@ -473,3 +473,30 @@ def test_what_the_vocabulary_cannot_write_is_left_out() -> None:
     assert names == {b"b", b"bb"}
     with pytest.raises(UnwritableConstraint):
         backend("native", vocabulary).compile(hg.Grammar('root ::= x | [cd]+\nx ::= "a" x "c" | "d"'))
+
+
+CHAIN = "".join(f'a{i} ::= "x" a{i + 1} | "z"\n' for i in range(1500))
+LEVELS_TWICE = "".join(f'a{i} ::= a{i + 1} | "y" a{i + 1}\n' for i in range(40))
+EMPTY_RULES = "".join(f'\nx{i} ::= "" | "a" root | "b"' for i in range(200))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "is_taken"),
+    [
+        (f'root ::= a0\n{CHAIN}a1500 ::= "y"', True),
+        (f'root ::= a0\n{LEVELS_TWICE}a40 ::= "(" a0 ")" | "x"', True),
+        ("root ::= " + "(" * 50 + '"a" root?' + ' | "b")*' * 50, True),
+        (f'root ::= {"root? " * 300} | "a"', False),
+        ("root ::= " + " ".join(f"x{i}" for i in range(200)) + EMPTY_RULES, False),
+        ('root ::= "(" root ")" | [ab]* "a" [ab]{25}', False),
+    ],
+    ids=["chain", "levels", "nested", "optional", "optional rules", "many states"],
+)
+def test_the_work_of_a_grammar_is_counted(grammar: str, is_taken: bool) -> None:
+    began = time.thread_time()
+    try:
+        assert compiled(grammar).matcher().min_tokens_to_finish() is not None
+        assert is_taken
+    except CompileLimitExceeded as error:
+        assert not is_taken and "steps of work" in str(error)
+    assert time.thread_time() - began < 8

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench_regexes, bench_schemas, bench_suite, bench_tags
+from benchmarks import bench_grammars, bench_regexes, bench_schemas, bench_suite, bench_tags
 from benchmarks.bench_schemas import Judged, Sample, failures, summary, texts_of
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.json_schema_suite import Group, Instance, mistakes
@@ -277,12 +277,21 @@ def test_forty_patterns_have_texts_that_python_judges_alike() -> None:
     assert all(any(text.valid for text in sample.texts) for sample in samples)
 
 
+def test_forty_grammars_have_texts_of_both_kinds() -> None:
+    samples = bench_grammars.load_grammars()
+    assert len(samples) == len({sample.schema for sample in samples}) >= 40
+    assert all({text.valid for text in sample.texts} == {True, False} for sample in samples)
+
+
 @pytest.mark.parametrize("name", REGEX_LIBRARIES)
 def test_every_library_judges_texts_of_a_pattern(name: str) -> None:
     """Also the row of a table that is made of the verdict."""
     vocabulary, tokenize = tokenizing("bytes")
     texts = (bench_regexes.Text("ab12", True, True, True), bench_regexes.Text("ab", False, True, True))
-    sample = Sample("words", r"[a-z]+\d{2}", texts)
+    pattern = (
+        "root ::= [a-z] root | [0-9]{2}" if name.endswith(("grammars", "grammars, with a limit")) else r"[a-z]+\d{2}"
+    )
+    sample = Sample("words", pattern, texts)
     verdict = judge(REGEX_LIBRARIES[name](vocabulary), sample.job(fresh=False), tokenize)
     assert verdict.accepted == [True, False]
     row = bench_regexes.line(name, Judged(sample, verdict))
