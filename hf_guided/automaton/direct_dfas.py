@@ -11,7 +11,8 @@ from .byte_dfa import ByteDfa, trimmed
 from .limits import NFA_STATES, WorkMeter
 from .token_trie import build_trie
 
-_TRIE_NODES = 40  # times max_states, before common ends are joined
+_TRIE_NODES = 5  # times max_states, before common ends are joined
+_NODE_STEPS, _NODE_BYTES = 10, 130  # work and memory of Python's objects for a node of the trie
 
 
 def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
@@ -20,6 +21,7 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     It is their DAWG, the smallest acyclic graph that spells them: prefixes and suffixes are shared.
     """
     trie = build_trie(sorted(set(words)), meter, _TRIE_NODES * meter.limits.max_states)
+    meter.hold(_NODE_BYTES * len(trie.byte))
     ends = np.zeros(len(trie.byte), np.bool_)
     ends[trie.node_of] = True
     final, byte = ends.tolist(), trie.byte.tolist()
@@ -33,7 +35,7 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     for node in range(len(byte) - 1, -1, -1):
         if node % 1024 == 0:
             meter.check_states(len(states), allowed)
-            meter.spend(1024)
+            meter.spend(1024 * _NODE_STEPS)
         first = child[node]
         state = states.setdefault((final[node], list_of[first] if first < child[node + 1] else 0), len(states) + 1)
         rest = list_of[node + 1] if node + 1 < len(byte) and parent[node + 1] == parent[node] else 0
@@ -47,6 +49,7 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     byte_class[letters] = np.arange(len(letters))
     class_of = byte_class.tolist()
     size = len(states) + 1
+    meter.hold(4 * size * (len(letters) + 1))
     table = np.zeros((size, min(len(letters) + 1, 256)), np.uint16 if size <= 1 << 16 else np.uint32)
     for (_, head), source in states.items():
         while head:

@@ -50,6 +50,7 @@ from .rtn import Component, ComponentBuilder, Mark
 from .writable_texts import WritableTexts, writable_components
 
 _SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # for an automaton that is one component
+_STEPS = 40  # work of a part of a pattern that is added to a component
 _PART = CompileLimits(max_states=1_000, max_work=150_000)  # for one that is a part
 _COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # for one without the counted parts
 _WIDE = 20  # characters of a set that has enough tokens for one table of all counts to pay
@@ -183,6 +184,7 @@ class _Parts:
         self._called: dict[Node, Counted | ByteDfa | None] = {}  # None where a part is not one component
 
     def add(self, node: Node, start: int, end: int) -> None:
+        self._meter.spend(_STEPS)
         builder = self._builder
         if callee := self.callee(node):
             builder.call(callee, start, end)

@@ -1,4 +1,4 @@
-"""The part of the outlines backend that runs in the compile worker: builds an Index, and traverses it once."""
+"""Builds an Index of outlines-core, and traverses it once."""
 
 from __future__ import annotations
 

@@ -11,16 +11,15 @@ Its errors and the workarounds here:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
-from ..automaton.limits import allowance
 from ..automaton.nfa import utf8
 from ..constraints.values import Constraint, Grammar, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
@@ -30,8 +29,7 @@ from ..regex import Node, to_pattern
 from ..schema.prepare import prepare
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult
-from .base import CompiledConstraint, Engine
-from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
+from .base import Engine
 from .tag_marks import depends_on_tokens, resolve_tokens
 from .xgrammar_json import UNESCAPED, XGrammarSubset, reduce_tag, with_rules
 
@@ -42,6 +40,10 @@ if TYPE_CHECKING:
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
 MAX_WHITESPACE = 42
+_MOST_TEXT = 20_000  # characters: 2 megabytes take xgrammar 12 gigabytes
+_MOST_WRITTEN_OUT = 3_000  # characters, repetitions written out: it makes states of them
+_REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}|([()])")
+_COUNTED = re.compile(r'"(?:min|max)(?:Items|Length)": ?(\d+)')
 
 
 class XGrammarBackend(Adapter):
@@ -119,13 +121,13 @@ class XGrammarBackend(Adapter):
         self, read: Callable[..., Any], text: str, patterns: Sequence[Node] = (), *, jumps: bool = True, **options: Any
     ) -> Build:
         def build() -> CompileResult:
-            _move_if_costly(text)
+            _check_size(text)
             try:
                 with _memory_errors():
                     grammar = read(text, **options)
                     if patterns:
                         grammar = with_rules(str(grammar), patterns)
-                        _move_if_costly(grammar)
+                        _check_size(grammar)
                     compiled = self._compiler.compile_grammar(grammar)
             except RuntimeError as error:
                 # Without the time and the C++ file it begins with.
@@ -147,18 +149,6 @@ class XGrammarBackend(Adapter):
     @cached_property
     def _guard(self) -> _Utf8Guard:
         return _Utf8Guard(self.vocabulary)
-
-    @override
-    def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
-        """The library's own JSON of it, and whether forced bytes may be looked for."""
-        with _memory_errors():
-            engine = cast(_Engine, compiled.new_engine())
-            return str(engine.compiled.serialize_json()), engine.jumps
-
-    @override
-    def _unpack(self, packed: tuple[str, bool]) -> CompileResult:
-        text, jumps = packed
-        return self._engines(self._lib.CompiledGrammar.deserialize_json(text, self._info), jumps)
 
 
 class _Utf8Guard:
@@ -255,9 +245,34 @@ def _memory_errors() -> Iterator[None]:
         raise
 
 
-def _move_if_costly(text: str) -> None:
-    if (allowed := allowance()) is not None and (len(text) > MOST_GRAMMAR or written_out(text) > MOST_WRITTEN_OUT):
-        allowed.move()
+def _check_size(text: str) -> None:
+    """Refuse what xgrammar may take long for: it knows no limits, and cannot be interrupted."""
+    if len(text) > _MOST_TEXT or _written_out(text) > _MOST_WRITTEN_OUT:
+        raise CompileLimitExceeded(
+            f"xgrammar may take long for a grammar of more than {_MOST_TEXT} characters, or of {_MOST_WRITTEN_OUT} "
+            "when its repetitions are written out; make the constraint smaller, or use native"
+        )
+
+
+def _written_out(text: str) -> int:
+    """How many characters a pattern, a grammar or xgrammar's schema has when its repetitions are written out, about."""
+    size, start = [0], 0
+    for found in _REPEATED.finditer(text):
+        size[-1] += found.start() - start
+        start = found.end()
+        if found[3] == "(":
+            size.append(0)
+        elif found[3] == ")" and len(size) > 1:
+            inner = size.pop()
+            size[-1] += inner
+            repeated = _REPEATED.match(text, start)
+            if repeated is not None and repeated[1]:
+                size[-1] += inner * (int(repeated[2] or repeated[1]) - 1)
+        elif found[1] and text[found.start() - 1 : found.start()] != ")":  # one character; groups are counted above
+            size[-1] += int(found[2] or found[1])
+        if size[-1] > _MOST_WRITTEN_OUT:
+            return size[-1]
+    return sum(size) + len(text) - start + sum(int(count) for count in _COUNTED.findall(text))
 
 
 def _depth(value: Any) -> int:

@@ -16,8 +16,9 @@ import time
 from functools import cache
 from typing import Any, NoReturn
 
-import hf_guided as hg
 from hf_guided.backends.subprocess_worker import SHARED
+
+import hf_guided as hg
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.constraints.coerce import coerce
 from hf_guided.errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint, UnsupportedConstraint

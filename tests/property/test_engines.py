@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.values import JsonSchema, Regex
 from hf_guided.errors import InvalidConstraint
 from tests.fuzz.engines import run

@@ -11,7 +11,7 @@ from transformers import pipeline
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 
 CHOICE = hg.Choice(["yes", "no"])
 

@@ -11,7 +11,7 @@ import pytest
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.lark_grammar import read
 from hf_guided.backends.llguidance import _refused
 from hf_guided.backends.matcher import Matcher
