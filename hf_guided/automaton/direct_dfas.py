@@ -11,8 +11,8 @@ from .byte_dfa import ByteDfa, trimmed
 from .limits import NFA_STATES, WorkMeter
 from .token_trie import build_trie
 
-_TRIE_NODES = 5  # times max_states, before common ends are joined
-_NODE_STEPS, _NODE_BYTES = 10, 130  # work and memory of Python's objects for a node of the trie
+_TRIE_NODES = 2_000_000  # before common ends are joined
+_NODE_STEPS, _NODE_BYTES, _STATE_BYTES = 10, 100, 200  # work and memory of Python's objects for nodes and states
 
 
 def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
@@ -20,7 +20,7 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
 
     It is their DAWG, the smallest acyclic graph that spells them: prefixes and suffixes are shared.
     """
-    trie = build_trie(sorted(set(words)), meter, _TRIE_NODES * meter.limits.max_states)
+    trie = build_trie(sorted(set(words)), meter, _TRIE_NODES)
     meter.hold(_NODE_BYTES * len(trie.byte))
     ends = np.zeros(len(trie.byte), np.bool_)
     ends[trie.node_of] = True
@@ -32,10 +32,13 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     states: dict[tuple[bool, int], int] = {}
     lists: dict[tuple[int, int, int], int] = {}
     list_of = [0] * (len(byte) + 1)  # the list of each node and its later siblings; 0 is the empty one
+    held = 0
     for node in range(len(byte) - 1, -1, -1):
         if node % 1024 == 0:
             meter.check_states(len(states), allowed)
             meter.spend(1024 * _NODE_STEPS)
+            held, before = len(states) + len(lists), held
+            meter.hold(_STATE_BYTES * (held - before))
         first = child[node]
         state = states.setdefault((final[node], list_of[first] if first < child[node + 1] else 0), len(states) + 1)
         rest = list_of[node + 1] if node + 1 < len(byte) and parent[node + 1] == parent[node] else 0

@@ -375,8 +375,9 @@ class Pool:
 
     def end(self) -> list[threading.Thread]:
         """Let every thread end after the queued work; the caller holds the compiler's lock, or is the last one."""
+        jobs, self._jobs = self._jobs, queue.SimpleQueue()
         for _ in self._threads:
-            self._jobs.put(None)
+            jobs.put(None)
         threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
         return threads
 

@@ -130,7 +130,9 @@ class LLGuidanceBackend(Adapter):
         matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
         mask = np.zeros(words(257), np.int32)
         nullable = False
-        if not matcher.is_error() and matcher.consume_token(ord("x")):
+        if not matcher.is_error():
+            if not matcher.consume_token(ord("x")):
+                return False, True
             nullable = bool(matcher.is_accepting())
             matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if matcher.is_error() and not _is_dead_end(matcher):

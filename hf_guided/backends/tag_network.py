@@ -14,6 +14,7 @@ from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from ..automaton.emptiness import Emptiness
+from ..automaton.limits import count
 from ..automaton.rtn import ComponentBuilder
 from ..constraints.json_style import JsonStyle
 from ..constraints.structural_tag_checks import inside_tag
@@ -107,8 +108,8 @@ class TagNetwork:
 
     def _repeat(self, times: Times, state: int, builder: ComponentBuilder) -> int:
         end = builder.state()
-        for count in range(times.low if times.high is None else times.high):
-            if count >= times.low:
+        for copy in range(times.low if times.high is None else times.high):
+            if copy >= times.low:
                 builder.epsilon(state, end)
             state = self._add(times.piece, state, builder)
         if times.high is None:
@@ -234,6 +235,7 @@ class TagNetwork:
         return _joined(_times(later, 0, None), (free,))
 
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
+        count(8 * len(triggers))  # of which a part is written for each tag
         trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
         first = both(concat(ANYTHING, text(trigger)), _nothing_after(triggers), _without(excludes))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from hf_guided.automaton.lru_bytes import ByteCache, CacheStats, Growth
-from hf_guided.backends.compile import CompiledCache
+from hf_guided.backends.cache import CompiledCache
 from hf_guided.options import CompilerOptions
 
 
@@ -197,9 +197,6 @@ def test_options_are_read_from_the_environment() -> None:
         ("WORKERS", "many"),
         ("WORKERS", "0"),
         ("CACHE_BYTES", "-1"),
-        ("CPU_S", "soon"),
-        ("CPU_S", "0"),
-        ("MEMORY_BYTES", "0"),
     ],
 )
 def test_error_for_an_invalid_variable_names_it(name: str, value: str) -> None:
