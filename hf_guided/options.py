@@ -105,13 +105,13 @@ class CompilerOptions:
     What one compile may take is no option: work and memory are counted, so every machine serves the same constraints.
 
     Args:
-        workers: threads that compile, those aside that take long; by default as many as cores.
+        workers: threads that compile, those aside that take long; by default as many as cores, four at least.
         cache_bytes: bound on the compiled constraints that are kept.
         max_failures: how many failures are remembered, to be raised again at once, and how many warnings, to be given
             once.
     """
 
-    workers: int = field(default_factory=usable_cores)
+    workers: int = field(default_factory=lambda: max(4, usable_cores()))
     cache_bytes: int = 256 * 2**20
     max_failures: int = 256
 

@@ -4,9 +4,10 @@ Work is counted in steps: looking at one transition, one member of a set of stat
 Reading in Python is counted too (``count``). The same constraint takes the same steps on every machine, in every
 process, independent of earlier compiles; so what is served depends on the constraint alone.
 
-Compiles of all threads share an interpreter, and memory. So one that has run for some milliseconds, or holds much
-memory, is *long*: few of these run at the same time, the others wait, and all pause while one that is not long runs.
-A long compile waits for nothing but the end of other long ones, which wait for nothing: no two wait for each other.
+Compiles of all threads share an interpreter, and memory. So one is *short* for its first milliseconds; later it pauses
+while short ones run, and lets other threads have the interpreter now and then. One that has run for longer, or holds
+much memory, is *long*: few of these run at the same time, and the others wait. A compile that is not long never waits
+for one that is, so no two wait for each other.
 """
 
 from __future__ import annotations
@@ -29,11 +30,15 @@ SUBSET_MEMBERS = 64  # times max_states, all sets together
 CELLS = 64  # entries of an array that numpy handles in the time of one step
 SORTED = 8  # times as many, where the array is sorted or hashed
 EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
-_STEPS_A_LOOK = 1_000  # between two looks at who else compiles: about a millisecond
-_LONG_S = 0.02  # seconds after which a compile is long
+_STEPS_A_LOOK = 300  # between two looks at who else compiles: about a third of a millisecond
+_SHORT_S, _LONG_S = 0.003, 0.05  # seconds of CPU time after which a compile is no longer short, and is long
 _LONG_BYTES = 16 * 2**20  # bytes from which it is
 _MOST_LONG = 2  # long compiles at the same time
-_PAUSE_S = 0.02  # longest pause for others between two looks, so that a long compile ends nevertheless
+_PAUSE_S = 0.005  # longest pause for short compiles between two slices, so that a compile ends nevertheless
+_SLICE_S = 0.0005  # seconds that a compile that is not short runs before it lets other threads have the interpreter
+_REST_S, _LONG_REST_S = 0.00005, 0.003  # seconds until it goes on; the longer ones while other threads need it
+_BUSY_S = 0.0002  # seconds by which a rest is too long where another thread has the interpreter
+_MOST_RESTS = 30  # long rests after the last sign of another thread
 
 interpreter_ends = threading.Event()
 """Whether the interpreter ends: compiles on daemon threads give up then."""
@@ -66,12 +71,13 @@ _turns = _Turns()
 class Compiling:
     """The reading, the memory and the turn of one compile, on one thread."""
 
-    def __init__(self, when_long: Callable[[], None] | None = None) -> None:
-        self._when_long = when_long
+    def __init__(self, when_not_short: Callable[[], None] | None = None) -> None:
+        self._when_not_short = when_not_short
         self._read = self._next_look = self._nbytes = 0
         self._turns: _Turns | None = _turns
-        self._is_long = False
-        self._began = time.perf_counter()
+        self._is_short, self._is_long = True, False
+        self._rested, self._rests = 0.0, 0  # when it has rested last, and how many long rests follow
+        self._began = time.thread_time()  # by its own time: it may have waited for others
         with _turns.changed:
             _turns.short += 1
 
@@ -80,10 +86,8 @@ class Compiling:
         if (turns := self._turns) is not None:
             self._turns = None
             with turns.changed:
-                if self._is_long:
-                    turns.long -= 1
-                else:
-                    turns.short -= 1
+                turns.long -= self._is_long
+                turns.short -= self._is_short
                 turns.changed.notify_all()
 
     def count(self, steps: int) -> None:
@@ -112,39 +116,58 @@ class Compiling:
         """Let others compile, where it is their turn; raises CompileLimitExceeded where the interpreter ends."""
         if interpreter_ends.is_set():
             raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
-        if self._is_long:
+        if not self._is_long:
+            used_s = time.thread_time() - self._began
+            if used_s > _LONG_S:
+                self._be_long()
+            elif used_s > _SHORT_S:
+                self._be_no_longer_short()
+        if not self._is_short:
             self._pause()
-        elif time.perf_counter() - self._began > _LONG_S:
-            self._be_long()
 
     def _pause(self) -> None:
+        """Let others have the interpreter, which a thread that gives it up for a moment waits for 5 ms otherwise."""
+        now = time.perf_counter()
+        if now - self._rested < _SLICE_S:
+            return
         if (turns := self._turns) is not None and turns.short:
             with turns.changed:
                 turns.changed.wait_for(lambda: not turns.short, _PAUSE_S)
+        else:
+            rest = _LONG_REST_S if self._rests else _REST_S
+            time.sleep(rest)
+            is_busy = time.perf_counter() - now > rest + _BUSY_S
+            self._rests = _MOST_RESTS if is_busy else max(0, self._rests - 1)
+        self._rested = time.perf_counter()
+
+    def _be_no_longer_short(self) -> None:
+        if self._is_short and (turns := self._turns) is not None:
+            if self._when_not_short is not None:
+                self._when_not_short()
+            with turns.changed:
+                turns.short -= 1
+                self._is_short = False
+                turns.changed.notify_all()
 
     def _be_long(self) -> None:
         if self._is_long or (turns := self._turns) is None:
             return
-        if self._when_long is not None:
-            self._when_long()
+        self._be_no_longer_short()
         with turns.changed:
-            turns.short -= 1
-            self._turns = None  # an interrupt of the waiting leaves nothing behind
-            turns.changed.notify_all()
             while not turns.changed.wait_for(lambda: turns.long < _MOST_LONG, _PAUSE_S):
                 if interpreter_ends.is_set():
                     raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
             turns.long += 1
-            self._turns, self._is_long = turns, True
+            self._is_long = True
 
 
 _current: ContextVar[Compiling | None] = ContextVar("compiling", default=None)
 
 
 @contextmanager
-def compiling(when_long: Callable[[], None] | None = None) -> Iterator[None]:
-    """Count what this thread compiles; ``when_long`` is called once, where it takes long."""
-    here = Compiling(when_long)
+def compiling(when_not_short: Callable[[], None] | None = None) -> Iterator[None]:
+    """Count what this thread compiles; ``when_not_short`` is called once, where it takes milliseconds."""
+    here = Compiling(when_not_short)
     token = _current.set(here)
     try:
         yield

@@ -5,8 +5,8 @@
   callers cancelled before it began is left out.
 - What it has become is kept (cache.py): results, and errors that the constraint caused. An error that may not recur (a
   package not installed, no memory, our bugs) is tried again.
-- What a compile may take, and whose turn it is, is counted in automaton/limits.py. A compile that takes long makes room
-  for another thread, so that others do not queue after it.
+- What a compile may take, and whose turn it is, is counted in automaton/limits.py. A compile that takes more than
+  milliseconds makes room for another thread, so that others do not queue after it.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
   and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar, but for a moment:
   one that it meets inside of numpy's C++ would take the process down with an abort, so compiles give up then.
@@ -211,7 +211,7 @@ class Compiler:
                 self._counts["joined"] += 1
                 self._in_flight[key].waiters.append(waiter)
             else:
-                on_caller_thread &= len(self._in_flight) == self._long
+                on_caller_thread &= len(self._in_flight) == self._not_short
                 self._counts["misses"] += 1
                 self._in_flight[key] = job
                 if not on_caller_thread:
@@ -234,18 +234,18 @@ class Compiler:
     def _outcome(self, job: Job, on_caller_thread: bool) -> CompiledConstraint | BaseException:
         """The result of a compile; raises what ends a thread, on the caller's thread only."""
         began = time.perf_counter()
-        long = 0
+        not_short = 0
 
-        def when_long() -> None:
-            nonlocal long
-            long = 1
+        def when_not_short() -> None:
+            nonlocal not_short
+            not_short = 1
             with self._lock:
-                self._long += 1
+                self._not_short += 1
                 if not on_caller_thread:
                     self._pool.grow(1)
 
         try:
-            with compiling(when_long):
+            with compiling(when_not_short):
                 compiled = self._compile(job.constraint, job.key[1])
             # With a cache of 0 bytes the user wants none.
             if self.options.cache_bytes > 0 and self._outcomes.results.is_too_large(compiled):
@@ -269,9 +269,9 @@ class Compiler:
         finally:
             with self._lock:
                 self._compile_s += time.perf_counter() - began
-                self._long -= long
+                self._not_short -= not_short
                 if not on_caller_thread:
-                    self._pool.grow(-long)
+                    self._pool.grow(-not_short)
 
     def _finish(self, job: Job, outcome: CompiledConstraint | BaseException) -> None:
         key = job.key
@@ -313,7 +313,7 @@ class Compiler:
         self._engines = EngineSet(self._vocabulary)
         self._outcomes = Outcomes(self.options.cache_bytes, self.options.max_failures)
         self._in_flight: dict[tuple[str, str], Job] = {}
-        self._long = 0  # how many of these take long
+        self._not_short = 0  # how many of these have run for milliseconds
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
         self._pool = Pool(self.options.workers)
@@ -384,14 +384,17 @@ class Pool:
 
 def _work(jobs: queue.SimpleQueue[Callable[[], None] | None], idle: threading.Semaphore) -> None:
     while True:
-        job = jobs.get()
+        try:
+            job = jobs.get_nowait()
+        except queue.Empty:
+            idle.release()  # a thread is idle only while it waits here
+            job = jobs.get()
         thread, over = threading.current_thread(), threading.Event()
         _busy[thread] = over
         try:
             while job is not None:
                 job()
                 del job  # it holds the compiler, which could not be freed while this thread waits for the next one
-                idle.release()
                 job = jobs.get_nowait()  # a thread is busy as long as there are jobs: the end waits for all of them
         except queue.Empty:
             continue
