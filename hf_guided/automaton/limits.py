@@ -31,7 +31,8 @@ CELLS = 64  # entries of an array that numpy handles in the time of one step
 SORTED = 8  # times as many, where the array is sorted or hashed
 EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
 _STEPS_A_LOOK = 300  # between two looks at who else compiles: about a third of a millisecond
-_SHORT_S, _LONG_S = 0.003, 0.05  # seconds of CPU time after which a compile is no longer short, and is long
+# Looks after which a compile is no longer short, and is long; time would count what is collected or waited for in it.
+_SHORT_LOOKS, _LONG_LOOKS = 10, 300
 _LONG_BYTES = 16 * 2**20  # bytes from which it is
 _MOST_LONG = 2  # long compiles at the same time
 _PAUSE_S = 0.005  # longest pause for short compiles between two slices, so that a compile ends nevertheless
@@ -77,7 +78,7 @@ class Compiling:
         self._turns: _Turns | None = _turns
         self._is_short, self._is_long = True, False
         self._rested, self._rests = 0.0, 0  # when it has rested last, and how many long rests follow
-        self._began = time.thread_time()  # by its own time: it may have waited for others
+        self._looks = 0
         with _turns.changed:
             _turns.short += 1
 
@@ -117,10 +118,10 @@ class Compiling:
         if interpreter_ends.is_set():
             raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
         if not self._is_long:
-            used_s = time.thread_time() - self._began
-            if used_s > _LONG_S:
+            self._looks += 1
+            if self._looks > _LONG_LOOKS:
                 self._be_long()
-            elif used_s > _SHORT_S:
+            elif self._looks > _SHORT_LOOKS:
                 self._be_no_longer_short()
         if not self._is_short:
             self._pause()
