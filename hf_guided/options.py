@@ -220,7 +220,7 @@ LLGUIDANCE_MAX_RULES = 1500
 """Rules and terminals of a grammar: llguidance follows references by recursion, without a limit of its own, and on a
 stack of 8 MiB the process ends between 2,000 and 3,000 that lead to each other."""
 
-LLGUIDANCE_FUEL = 50_000
+LLGUIDANCE_FUEL = 20_000
 """Work of llguidance before the first mask, in its own units; its default, a million, is 0.7 s and 300 MB for a pattern
 of 9,000 optional letters."""
 

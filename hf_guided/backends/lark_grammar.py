@@ -50,7 +50,7 @@ _PROBE = '%llguidance {"no_forcing": true}\nstart: PROBED-TERMINAL\nPROBED-TERMI
 _SIGN = re.compile(r"[|*+?{]")
 _PIECE = re.compile(
     r"""/(?P<pattern>(?:\\.|[^/\\])+)/[imslux]* | "(?:\\.|[^"\\])*"i?
-      | (?P<name>_?[A-Z][_A-Z0-9-]*) | (?P<and>&) | (?P<sign>[|*+?{~]) | .""",
+      | (?P<name>_?[A-Z][_A-Z0-9-]*) | (?P<sign>[()|&*+?{~]) | .""",
     re.VERBOSE | re.DOTALL,
 )
 _QUANTIFIER = re.compile(
@@ -196,17 +196,28 @@ class Terminals:
         if name in self._read:
             return self._read[name]
         self._read[name] = 1, False, frozenset([name])  # where it refers to itself, llguidance refuses it
-        product, width, is_combined, names = 1, 1, False, {name}
+        # Of each open bracket: the alternatives before the last |, the product of the parts before the last &, the rest.
+        groups, is_combined, names = [[0, 1, 1]], False, {name}
         for piece in _PIECE.finditer(self.bodies[name]):
-            if piece["and"]:
-                product, width, is_combined = product * width, 1, True
-            elif piece["name"] in self.bodies:
+            group, sign = groups[-1], piece["sign"]
+            if piece["name"] in self.bodies:
                 inner = self._of(piece["name"])
-                width, is_combined, names = width + inner[0] - 1, is_combined or inner[1], names | inner[2]
+                group[2] += inner[0] - 1
+                is_combined, names = is_combined or inner[1], names | inner[2]
+            elif sign == "(":
+                groups.append([0, 1, 1])
+            elif sign == ")" and len(groups) > 1:
+                before, product, width = groups.pop()
+                groups[-1][2] += before + product * width - 1
+            elif sign == "|":
+                group[:] = group[0] + group[1] * group[2], 1, 1
+            elif sign == "&":
+                group[1:] = group[1] * group[2], 1
             else:
-                width += len(_SIGN.findall(piece["pattern"] or piece["sign"] or ""))
-                is_combined |= piece["sign"] == "~"
-        self._read[name] = found = product * width, is_combined, frozenset(names)
+                group[2] += len(_SIGN.findall(piece["pattern"] or sign or ""))
+            is_combined |= sign in ("&", "~")
+        before, product, width = groups[0]
+        self._read[name] = found = before + product * width, is_combined, frozenset(names)
         return found
 
 
@@ -234,7 +245,7 @@ def _lazy_patterns(lark: Lark) -> tuple[list[tuple[int, int, str]], list[str]]:
                 "engines take every quantifier for greedy here; write what may not follow, as in [^x]*, or one pattern "
                 "with one lazy quantifier and no other, as a terminal of its own"
             )
-            raise lark.unsupported(shorten(token.text), reason, token.start)
+            raise lark.unsupported("lazy", f"{shorten(token.text)}: {reason}", token.start)
         body = f"({token.text} & ~({token.text} /(?s:.)+/))"
         if not in_terminal:
             added.append(f"LAZY-PATTERN-{len(added)}: {body}")
