@@ -196,7 +196,7 @@ class Terminals:
         if name in self._read:
             return self._read[name]
         self._read[name] = 1, False, frozenset([name])  # where it refers to itself, llguidance refuses it
-        # Of each open bracket: alternatives before the last |, the product of the parts before the last &, and the rest.
+        # Of each open bracket: alternatives before the last |, the product of the parts before the last &, the rest.
         groups, is_combined, names = [[0, 1, 1]], False, {name}
         for piece in _PIECE.finditer(self.bodies[name]):
             group, sign = groups[-1], piece["sign"]

@@ -198,8 +198,8 @@ def test_seed_decides_the_sample(capsys):
 
 
 def test_exit_code_for_a_truncated_answer(tmp_path, capsys):
-    file = tmp_path / "long.gbnf"
-    file.write_text("root ::= [a-z]{2000}")
+    file = tmp_path / "long.lark"
+    file.write_text("start: /[a-z]{3000}/")
     arguments = ["--grammar", str(file), "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
     with pytest.warns(UserWarning, match="found no way to the end"):
         assert run("generate", "--model", "demo", *arguments) == 1
