@@ -184,7 +184,8 @@ class _Parts:
         self._called: dict[Node, Counted | ByteDfa | None] = {}  # None where a part is not one component
 
     def add(self, node: Node, start: int, end: int) -> None:
-        self._meter.spend(_STEPS)
+        # A row is looked at as a whole for each copy.
+        self._meter.spend(_STEPS + (4 * len(node.parts) if isinstance(node, Concat) else 0))
         builder = self._builder
         if callee := self.callee(node):
             builder.call(callee, start, end)
