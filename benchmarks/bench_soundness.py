@@ -33,7 +33,7 @@ from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
 from benchmarks.modes import tiny_llama
 from benchmarks.oracle import Oracle, Undecided
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.vocabulary.bitmask import allocate_bitmask

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.json_style import KeyOrder, Spelling, Whitespace
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary

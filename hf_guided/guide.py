@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from .backends.base import CompiledConstraint
-from .backends.compiler import Compiler, CompilerStats
+from .backends.compile import Compiler, CompilerStats
 from .backends.grammar_text import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each

@@ -100,47 +100,27 @@ class LoopOptions:
 
 @dataclass(frozen=True)
 class CompilerOptions:
-    """How much time, memory and how many threads compiling may take.
+    """How many threads compile, and what is kept of the results.
 
-    One limit holds for one whole compile: all engines that "auto" tries spend the same CPU time. Constraints that may
-    take long, by an estimate from their text alone, are compiled in a worker process that is killed at the limit. The
-    others stay in this process; the native engine counts its work there, and gives up at the same point on every
-    machine. Where a compile reaches ``cpu_s`` or ``memory_bytes`` first, what is served depends on the machine: a
-    faster one may compile what a slower one refuses. So does what llguidance takes: at most 1 s and 128 MiB in the
-    worker, because it is made again in this process.
+    What one compile may take is no option: work and memory are counted, so every machine serves the same constraints.
 
     Args:
-        workers: threads that compile; by default half the cores, rounded up.
+        workers: threads that compile, those aside that take long; by default as many as cores, four at least.
         cache_bytes: bound on the compiled constraints that are kept.
         max_failures: how many failures are remembered, to be raised again at once, and how many warnings, to be given
             once.
-        cpu_s: seconds of CPU time that one compile may take; None is no limit. A caller waits at most 60 times as many
-            seconds, for the machine may be busy with other work.
-        memory_bytes: memory that one compile may allocate, in addition to its vocabulary; None is no limit. It holds in
-            the worker process, on Linux only.
     """
 
-    workers: int = field(default_factory=lambda: (usable_cores() + 1) // 2)
+    workers: int = field(default_factory=lambda: max(4, usable_cores()))
     cache_bytes: int = 256 * 2**20
     max_failures: int = 256
-    cpu_s: float | None = 10.0
-    memory_bytes: int | None = 1 << 30
 
     @reading("CompilerOptions")
     def __post_init__(self) -> None:
-        for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0), ("memory_bytes", 1):
+        for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0):
             value = getattr(self, name)
-            if name == "memory_bytes" and value is None:
-                continue
             if type(value) is not int or value < least:
                 raise InvalidArgument(f"{name}: expected an int of {least} or more, got {shown(value)}")
-        if self.cpu_s is not None and not (isinstance(self.cpu_s, (int, float)) and self.cpu_s > 0):
-            raise InvalidArgument(f"cpu_s: expected seconds above 0, or None for no limit, got {shown(self.cpu_s)}")
-
-    @property
-    def wait_s(self) -> float | None:
-        """How many seconds a caller waits for one compile; None waits for ever."""
-        return None if self.cpu_s is None else WAIT * self.cpu_s
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> CompilerOptions:
@@ -148,8 +128,8 @@ class CompilerOptions:
 
         Args:
             environ: read instead of the process's environment. HF_GUIDED_COMPILE_WORKERS,
-                HF_GUIDED_COMPILE_CACHE_BYTES, HF_GUIDED_COMPILE_MAX_FAILURES, HF_GUIDED_COMPILE_CPU_S and
-                HF_GUIDED_COMPILE_MEMORY_BYTES ("none": no limit) are read; an empty value counts as not set.
+                HF_GUIDED_COMPILE_CACHE_BYTES and HF_GUIDED_COMPILE_MAX_FAILURES are read; an empty value counts as not
+                set.
 
         Raises:
             InvalidArgument: a value that is not a number, naming the variable.
@@ -158,8 +138,6 @@ class CompilerOptions:
             "workers": ("HF_GUIDED_COMPILE_WORKERS", int),
             "cache_bytes": ("HF_GUIDED_COMPILE_CACHE_BYTES", int),
             "max_failures": ("HF_GUIDED_COMPILE_MAX_FAILURES", int),
-            "cpu_s": ("HF_GUIDED_COMPILE_CPU_S", lambda text: None if text == "none" else float(text)),
-            "memory_bytes": ("HF_GUIDED_COMPILE_MEMORY_BYTES", lambda text: None if text == "none" else int(text)),
         }
         return cls(**_read(environ, cls, readers))
 
@@ -219,13 +197,18 @@ class CompileLimits:
     expect: bool = False
 
 
-WAIT = 60.0
-"""Seconds that a caller waits for each second of CPU time that a compile may take."""
+WAIT_S = 600.0
+"""Seconds that a caller waits for a compile at most: others may come first, on a machine that is busy."""
 
-AGAIN_CPU_S = 1.0
-AGAIN_BYTES = 128 * 2**20
-"""What llguidance may take in the worker process, for its result cannot travel: it is made again in this process, where
-nothing can stop it."""
+MOST_READ = 1_000_000
+"""Steps of reading one constraint in Python, each of about a microsecond."""
+
+MOST_BYTES = 256 * 2**20
+"""Bytes of the arrays that one compile may make."""
+
+OUTLINES_MOST_STEPS = 16_000_000
+"""States of a pattern times tokens: outlines-core tries every token in every state, ten million a second, and may not
+be interrupted."""
 
 NETWORK = CompileLimits(max_states=400_000, max_work=18_000_000)
 """Of the native engine. The most work is needed by 1,500 properties of one object that may all be left out."""
@@ -233,9 +216,13 @@ NETWORK = CompileLimits(max_states=400_000, max_work=18_000_000)
 OUTLINES = CompileLimits(max_states=400_000)
 """Of outlines-core: its states take less memory than the native engine's, and the work is the same."""
 
-LLGUIDANCE_MAX_CHAIN = 1500
-"""References that lead to each other: llguidance follows them by recursion, without a limit of its own, and on a stack
-of 8 MiB the process ends between 2,000 and 3,000."""
+LLGUIDANCE_MAX_RULES = 1500
+"""Rules and terminals of a grammar: llguidance follows references by recursion, without a limit of its own, and on a
+stack of 8 MiB the process ends between 2,000 and 3,000 that lead to each other."""
+
+LLGUIDANCE_FUEL = 20_000
+"""Work of llguidance before the first mask, in its own units; its default, a million, is 0.7 s and 300 MB for a pattern
+of 9,000 optional letters."""
 
 CALL_CPU_S = 5.0
 """CPU seconds of one call of an engine: a mask, a token. Native code cannot be interrupted, so a row whose call took

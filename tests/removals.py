@@ -78,14 +78,14 @@ def mode(name: str, kind: str = "schema", vocabulary: str = "demo") -> str:
 REMOVALS = [
     Removal(
         "compiles: they are notified of the end of the interpreter",
-        "backends/compile_pool.py",
+        "backends/compile.py",
         "    interpreter_ends.set()\n",
         "",
         SHUTDOWN,
     ),
     Removal(
         "compiles: the end of the interpreter waits for them",
-        "backends/compile_pool.py",
+        "backends/compile.py",
         "        jobs[0].wait(left)\n",
         "        break\n",
         SHUTDOWN,

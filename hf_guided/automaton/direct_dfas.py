@@ -11,7 +11,8 @@ from .byte_dfa import ByteDfa, trimmed
 from .limits import NFA_STATES, WorkMeter
 from .token_trie import build_trie
 
-_TRIE_NODES = 40  # times max_states, before common ends are joined
+_TRIE_NODES = 2_000_000  # before common ends are joined
+_NODE_STEPS, _NODE_BYTES, _STATE_BYTES = 10, 100, 200  # work and memory of Python's objects for nodes and states
 
 
 def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
@@ -19,7 +20,8 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
 
     It is their DAWG, the smallest acyclic graph that spells them: prefixes and suffixes are shared.
     """
-    trie = build_trie(sorted(set(words)), meter, _TRIE_NODES * meter.limits.max_states)
+    trie = build_trie(sorted(set(words)), meter, _TRIE_NODES)
+    meter.hold(_NODE_BYTES * len(trie.byte))
     ends = np.zeros(len(trie.byte), np.bool_)
     ends[trie.node_of] = True
     final, byte = ends.tolist(), trie.byte.tolist()
@@ -30,10 +32,13 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     states: dict[tuple[bool, int], int] = {}
     lists: dict[tuple[int, int, int], int] = {}
     list_of = [0] * (len(byte) + 1)  # the list of each node and its later siblings; 0 is the empty one
+    held = 0
     for node in range(len(byte) - 1, -1, -1):
         if node % 1024 == 0:
             meter.check_states(len(states), allowed)
-            meter.spend(1024)
+            meter.spend(1024 * _NODE_STEPS)
+            held, before = len(states) + len(lists), held
+            meter.hold(_STATE_BYTES * (held - before))
         first = child[node]
         state = states.setdefault((final[node], list_of[first] if first < child[node + 1] else 0), len(states) + 1)
         rest = list_of[node + 1] if node + 1 < len(byte) and parent[node + 1] == parent[node] else 0
@@ -47,6 +52,7 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     byte_class[letters] = np.arange(len(letters))
     class_of = byte_class.tolist()
     size = len(states) + 1
+    meter.hold(4 * size * (len(letters) + 1))
     table = np.zeros((size, min(len(letters) + 1, 256)), np.uint16 if size <= 1 << 16 else np.uint32)
     for (_, head), source in states.items():
         while head:

@@ -1,23 +1,28 @@
-"""How large an automaton may grow and how much work it may take, counted while it is built.
+"""What one compile may take, counted while it reads and builds, and whose turn it is.
 
 Work is counted in steps: looking at one transition, one member of a set of states, or ``CELLS`` entries of an array.
-The same constraint takes the same steps on every machine, in every process, independent of earlier compiles; so what is
-served depends on the constraint alone. The CPU time of the whole compile, ``CompilerOptions.cpu_s``, is a safety net.
+Reading in Python is counted too (``count``). The same constraint takes the same steps on every machine, in every
+process, independent of earlier compiles; so what is served depends on the constraint alone.
+
+Compiles of all threads share an interpreter, and memory. So one is *short* for its first milliseconds; later it pauses
+while short ones run, and lets other threads have the interpreter now and then. One that has run for longer, or holds
+much memory, is *long*: few of these run at the same time, and the others wait. A compile that is not long never waits
+for one that is, so no two wait for each other.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from ..errors import CompileLimitExceeded
-from ..options import CompileLimits, CompilerOptions
+from ..options import MOST_BYTES, MOST_READ, CompileLimits
+from .after_fork import renew_in_child
 
 # A state of the DFA is a set of states of the NFA: many of those sets share, few are small.
 NFA_STATES = 4  # times max_states
@@ -25,7 +30,16 @@ SUBSET_MEMBERS = 64  # times max_states, all sets together
 CELLS = 64  # entries of an array that numpy handles in the time of one step
 SORTED = 8  # times as many, where the array is sorted or hashed
 EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
-_STEPS_A_LOOK = 10_000  # between two looks at the clock: about ten milliseconds
+_STEPS_A_LOOK = 300  # between two looks at who else compiles: about a third of a millisecond
+# Looks after which a compile is no longer short, and is long; time would count what is collected or waited for in it.
+_SHORT_LOOKS, _LONG_LOOKS = 10, 300
+_LONG_BYTES = 16 * 2**20  # bytes from which it is
+_MOST_LONG = 2  # long compiles at the same time
+_PAUSE_S = 0.005  # longest pause for short compiles between two slices, so that a compile ends nevertheless
+_SLICE_S = 0.0005  # seconds that a compile that is not short runs before it lets other threads have the interpreter
+_REST_S, _LONG_REST_S = 0.00005, 0.003  # seconds until it goes on; the longer ones while other threads need it
+_BUSY_S = 0.0002  # seconds by which a rest is too long where another thread has the interpreter
+_MOST_RESTS = 30  # long rests after the last sign of another thread
 
 interpreter_ends = threading.Event()
 """Whether the interpreter ends: compiles on daemon threads give up then."""
@@ -39,58 +53,134 @@ def no_memory() -> CompileLimitExceeded:
     return CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")
 
 
-class MovesToWorker(Exception):
-    """An engine has seen that a constraint may take long: the compile begins again in the worker process."""
+class _Turns:
+    """How many compiles of this process run that are not long, and that are."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """In the child of a fork nothing compiles."""
+        self.changed = threading.Condition(threading.Lock())
+        self.short = self.long = 0
 
 
-class Allowance:
-    """The CPU time and memory of one compile on its thread and, if it can move there, in the worker process."""
+_turns = _Turns()
 
-    def __init__(self, options: CompilerOptions, can_move: bool = False):
-        self._can_move = can_move
-        self.cpu_s, self.memory_bytes = options.cpu_s, options.memory_bytes
-        self._end = math.inf if self.cpu_s is None else time.thread_time() + self.cpu_s
 
-    @property
-    def left_s(self) -> float | None:
-        """Seconds of CPU time that are left; only on the thread that compiles."""
-        return None if self.cpu_s is None else self._end - time.thread_time()
+class Compiling:
+    """The reading, the memory and the turn of one compile, on one thread."""
 
-    def spend(self, seconds: float) -> None:
-        """Count CPU time that another process took."""
-        self._end -= seconds
+    def __init__(self, when_not_short: Callable[[], None] | None = None) -> None:
+        self._when_not_short = when_not_short
+        self._read = self._next_look = self._nbytes = 0
+        self._turns: _Turns | None = _turns
+        self._is_short, self._is_long = True, False
+        self._rested, self._rests = 0.0, 0  # when it has rested last, and how many long rests follow
+        self._looks = 0
+        with _turns.changed:
+            _turns.short += 1
 
-    def move(self) -> None:
-        """Raise ``MovesToWorker``, where the compile can continue there."""
-        if self._can_move:
-            raise MovesToWorker
+    def end(self) -> None:
+        """Leave the turn to others."""
+        if (turns := self._turns) is not None:
+            self._turns = None
+            with turns.changed:
+                turns.long -= self._is_long
+                turns.short -= self._is_short
+                turns.changed.notify_all()
 
-    def check(self, engine: str) -> None:
-        """Raise CompileLimitExceeded if no CPU time is left."""
-        if self.cpu_s is not None and time.thread_time() > self._end:
+    def count(self, steps: int) -> None:
+        """Count steps of reading; raises CompileLimitExceeded past ``MOST_READ``."""
+        self._read += steps
+        if self._read >= self._next_look:
+            if self._read > MOST_READ:
+                raise CompileLimitExceeded(
+                    f"reading the constraint took more than {MOST_READ} steps of work; make it smaller: fewer values, "
+                    "fewer alternatives, or fewer keywords that are combined with each other"
+                )
+            self._next_look = self._read + _STEPS_A_LOOK
+            self.look()
+
+    def hold(self, nbytes: int) -> None:
+        """Count the bytes of arrays before they are made; raises CompileLimitExceeded past ``MOST_BYTES``."""
+        self._nbytes += nbytes
+        if self._nbytes > MOST_BYTES:
             raise CompileLimitExceeded(
-                f"{engine} was not ready in {self.cpu_s:g} s of CPU time; make the constraint smaller, or raise "
-                "CompilerOptions.cpu_s"
+                f"compiling needs more than {MOST_BYTES // 2**20} MiB of memory; make the constraint smaller"
             )
+        if self._nbytes > _LONG_BYTES:
+            self._be_long()
+
+    def look(self) -> None:
+        """Let others compile, where it is their turn; raises CompileLimitExceeded where the interpreter ends."""
+        if interpreter_ends.is_set():
+            raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
+        if not self._is_long:
+            self._looks += 1
+            if self._looks > _LONG_LOOKS:
+                self._be_long()
+            elif self._looks > _SHORT_LOOKS:
+                self._be_no_longer_short()
+        if not self._is_short:
+            self._pause()
+
+    def _pause(self) -> None:
+        """Let others have the interpreter, which a thread that gives it up for a moment waits for 5 ms otherwise."""
+        now = time.perf_counter()
+        if now - self._rested < _SLICE_S:
+            return
+        if (turns := self._turns) is not None and turns.short:
+            with turns.changed:
+                turns.changed.wait_for(lambda: not turns.short, _PAUSE_S)
+        else:
+            rest = _LONG_REST_S if self._rests else _REST_S
+            time.sleep(rest)
+            is_busy = time.perf_counter() - now > rest + _BUSY_S
+            self._rests = _MOST_RESTS if is_busy else max(0, self._rests - 1)
+        self._rested = time.perf_counter()
+
+    def _be_no_longer_short(self) -> None:
+        if self._is_short and (turns := self._turns) is not None:
+            if self._when_not_short is not None:
+                self._when_not_short()
+            with turns.changed:
+                turns.short -= 1
+                self._is_short = False
+                turns.changed.notify_all()
+
+    def _be_long(self) -> None:
+        if self._is_long or (turns := self._turns) is None:
+            return
+        self._be_no_longer_short()
+        with turns.changed:
+            while not turns.changed.wait_for(lambda: turns.long < _MOST_LONG, _PAUSE_S):
+                if interpreter_ends.is_set():
+                    raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
+            turns.long += 1
+            self._is_long = True
 
 
-_allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
-
-
-def allowance() -> Allowance | None:
-    """The allowance of the compile that runs on this thread; None outside of a compile."""
-    return _allowance.get()
+_current: ContextVar[Compiling | None] = ContextVar("compiling", default=None)
 
 
 @contextmanager
-def limited(options: CompilerOptions, *, can_move: bool = False) -> Iterator[Allowance]:
-    """Limit what this thread compiles; see ``Allowance``."""
-    allowed = Allowance(options, can_move)
-    token = _allowance.set(allowed)
+def compiling(when_not_short: Callable[[], None] | None = None) -> Iterator[None]:
+    """Count what this thread compiles; ``when_not_short`` is called once, where it takes milliseconds."""
+    here = Compiling(when_not_short)
+    token = _current.set(here)
     try:
-        yield allowed
+        yield
     finally:
-        _allowance.reset(token)
+        _current.reset(token)
+        here.end()
+
+
+def count(steps: int = 1) -> None:
+    """Count steps of reading, each of about a microsecond, before they are taken; outside of a compile, nothing."""
+    if (here := _current.get()) is not None:
+        here.count(steps)
 
 
 class WorkMeter:
@@ -104,7 +194,7 @@ class WorkMeter:
         self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
         self._already = 0  # spent around this part
         self._next_look = 0
-        self._allowance = allowance()
+        self._compiling = _current.get()
 
     @property
     def left(self) -> int:
@@ -113,9 +203,9 @@ class WorkMeter:
 
     @classmethod
     def of_steps(cls, most: int) -> WorkMeter:
-        """A meter for a question that is answered or not by its steps alone, whatever the clock says."""
+        """A meter for a question that is answered or not by its steps alone."""
         meter = cls()
-        meter._most_work, meter._allowance = most, None
+        meter._most_work = most
         return meter
 
     def part(self) -> WorkMeter:
@@ -125,11 +215,11 @@ class WorkMeter:
         """
         part = WorkMeter(self.limits)
         part._most_work, part.is_part = self._most_work, True
-        part._already, part._allowance = self._already + self.work, self._allowance
+        part._already = self._already + self.work
         return part
 
     def spend(self, steps: int) -> None:
-        """Count some steps; the clock is looked at too, now and then."""
+        """Count some steps; now and then, see whose turn it is."""
         self.work += steps
         if self.work < self._next_look:
             return
@@ -142,11 +232,16 @@ class WorkMeter:
         self.look()
 
     def look(self) -> None:
-        """Look at the clock, where it is not known beforehand how many steps a loop takes; they are counted apart."""
-        if interpreter_ends.is_set():
+        """See whose turn it is, in loops whose steps are counted apart, as they are not known beforehand."""
+        if self._compiling is not None:
+            self._compiling.look()
+        elif interpreter_ends.is_set():
             raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
-        if self._allowance is not None:
-            self._allowance.check("the automaton")
+
+    def hold(self, nbytes: int) -> None:
+        """Count the bytes of arrays, before they are made; see ``Compiling.hold``."""
+        if self._compiling is not None:
+            self._compiling.hold(nbytes)
 
     def spend_cells(self, cells: int) -> None:
         """Count the work of numpy on an array with ``cells`` entries; see ``spend``."""
@@ -162,7 +257,7 @@ class WorkMeter:
             )
 
 
-# -- The clock of compiled loops: they call back now and then, and stop where that raises.
+# -- Compiled loops call back now and then, and stop where that raises.
 
 
 class _OfThread(threading.local):

@@ -41,6 +41,7 @@ from .subsets import Nfa, Piece, Repetition, determinize
 
 _MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
 _FEW_WORDS = 64  # maximum number of words that are a piece each
+_LONG, _READ_STEPS = 1_000, 8  # characters of a long text, and the work of reading each where it is copied
 _SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger
 _LARGE = 6_000  # the same where pieces are wanted
 _MANY_LETTERS = 256  # characters of a set that are words of one letter
@@ -234,8 +235,8 @@ class NfaBuilder:
         for i in range(low if high is None else high):
             if i >= low:  # All the exits share what comes after; an exit before the end would not.
                 self.epsilon(start, end)
-            if size > _SMALL:  # a long text takes few steps, but is read for each copy
-                self._meter.look()
+            if size > _LONG:  # a long text takes few steps, but is read for each copy
+                self._meter.spend(_READ_STEPS * size)
             copies.append((self._states, len(self._pieces)))
             start, before = self.state(), start
             add(before, start)

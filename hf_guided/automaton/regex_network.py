@@ -50,6 +50,7 @@ from .rtn import Component, ComponentBuilder, Mark
 from .writable_texts import WritableTexts, writable_components
 
 _SMALL = CompileLimits(max_states=1_000, max_work=150_000, expect=True)  # for an automaton that is one component
+_STEPS = 40  # work of a part of a pattern that is added to a component
 _PART = CompileLimits(max_states=1_000, max_work=150_000)  # for one that is a part
 _COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # for one without the counted parts
 _WIDE = 20  # characters of a set that has enough tokens for one table of all counts to pay
@@ -186,6 +187,8 @@ class _Parts:
         self._called: dict[Node, Counted | ByteDfa | None] = {}  # None where a part is not one component
 
     def add(self, node: Node, start: int, end: int) -> None:
+        # A row is looked at as a whole for each copy.
+        self._meter.spend(_STEPS + (4 * len(node.parts) if isinstance(node, Concat) else 0))
         builder = self._builder
         if callee := self.callee(node):
             builder.call(callee, start, end)

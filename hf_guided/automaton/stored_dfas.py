@@ -20,8 +20,8 @@ from .byte_dfa import ByteDfa
 FILE = Path(__file__).with_name("stored_dfas.npz")
 """By the digest of each language the arrays of its automaton, and two numbers: its start, and its steps of work."""
 
-LARGE = 400
-"""Characters of the languages that are looked up: smaller ones are built as soon."""
+LARGE, _LARGEST = 400, 100_000
+"""Characters of the languages that are looked up: smaller ones are built as soon, and no format has more."""
 
 BUILT_WITHIN = CompileLimits()
 """The limits within which those in the file were built."""
@@ -30,7 +30,7 @@ BUILT_WITHIN = CompileLimits()
 def stored_dfa(node: Node, limits: CompileLimits) -> tuple[ByteDfa, int] | None:
     """The result of ``regex_dfa`` within these limits, and the steps that it takes; None if it is not stored."""
     is_within = limits.max_states >= BUILT_WITHIN.max_states and limits.max_work >= BUILT_WITHIN.max_work
-    if not is_within or characters(node) < LARGE:
+    if not is_within or not LARGE <= characters(node) <= _LARGEST:
         return None
     name = digest(node)
     with np.load(FILE) as file:

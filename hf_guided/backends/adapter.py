@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint, UnwritableConstraint
@@ -76,18 +76,6 @@ class Adapter(ABC):
         if losses and constraint.on_unsupported == "error":
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
         return self._compiled(constraint, CompileResult(*build()), losses, began)
-
-    def packed(self, compiled: CompiledConstraint) -> Any:
-        """Data from which another process makes the engines with little work, pickled; None: it compiles once more."""
-        return None
-
-    def unpacked(self, constraint: Constraint, packed: Any, losses: tuple[Loss, ...]) -> CompiledConstraint:
-        """The compiled constraint of which another process has sent the result of ``packed``."""
-        began = time.perf_counter()
-        return self._compiled(constraint, self._unpack(packed), losses, began)
-
-    def _unpack(self, packed: Any) -> CompileResult:
-        raise NotImplementedError(f"{self.title} packs nothing")
 
     def _compiled(
         self, constraint: Constraint, made: CompileResult, losses: tuple[Loss, ...], began: float

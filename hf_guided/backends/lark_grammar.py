@@ -2,6 +2,7 @@
 
 - ``%json`` is this package's JSON Schema: the rules it makes of the schema, as a grammar beside the user's.
 - ``<|name|>`` is the id of the tokenizer's special token: llguidance knows special tokens by number only.
+- A pattern with a lazy quantifier ends as soon as it can; llguidance would take it for greedy.
 - What it would drop in silence, or enforce only together with a sampler of its own, is refused.
 """
 
@@ -12,15 +13,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ..automaton.limits import WorkMeter
+from ..automaton.nfa import regex_dfa
 from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
 from ..constraints.values import Constraint, Grammar, JsonSchema
-from ..errors import Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.lark import Lark, may_repeat_one_text
 from ..grammars.rules import Token, references
+from ..regex import UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
+from ..schema.subschemas import iter_keywords
 from ..schema.to_lark import lark_grammar
 
 if TYPE_CHECKING:
@@ -38,7 +43,21 @@ _SUBSTRINGS = (["substring_chunks"], ["substring_words"], ["substring_chars"])
 # A pattern without these matches something; the others are tried.
 _MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$")
 _MOST_PROBES = 100
-_PROBE = '%llguidance {"no_forcing": true}\nstart: PROBED-TERMINAL\nPROBED-TERMINAL: '
+_MOST_ALTERNATIVES = 100_000  # derivatives in one step of an intersection; a tenth of a second
+_MOST_CHARACTERS = 100_000  # of a grammar: reading takes about two microseconds for each
+_MOST_STEPS = 100_000  # work of looking at one lazy pattern
+_PROBE = '%llguidance {"no_forcing": true}\nstart: PROBED-TERMINAL\nPROBED-TERMINAL: "x" '
+_SIGN = re.compile(r"[|*+?{]")
+_PIECE = re.compile(
+    r"""/(?P<pattern>(?:\\.|[^/\\])+)/[imslux]* | "(?:\\.|[^"\\])*"i?
+      | (?P<name>_?[A-Z][_A-Z0-9-]*) | (?P<sign>[()|&*+?{~]) | .""",
+    re.VERBOSE | re.DOTALL,
+)
+_QUANTIFIER = re.compile(
+    r"""(?P<fixed>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|\{[0-9]+\}\??|[^*+?{|])
+      | (?:[*+?]|\{[0-9,]*\})(?P<lazy>\?)? | [|{]""",
+    re.VERBOSE | re.DOTALL,
+)
 _IDS = re.compile(r"<\[[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*\]>")
 
 
@@ -54,7 +73,15 @@ class LarkGrammar:
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
-    """Read a user's grammar, which may name special tokens; raises InvalidConstraint or UnsupportedConstraint."""
+    """Read a user's grammar, which may name special tokens; raises InvalidConstraint or UnsupportedConstraint.
+
+    CompileLimitExceeded: it is too long.
+    """
+    if len(constraint.text) > _MOST_CHARACTERS:
+        raise CompileLimitExceeded(
+            f"a Lark grammar may have {_MOST_CHARACTERS} characters, this one has {len(constraint.text)}; use "
+            "Choice or JsonSchema for its long parts"
+        )
     lark = _parsed(constraint.text, constraint.root)
     losses = [
         lark.loss(attribute.name, _LOST_ATTRIBUTES[attribute.name], attribute.position)
@@ -82,9 +109,11 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
             raise lark.malformed(f"there is no grammar {token.text}; write %lark {{...}} in its place", token.start)
     for begins, ends in lark.negated:  # else a negation takes bytes that are no text
         replaced += [(begins, begins, "(/(?s:.*)/ & "), (ends, ends, ")")]
+    lazy, added = _lazy_patterns(lark)
+    replaced += lazy
     if losses:
         raise UnsupportedConstraint("llguidance does not enforce all of this grammar", losses)
-    text = _renamed(lark, constraint.root, replaced)
+    text = "\n".join([_renamed(lark, constraint.root, replaced), *added])
     counts_tokens = any(attribute.name == "max_tokens" for attribute in lark.attributes)
     by_text = not (counts_tokens or names_tokens(constraint))
     endless = any(may_repeat_one_text(body) for scope in lark.scopes for _, body in scope.terminals.values())
@@ -99,20 +128,157 @@ def names_tokens(constraint: Constraint) -> bool:
 
 
 def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool]]) -> None:
-    """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other."""
+    """Refuse terminals that match nothing, lazy ones that match the empty text, and those that take long.
+
+    ``probe`` tells of a grammar of one terminal whether it takes the empty text, and whether it takes no text at all;
+    it raises CompileLimitExceeded where llguidance takes more than its fuel to find out.
+    """
     lark = _parsed(constraint.text, constraint.root)
-    doubtful = (
-        (scope, name, position)
-        for scope in lark.scopes
-        for name, (position, body) in scope.terminals.items()
-        if name in scope.lazy or any(sign in body for sign in _MAY_BE_EMPTY)
-    )
-    for scope, name, position in islice(doubtful, _MOST_PROBES):  # a further dead end is found while generating
-        nullable, empty = probe("\n".join([_PROBE + name, *scope.definitions]))
-        if empty:
-            raise lark.malformed(f"no text matches {shorten(name)}", position)
-        if nullable and name in scope.lazy:
-            raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
+    for scope in lark.scopes:
+        terminals = Terminals(dict((name, body) for name, (_, body) in scope.terminals.items()))
+        imports = [text for text in scope.definitions if text.startswith("%")]
+        doubtful = [
+            name
+            for name, body in terminals.bodies.items()
+            if name in scope.lazy or any(sign in body for sign in _MAY_BE_EMPTY)
+        ]
+        for name in [*terminals.combined(), *islice(doubtful, _MOST_PROBES)]:  # others are found while generating
+            nullable, empty = probe("\n".join([_PROBE + name, *terminals.definitions(name), *imports]))
+            position = scope.terminals[name][0]
+            if empty:
+                raise lark.malformed(f"no text matches {shorten(name)}", position)
+            if nullable and name in scope.lazy:
+                raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
+
+
+def check_written(grammar: str, probe: Callable[[str], tuple[bool, bool]]) -> None:
+    """As ``check_terminals``, for a grammar that this package has written: one definition a line."""
+    heads = [(line.partition(":")[0], line) for line in grammar.splitlines()]
+    terminals = Terminals({head: line for head, line in heads if head.isupper()})
+    for name in terminals.combined():
+        probe("\n".join([_PROBE + name, *terminals.definitions(name)]))
+
+
+class Terminals:
+    """The terminals of one scope: name and definition, or a pattern twice.
+
+    llguidance counts the work of its lexer (its "fuel"), but for two things. Its constructor looks for a text after
+    every first byte of every terminal without a limit; so terminals with ``&`` or ``~`` are probed after one more
+    byte, where the fuel counts. And each step of an intersection multiplies the alternatives of its parts.
+    """
+
+    def __init__(self, bodies: Mapping[str, str]) -> None:
+        self.bodies = bodies
+        self._read: dict[str, tuple[int, bool, frozenset[str]]] = {}
+
+    def combined(self) -> list[str]:
+        """Those that have, or refer to, an intersection or a negation; CompileLimitExceeded where they take long."""
+        names = []
+        for name in self.bodies:
+            width, is_combined, _ = self._of(name)
+            if width > _MOST_ALTERNATIVES:
+                raise CompileLimitExceeded(
+                    f"the parts of the intersection in {shorten(name)} have more than {_MOST_ALTERNATIVES} "
+                    "combinations; intersect fewer parts, with fewer repetitions and alternatives"
+                )
+            if is_combined:
+                names.append(name)
+        if len(names) > _MOST_PROBES:
+            raise CompileLimitExceeded(f"more than {_MOST_PROBES} terminals have & or ~; write fewer with these signs")
+        return names
+
+    def definitions(self, name: str) -> list[str]:
+        """The definitions of what a terminal refers to, and its own."""
+        return [self.bodies[each] for each in self._of(name)[2] if self.bodies[each] != each]
+
+    def _of(self, name: str) -> tuple[int, bool, frozenset[str]]:
+        """How many alternatives a step multiplies at most, about; whether it is combined; and what it refers to."""
+        if name in self._read:
+            return self._read[name]
+        self._read[name] = 1, False, frozenset([name])  # where it refers to itself, llguidance refuses it
+        # Of each open bracket: alternatives before the last |, the product of the parts before the last &, the rest.
+        groups, is_combined, names = [[0, 1, 1]], False, {name}
+        for piece in _PIECE.finditer(self.bodies[name]):
+            group, sign = groups[-1], piece["sign"]
+            if piece["name"] in self.bodies:
+                inner = self._of(piece["name"])
+                group[2] += inner[0] - 1
+                is_combined, names = is_combined or inner[1], names | inner[2]
+            elif sign == "(":
+                groups.append([0, 1, 1])
+            elif sign == ")" and len(groups) > 1:
+                before, product, width = groups.pop()
+                groups[-1][2] += before + product * width - 1
+            elif sign == "|":
+                group[:] = group[0] + group[1] * group[2], 1, 1
+            elif sign == "&":
+                group[1:] = group[1] * group[2], 1
+            else:
+                group[2] += len(_SIGN.findall(piece["pattern"] or sign or ""))
+            is_combined |= sign in ("&", "~")
+        before, product, width = groups[0]
+        self._read[name] = found = before + product * width, is_combined, frozenset(names)
+        return found
+
+
+def _lazy_patterns(lark: Lark) -> tuple[list[tuple[int, int, str]], list[str]]:
+    """Write patterns with lazy quantifiers so that they end as soon as they can: llguidance takes these for greedy.
+
+    That is what they mean where the shortest text is the first one that a backtracking matcher finds, and where nothing
+    follows in the same terminal; others are refused, unless they have no choice where to end.
+    """
+    replaced: list[tuple[int, int, str]] = []
+    added: list[str] = []
+    in_terminal, head, lazy = False, "", set[str]()
+    tokens = [Token("newline", "", 0, 0), *lark.tokens]
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if before.kind in ("newline", "{") and token.kind in ("rule", "terminal", "%ignore"):
+            head = token.text
+            in_terminal = token.kind != "rule" or after.kind == "["
+        if token.kind != "pattern" or not (signs := _quantifiers(token.text)):
+            continue
+        is_whole = before.kind in (":", "%ignore") and after.kind in ("newline", "}")
+        if _ends_by_itself(token.text):
+            continue
+        if not (signs == ["lazy"] and (is_whole or not in_terminal)):
+            reason = (
+                "engines take every quantifier for greedy here; write what may not follow, as in [^x]*, or one pattern "
+                "with one lazy quantifier and no other, as a terminal of its own"
+            )
+            raise lark.unsupported("lazy", f"{shorten(token.text)}: {reason}", token.start)
+        body = f"({token.text} & ~({token.text} /(?s:.)+/))"
+        if not in_terminal:
+            added.append(f"LAZY-PATTERN-{len(added)}: {body}")
+            body = f" LAZY-PATTERN-{len(added) - 1} "
+        elif before.kind == ":":
+            lazy.add(head)
+        replaced.append((token.start, token.end, body))
+    for scope in lark.scopes if lazy else ():
+        for name, (position, body) in scope.terminals.items():
+            pieces = _PIECE.finditer(body)
+            if inside := next((piece["name"] for piece in pieces if piece["name"] in lazy - {name}), None):
+                reason = (
+                    f"{inside} has a lazy quantifier, and ends in a terminal of its own only; refer to it in a rule"
+                )
+                raise lark.unsupported(name, reason, position)
+    return replaced, added
+
+
+def _quantifiers(pattern: str) -> list[str]:
+    """The kinds of the quantifiers and alternatives in a pattern, if any quantifier is lazy."""
+    found = ["lazy" if part["lazy"] else "other" for part in _QUANTIFIER.finditer(pattern) if not part["fixed"]]
+    return found if "lazy" in found else []
+
+
+def _ends_by_itself(pattern: str) -> bool:
+    """Whether no text that matches a pattern begins with another one, so that it is the same where it is lazy."""
+    body, _, flags = pattern[1:].rpartition("/")
+    try:
+        node = parse_fullmatch(f"(?{flags}:{body})" if flags else body)
+        dfa = regex_dfa(node, WorkMeter.of_steps(_MOST_STEPS))
+    except (UnsupportedRegex, CompileLimitExceeded, InvalidConstraint):
+        return False
+    return not dfa.table[dfa.accepting].any()
 
 
 _parsed = lru_cache(maxsize=4)(Lark)
@@ -149,6 +315,10 @@ def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
         raise lark.malformed("%json: expected a JSON Schema, an object or a bool", token.start)
     constraint = JsonSchema(token.value)
     constraint.check()
+    for pointer, here in iter_keywords(token.value):
+        if "x-guidance" in here:
+            reason = f"an option of llguidance's own JSON Schema, at {pointer or '/'} in %json; leave it out"
+            losses.append(lark.loss("x-guidance", reason, token.start))
     n = Normalizer.of(constraint)
     rules = lark_grammar(n, constraint.style, closed=True)
     losses += [loss._replace(reason=f"{loss.reason} (in %json at {lark.where(token.start)})") for loss in n.losses]
@@ -184,165 +354,3 @@ def _renamed(lark: Lark, root: str, replaced: list[tuple[int, int, str]]) -> str
         parts += [lark.text[end:first], new]
         end = last
     return "".join([*parts, lark.text[end:], added])
-
-
-# A part of a grammar: a comment, a text or a pattern, which are skipped; the head of a rule; a name in its body.
-_PART = re.compile(
-    r"""//[^\n]* | \#[^\n]* | "(?:\\.|[^"\\\n])*" | /(?:\\.|[^/\\\n])+/
-      | ^[ \t]*[?!]*(?P<head>[A-Za-z_]\w*)[^:\n"/]*: | (?P<name>[A-Za-z_]\w*)""",
-    re.VERBOSE | re.MULTILINE,
-)
-
-
-def longest_chain(grammar: str) -> int:
-    """How many rules and terminals are open at once while references are followed, each rule once.
-
-    That is the depth of a compiler's recursion. The order in which it follows the references of a rule decides; both
-    orders are tried. A text that is no grammar gives some number.
-    """
-    bodies: dict[str, list[str]] = {}
-    body: list[str] = []
-    for part in _PART.finditer(grammar):
-        if part["head"]:
-            body = bodies.setdefault(part["head"], [])
-        elif part["name"]:
-            body.append(part["name"])
-    return max(_deepest(bodies), _deepest({name: names[::-1] for name, names in bodies.items()}))
-
-
-def _deepest(bodies: Mapping[str, list[str]]) -> int:
-    seen: set[str] = set()
-    deepest = 0
-    for first in ("start", *bodies):
-        open_rules = [iter([first])]
-        while open_rules:
-            deepest = max(deepest, len(open_rules) - 1)
-            name = next((name for name in open_rules[-1] if name in bodies and name not in seen), None)
-            if name is None:
-                open_rules.pop()
-            else:
-                seen.add(name)
-                open_rules.append(iter(bodies[name]))
-    return deepest
-
-
-MOST_STATES = 5_000
-"""States of repetitions side by side that take llguidance a tenth of a second."""
-
-_MOST = 10**9  # Python's integers have no bound
-_OF_GROUPS = re.compile(r"\)\s*[*+]")  # repetitions; those of one character have one state
-_COUNTED = re.compile(r"(?<!\\u)\{\d")
-_PIECE = re.compile(
-    r"""\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\} | (?P<open>\((?:\?[:=!])?) | (?P<close>\)) | (?P<or>\|)
-      | (?P<and>[ ]&[ ]) | (?P<times>[*+?]) | \[(?:\\.|[^\]\\])*\] | \\u\{[^{}]*\} | \\. | [ /]
-      | (?P<not>~) | (?P<one>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
-class _Size(NamedTuple):
-    """Of an expression.
-
-    Args:
-        shortest: characters of its shortest text.
-        cycle: states of what it repeats without end; 0 for nothing.
-        counted: characters that are counted.
-    """
-
-    shortest: int = 1
-    cycle: int = 0
-    counted: int = 0
-
-
-class _Group:
-    """A group that is being read: its finished alternatives, parts of an intersection, and items in sequence."""
-
-    def __init__(self) -> None:
-        self.alternatives: list[_Size] = []
-        self.parts: list[_Size] = []
-        self.items: list[_Size] = []
-        self._negated = False
-
-    def add(self, item: _Size) -> None:
-        if self._negated:  # whatever it is, there is no end to what it is not
-            item = item._replace(cycle=max(item.cycle, 1))
-        self.items.append(item)
-        self._negated = False
-
-    def negate(self) -> None:
-        self._negated = True
-
-    def repeat(self, low: int, unbounded: bool) -> None:
-        if self.items:
-            shortest, cycle, counted = self.items[-1]
-            if unbounded:
-                cycle = max(cycle, shortest, 1)
-            repeated = min(shortest * low, _MOST)
-            self.items[-1] = _Size(repeated, cycle, repeated if low > 1 else counted)
-
-    def end_part(self) -> None:
-        shortest = min(sum(item.shortest for item in self.items), _MOST)
-        cycle = max((item.cycle for item in self.items), default=0)
-        counted = min(sum(item.counted for item in self.items), _MOST)
-        # A part like `.*a.{20}` has to remember where it saw the a.
-        self.parts.append(_Size(shortest, max(cycle, counted) if cycle else 0, counted))
-        self.items = []
-
-    def end_alternative(self) -> None:
-        self.end_part()
-        product = 1
-        for part in self.parts:
-            product = min(product * part.cycle, _MOST)
-        if not all(part.cycle for part in self.parts):
-            product = 0  # the texts of one part end, and those of the others with them
-        longest = max(part.counted for part in self.parts)
-        self.alternatives.append(_Size(max(part.shortest for part in self.parts), product, longest))
-        self.parts = []
-
-    def size(self) -> _Size:
-        self.end_alternative()
-        shortest, cycles, counted = zip(*self.alternatives, strict=True)
-        return _Size(min(shortest), max(cycles), max(counted))
-
-
-def lexer_cost(grammar: str) -> int:
-    """The states of repetitions side by side in one terminal, at most, about.
-
-    Args:
-        grammar: Lark, as llguidance reads it; what is no grammar gives some number.
-    """
-    cost = 1
-    for line in grammar.splitlines():
-        if " & " in line:
-            cost = max(cost, _line_cost(line.partition(":")[2]))
-    return cost
-
-
-def _line_cost(expression: str) -> int:
-    if len(expression) < MOST_STATES and len(_OF_GROUPS.findall(expression)) < 2 and not _COUNTED.search(expression):
-        return 1  # at most one repetition has more than one state: not worth reading the line
-    groups = [_Group()]
-    for piece in _PIECE.finditer(expression):
-        group = groups[-1]
-        if piece["open"]:
-            groups.append(_Group())
-        elif piece["close"]:
-            if len(groups) > 1:
-                groups.pop()
-                groups[-1].add(group.size())
-        elif piece["or"]:
-            group.end_alternative()
-        elif piece["and"]:
-            group.end_part()
-        elif piece["not"]:
-            group.negate()
-        elif piece["low"]:
-            group.repeat(int(piece["low"]), bool(piece["comma"]) and not piece["high"])
-        elif piece["times"]:
-            group.repeat(1 if piece["times"] == "+" else 0, piece["times"] != "?")
-        elif piece["one"] or piece[0][0] in "[\\":
-            group.add(_Size())
-    while len(groups) > 1:
-        group = groups.pop()
-        groups[-1].add(group.size())
-    return groups[0].size().cycle

@@ -18,12 +18,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from typing_extensions import override
 
-from ..automaton.limits import allowance
 from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import (
     BackendError,
@@ -33,15 +31,15 @@ from ..errors import (
     UnsupportedConstraint,
     UnwritableConstraint,
 )
-from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
+from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES
 from ..regex import Node, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
 from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build, CompileResult
-from .base import CompiledConstraint, Engine
-from .lark_grammar import MOST_STATES, LarkGrammar, check_terminals, lexer_cost, longest_chain, read
+from .base import Engine
+from .lark_grammar import LarkGrammar, check_terminals, check_written, read
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +50,7 @@ if TYPE_CHECKING:
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
 _REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # the rest after a message: lines of the grammar, or of the library
+_HEAD = re.compile(r"^[!?]*[A-Za-z_][\w-]*[^\n:\"/]*:", re.MULTILINE)
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
 
@@ -68,7 +67,10 @@ class LLGuidanceBackend(Adapter):
         self._lib = llguidance
         self._tokenizer = _tokenizer(llguidance, vocabulary)
         self._limits = llguidance.LLParserLimits(
-            verbose_errors=False, step_max_items=LLGUIDANCE_MASK_ITEMS, max_items_in_row=LLGUIDANCE_MASK_ITEMS
+            verbose_errors=False,
+            step_max_items=LLGUIDANCE_MASK_ITEMS,
+            max_items_in_row=LLGUIDANCE_MASK_ITEMS,
+            initial_lexer_fuel=LLGUIDANCE_FUEL,
         )
         self._with_text = lru_cache(maxsize=4)(lambda names: vocabulary.with_text(dict(names)))
 
@@ -104,45 +106,44 @@ class LLGuidanceBackend(Adapter):
     def _built(self, lark: LarkGrammar, unchecked: Grammar | None = None) -> CompileResult:
         """Compile a grammar; a user wrote ``unchecked``, whose terminals may match nothing."""
         texts = (lark.text, *lark.schemas.values())
-        # A rule has a colon, and counting them is faster.
-        if any(text.count(":") > LLGUIDANCE_MAX_CHAIN and longest_chain(text) > LLGUIDANCE_MAX_CHAIN for text in texts):
+        if any(
+            text.count("\n") > LLGUIDANCE_MAX_RULES and len(_HEAD.findall(text)) > LLGUIDANCE_MAX_RULES
+            for text in texts
+        ):
             raise CompileLimitExceeded(
-                f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
-                "next; make the constraint smaller"
+                f"llguidance would run out of stack: the grammar has more than {LLGUIDANCE_MAX_RULES} rules, which may "
+                "lead from one into the next; make the constraint smaller"
             )
-        if (allowed := allowance()) is not None and max(map(lexer_cost, texts)) > MOST_STATES:
-            allowed.move()  # its lexer may take long
         if unchecked is not None:
             check_terminals(unchecked, self._probe)
+        for text in texts if unchecked is None else lark.schemas.values():
+            check_written(text, self._probe)
         # Where the text is forced, a mask would allow one token only: the library's idea of how it is tokenized, which
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
         named = {"": f'{lark.text}\n%llguidance {{"no_forcing": true}}', **lark.schemas}
         written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in named.items()]})
-        return self._unpack((written, lark.by_text, lark.forces_text))
-
-    def _probe(self, grammar: str) -> tuple[bool, bool]:
-        """Whether a grammar of one terminal takes the empty text, and whether it takes no text at all."""
-        matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
-        if matcher.is_error():
-            return False, False  # malformed, as the whole grammar will be
-        mask = np.empty(words(257), np.int32)
-        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        nullable = bool(matcher.is_accepting())
-        return nullable, not nullable and not mask[: words(256)].any()
-
-    @override
-    def packed(self, compiled: CompiledConstraint) -> tuple[str, bool, bool]:
-        """The grammar; its matchers cannot be pickled."""
-        template = cast(_Engine, compiled.new_engine()).template
-        return template.grammar, template.by_text, template.forces_text
-
-    @override
-    def _unpack(self, packed: tuple[str, bool, bool]) -> CompileResult:
-        template = _Template(*packed, self._matcher, words(self.vocabulary.padded_size))
+        template = _Template(written, lark.by_text, lark.forces_text, self._matcher, words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
-        return CompileResult(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(template.grammar))
+        return CompileResult(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written))
+
+    def _probe(self, grammar: str) -> tuple[bool, bool]:
+        """Whether a grammar of an x and one terminal takes no text after the x, and whether it takes no text at all."""
+        matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
+        mask = np.zeros(words(257), np.int32)
+        nullable = False
+        if not matcher.is_error():
+            if not matcher.consume_token(ord("x")):
+                return False, True
+            nullable = bool(matcher.is_accepting())
+            matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if matcher.is_error() and not _is_dead_end(matcher):
+            error = _refused(matcher.get_error())
+            if isinstance(error, CompileLimitExceeded):
+                raise error
+            return False, False  # malformed, as the whole grammar will be
+        return nullable, not nullable and not mask[: words(256)].any()
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automaton.limits import allowance
 from ..constraints.values import Constraint
 from ..errors import BackendError, CompileLimitExceeded
 from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
@@ -161,7 +160,7 @@ class _Engine(Engine):
 @contextmanager
 def _bounded(max_calls: int) -> Iterator[None]:
     """Stop a pure Python library after a number of calls and returns: it has no limits of its own."""
-    calls, allowed = 0, allowance()
+    calls = 0
     before = sys.getprofile()
 
     def look(frame: FrameType, *_: Any) -> None:
@@ -175,8 +174,6 @@ def _bounded(max_calls: int) -> Iterator[None]:
                 raise CompileLimitExceeded(
                     f"lm-format-enforcer did not finish in {max_calls} calls; make the constraint smaller"
                 )
-            if allowed is not None and calls % 1024 == 0:
-                allowed.check("lm-format-enforcer")
         except CompileLimitExceeded:
             sys.setprofile(before)
             raise

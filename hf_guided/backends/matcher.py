@@ -262,7 +262,7 @@ class Matcher:
         known = self._bitmask
         if known is not None and bitmask is known and (known.data_ptr(), known.shape) == self._taken:
             return
-        from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
+        from ..vocabulary.bitmask import check_width  # torch, which compiling does without
 
         check_width(bitmask, self.compiled.vocabulary.padded_size)
         if bitmask.device.type != "cpu":

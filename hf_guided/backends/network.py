@@ -8,13 +8,12 @@ these.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from ..automaton.component_tables import ComponentTables
 from ..automaton.counted_string import AmbiguousString
@@ -25,7 +24,6 @@ from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
 from ..automaton.network_budget import BudgetedNetworkMasks
 from ..automaton.regex_network import RegexNetwork, regex_network
-from ..automaton.registers import Rule
 from ..automaton.rtn import Component
 from ..automaton.token_trie import TokenTrie, token_trie
 from ..automaton.writable_texts import NothingWritable, WritableTexts
@@ -39,7 +37,7 @@ from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_network import Positions
 from .adapter import Adapter, Build, CompileResult, unwritable
-from .base import CompiledConstraint, Engine, MaskedEngine
+from .base import Engine, MaskedEngine
 from .network_of_schema import BuiltNetwork, NetworkPlan, reachable_network, whole_network
 from .tag_network import TagNetwork
 
@@ -158,20 +156,6 @@ class NetworkBackend(Adapter):
         if texts is None or not len(texts.hazards):
             return new_engine
         return lambda: _HazardEngine(new_engine(), tokens, texts.hazards)
-
-    @override
-    def packed(self, compiled: CompiledConstraint) -> tuple[Sequence[Component], Mapping[int, Rule], bool]:
-        """The network's automata and rules, and whether it is ordered."""
-        network = cast(NetworkEngine | FrameEngine | _HazardEngine, compiled.new_engine()).network
-        components: list[Component] = []
-        while len(components) < len(network.components):
-            network.reach(len(components))
-            components.append(network.components[len(components)])
-        return components, network.rules, network.ordered
-
-    @override
-    def _unpack(self, packed: tuple[Sequence[Component], Mapping[int, Rule], bool]) -> CompileResult:
-        return self._made(BuiltNetwork.of(*packed))
 
     @cached_property
     def _texts(self) -> WritableTexts | None:

@@ -8,8 +8,8 @@ after the first mark, and is complete where the second may follow.
 Every byte is also a token, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
 Only tokens made of the pattern's own bytes take part, because every state tries every token.
 
-It knows no limits, cannot be interrupted, and aborts the process when memory ends: it runs in the compile worker, and
-gets only constraints that the native engine accepts, whose work is counted. It does not hold:
+It knows no limits, cannot be interrupted, and aborts the process when memory ends. So its work is counted before: it
+gets a pattern only where the states of its automaton, times the tokens, are few enough. It does not hold:
 
 - JSON Schema: it turns one into a regular expression that means something else;
 - look-ahead and look-behind, grammars, structural tags;
@@ -25,16 +25,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automaton.limits import WorkMeter, allowance
+from ..automaton.limits import WorkMeter
 from ..automaton.nfa import regex_dfa
 from ..constraints.values import Constraint
 from ..errors import CompileLimitExceeded
-from ..options import OUTLINES
+from ..options import OUTLINES, OUTLINES_MOST_STEPS
 from ..regex import Node, UnsupportedRegex, alphabet, to_pattern
 from ..vocabulary.layout import WORD_BITS, words
 from .adapter import Adapter, Build, CompileResult
 from .base import Engine
-from .subprocess_worker import SHARED, job_limits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +47,7 @@ _FORCED = 100  # bytes of an entry in the dict of forced bytes
 
 
 class BuiltIndex(NamedTuple):
-    """The part that the engines of one constraint share; made in the compile worker."""
+    """The part that the engines of one constraint share."""
 
     index: Any  # an ``outlines_core.Index``; its tokens are the vocabulary's, and ``first_byte + b`` for each byte b
     start: int  # the state at the beginning of the text
@@ -119,7 +118,7 @@ class OutlinesBackend(Adapter):
 
     def _built(self, node: Node, pattern: str, mark: int, letters: bytes) -> CompileResult:
         try:
-            regex_dfa(node, WorkMeter(OUTLINES))
+            states = len(regex_dfa(node, WorkMeter(OUTLINES)).table)
         except CompileLimitExceeded as error:
             raise CompileLimitExceeded(f"too large for outlines-core too: {error}") from None
         tokens = {
@@ -127,9 +126,13 @@ class OutlinesBackend(Adapter):
             for token_id, data in enumerate(self.vocabulary.token_bytes)
             if data is not None and not data.translate(None, letters)
         }
+        if states * len(tokens) > OUTLINES_MOST_STEPS:
+            raise CompileLimitExceeded(
+                f"outlines-core would try {len(tokens)} tokens in each of {states} states, and more than "
+                f"{OUTLINES_MOST_STEPS} trials take too long; make the constraint smaller, or use native"
+            )
         try:
-            limits = job_limits(allowance())
-            built = SHARED.run(self.title, limits, build_index, pattern, mark, tokens, letters, self._first_byte)
+            built = build_index(pattern, mark, tokens, letters, self._first_byte)
         except ValueError as error:  # the pattern was generated here, so its syntax is right and its size is the cause
             raise CompileLimitExceeded(
                 f"outlines-core gave up: {error}; make the constraint smaller, or use llguidance"

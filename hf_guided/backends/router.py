@@ -1,4 +1,4 @@
-"""Chooses the backend of a constraint, with the reason, and compiles with it: in this process and in the worker.
+"""Chooses the backend of a constraint, with the reason, and compiles with it.
 
 "auto" takes the first backend of ``candidates`` that loses nothing. All but Lark grammars have the native engine, which
 is ready in about a millisecond and knows the shortest path to the end; llguidance reads Lark.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..automaton.emptiness import Emptiness
-from ..automaton.limits import WorkMeter
+from ..automaton.limits import WorkMeter, count
 from ..automaton.rtn import ComponentBuilder
 from ..constraints.json_style import JsonStyle
 from ..constraints.structural_tag_checks import inside_tag
@@ -207,6 +207,7 @@ class TagNetwork:
         return joined(times(later, 0, None), (free,))
 
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
+        count(8 * len(triggers))  # of which a part is written for each tag
         trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
         first = both(concat(ANYTHING, text(trigger)), _nothing_after(triggers), _without(excludes))

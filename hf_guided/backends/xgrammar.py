@@ -17,11 +17,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from ..automaton.nfa import utf8
 from ..constraints.json_style import JsonStyle
@@ -36,7 +35,7 @@ from ..schema.subschemas import escape
 from ..schema.to_lark import Ebnf, lark_grammar
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult
-from .base import CompiledConstraint, Engine
+from .base import Engine
 from .tag_marks import depends_on_tokens, have_escapes, is_inside_strings, overlap, resolve_tokens, runs_on
 
 if TYPE_CHECKING:
@@ -126,18 +125,6 @@ class XGrammarBackend(Adapter):
     @cached_property
     def _guard(self) -> _Utf8Guard:
         return _Utf8Guard(self.vocabulary)
-
-    @override
-    def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
-        """The library's own JSON of it, and whether forced bytes may be looked for."""
-        with _memory_errors():
-            engine = cast(_Engine, compiled.new_engine())
-            return str(engine.compiled.serialize_json()), engine.jumps
-
-    @override
-    def _unpack(self, packed: tuple[str, bool]) -> CompileResult:
-        text, jumps = packed
-        return self._engines(self._lib.CompiledGrammar.deserialize_json(text, self._info), jumps)
 
 
 class _Utf8Guard:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.arguments import add_layout, positive
 from ..checkpoints.load import ModelSource, add_model
-from ..options import CompilerOptions, api_keys_from_env
+from ..options import api_keys_from_env
 from ..serve.limits import ServeLimits
 
 if TYPE_CHECKING:
@@ -98,19 +98,6 @@ def _add_limits(serve: argparse.ArgumentParser) -> None:
             metavar="SECONDS" if kind is float else "N",
             help=_LIMITS[limit.name] + default,
         )
-    usual = CompilerOptions()
-    limits.add_argument(
-        "--compile-cpu",
-        type=positive(float),
-        metavar="SECONDS",
-        help=f"the most CPU time to compile a constraint ({usual.cpu_s:g})",
-    )
-    limits.add_argument(
-        "--compile-memory-bytes",
-        type=positive(int),
-        metavar="N",
-        help=f"the most memory to compile a constraint ({usual.memory_bytes})",
-    )
     limits.add_argument(
         "--compile-cache-bytes",
         type=positive(int),
@@ -127,11 +114,7 @@ def options_of(arguments: argparse.Namespace, source: ModelSource) -> ServeOptio
     """
     from ..serve.options import ServeOptions
 
-    given: dict[str, Any] = {
-        "compile_cpu_s": arguments.compile_cpu,
-        "compile_memory_bytes": arguments.compile_memory_bytes,
-        "compile_cache_bytes": arguments.compile_cache_bytes,
-    }
+    given: dict[str, Any] = {"compile_cache_bytes": arguments.compile_cache_bytes}
     origins = [*(arguments.allowed_origin or ()), *(["*"] if arguments.enable_cors else [])]
     return ServeOptions(
         source.model,

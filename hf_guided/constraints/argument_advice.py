@@ -163,7 +163,7 @@ RULES: dict[str, _Rule] = {
     "overlap": _elsewhere("pass it to guide.decoder, or set the environment variable HF_GUIDED_OVERLAP"),
     "retokenize": _elsewhere("pass it to guide.decoder"),
     "max_prefixes": _elsewhere("pass it to hg.score"),
-    "timeout_s": _elsewhere("pass guide=hg.Guide(tokenizer, model, options=hg.CompilerOptions(cpu_s=...))"),
+    "timeout_s": _elsewhere("what a compile may take is counted, and no option"),
     "max_thinking_tokens": _elsewhere("pass reasoning=hg.Reasoning(max_tokens=...)", "reasoning"),
     "best_of": _elsewhere("sample num_return_sequences=... answers, and choose among the results"),
     **_all(

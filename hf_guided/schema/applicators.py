@@ -10,6 +10,7 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from ..automaton.limits import count
 from ..regex import alt, complement, parse_search, text
 from . import readers
 from .assertions import kinds
@@ -211,6 +212,7 @@ def _listed(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "enum") -
         values = [values]
     elif not isinstance(values, list):
         readers.malformed(sub, "enum", "a list of values")
+    count(2 * len(values))
     numbers = tuple(
         dict.fromkeys(
             Decimal(value)
@@ -270,6 +272,7 @@ def _identity(value: Any) -> Hashable:
 
 def _key(value: Any) -> Hashable:
     """A key that equal JSON values share: 1 is 1.0, and not true."""
+    count(2)
     if isinstance(value, dict):
         return "object", frozenset((name, _key(inner)) for name, inner in value.items())
     if isinstance(value, list):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
+from ..automaton.limits import count
 from ..regex import Chars, Concat
 from .shapes import (
     EMPTY,
@@ -228,6 +229,7 @@ def _beginning(clause: StringClause) -> Tags:
 
 def _are_apart(first: Clause, second: Clause, tags: Tags, others: Tags) -> bool:
     """Whether two alternatives of one type surely have no value in common; takes no search."""
+    count(4)
     if any([tag.isdisjoint(others[place]) for place, tag in tags.items() if place in others]):
         return True
     if isinstance(first, NumberClause) and isinstance(second, NumberClause):

@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ..automaton.limits import count
 from ..regex import ANYTHING, AllBut, Alt, Chars, Concat, Empty, Node, Not
 from .shapes import ANY, Position
 
@@ -105,6 +106,7 @@ class ContentAutomaton:
 
     def state(self) -> int:
         """A new state."""
+        count(8)
         self.edges.append([])
         self.skips.append(())
         return len(self.edges) - 1
@@ -203,7 +205,7 @@ def joined(automata: list[ContentAutomaton]) -> list[ContentAutomaton]:
         return automata
     most = sum(len(part) for automaton in plain for parts in (automaton.edges, automaton.skips) for part in parts)
     whole, start = ContentAutomaton(), tuple((number, 0) for number in range(len(plain)))
-    states, todo, count, looked = {start: 0}, [start], 0, 0
+    states, todo, made, looked = {start: 0}, [start], 0, 0
 
     def state(places: Iterable[tuple[int, int]]) -> int:
         places = tuple(sorted(places))
@@ -227,9 +229,10 @@ def joined(automata: list[ContentAutomaton]) -> list[ContentAutomaton]:
             for entries, target, low, high in plain[number].edges[at]:
                 targets[entries, low, high].add((number, target))
         whole.edges[here] = [Edge(entries, state(at), low, high) for (entries, low, high), at in targets.items()]
-        count += len(whole.edges[here]) + len(whole.skips[here])
+        made += len(whole.edges[here]) + len(whole.skips[here])
         looked += len(places)
-        if count > most or looked > _MOST_LOOKED * most:
+        count(2 * len(places))
+        if made > most or looked > _MOST_LOOKED * most:
             return automata
     return [whole, *(automaton for automaton in automata if automaton.register is not None)]
 
@@ -239,6 +242,7 @@ def _with_skipped(automata: Sequence[ContentAutomaton], places: _Places) -> _Pla
     todo = list(places)
     found = dict.fromkeys(todo)
     while todo:
+        count(2)
         number, at = todo.pop()
         more = [(number, target) for target in automata[number].skips[at] if (number, target) not in found]
         found.update(dict.fromkeys(more))

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from ..automaton.emptiness import Emptiness
+from ..automaton.limits import count
 from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from ..constraints.json_style import Spelling
 from ..constraints.values import JsonSchema
@@ -141,6 +142,7 @@ class Normalizer:
 
     def value(self, value: Any, near: Subschema | None = None) -> Position:
         """The position that only this JSON value satisfies."""
+        count(20)
         near = near or self.documents.root
         key = near, type(value), None if isinstance(value, (list, dict)) else value  # 1 and 1.0 are written differently
         position = self._values.get(key)
@@ -234,6 +236,7 @@ class Normalizer:
 
     def meet(self, first: Shape, second: Shape, sub: Subschema, keyword: str) -> Shape:
         """The intersection of two shapes; the first one where it has too many alternatives, which is a loss."""
+        count(4)
         try:
             shape = intersection(first, second, self._pairs)
         except _TooMuch:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from ..automaton.emptiness import Emptiness
+from ..automaton.limits import count
 from ..automaton.nfa import longest
 from ..automaton.rtn import LaterLanguage
 from ..constraints.json_style import Spelling
@@ -64,6 +65,11 @@ def quoted(content: Node) -> Node:
     return concat(_QUOTE, content, _QUOTE)
 
 
+def _counted_text(value: str) -> Node:
+    count(1 + len(value) // 3)
+    return text(value)
+
+
 def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Node | None:
     """The JSON texts of a clause's values, without marks (see ``without``).
 
@@ -71,7 +77,7 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
     """
     listed = listed_texts(clause, spelling, marks)
     if listed is not None:
-        return alt(*map(text, listed))
+        return alt(*map(_counted_text, listed))
     return _unlisted(clause, spelling, marks) if has_language(clause) else None
 
 

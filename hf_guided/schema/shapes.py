@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from ..automaton.emptiness import Emptiness
+from ..automaton.limits import count
 from ..regex import ALL, ANYTHING, NOTHING, Node, alt, both, chars, matches, repeat, text, tree_cache
 from .documents import Subschema
 
@@ -341,6 +342,7 @@ class ObjectClause(_Clause):
         """The position of the value under this name; ``names`` is not in it."""
         position = self._at.get(name)
         if position is None:
+            count(1 + len(self.members) // 2)
             members = [part.at(name) for part in self.members]
             position = self._at[name] = NEVER if name in self.forbidden else all_of(*members)
         return position

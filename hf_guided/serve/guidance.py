@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..backends.compiler import CompilerStats
+from ..backends.compile import CompilerStats
 from ..constraints.chat_families import thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, json_style
@@ -17,7 +17,7 @@ from ..errors import CompileLimitExceeded, HFGuidedError, InvalidArgument, Inval
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
-from ..options import CompilerOptions
+from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request
 from .answers.reader import Format
@@ -65,8 +65,6 @@ class Guidance:
         compiler = CompilerOptions.from_env()
         self._compiler = replace(
             compiler,
-            cpu_s=compiler.cpu_s if options.compile_cpu_s is None else options.compile_cpu_s,
-            memory_bytes=options.compile_memory_bytes or compiler.memory_bytes,
             workers=max(compiler.workers, _LEAST_WORKERS),
             cache_bytes=options.compile_cache_bytes,
         )
@@ -182,10 +180,10 @@ class Guidance:
         done = asyncio.wrap_future(future)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # it is known, even if nobody waits
         try:  # a client that leaves does not end the compile, which holds its place in the queue until it is over
-            await asyncio.wait_for(asyncio.shield(done), self._compiler.wait_s)
+            await asyncio.wait_for(asyncio.shield(done), WAIT_S)
         except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
             raise CompileLimitExceeded(
-                f"not compiled within {self._compiler.wait_s:g} s: the machine is busy with other work; try again later"
+                f"not compiled within {WAIT_S:g} s: the machine is busy with other work; try again later"
             ) from None
         return requests
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..backends.compiler import CompilerStats
+from ..backends.compile import CompilerStats
 from ..session.stats import SessionStats
 
 Outcome = Literal["finished", "cancelled", "failed"]

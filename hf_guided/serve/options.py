@@ -36,8 +36,6 @@ class ServeOptions:
         max_thinking_tokens: the thinking is ended after this number of tokens; None: no limit but that of the whole
             answer.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
-        compile_cpu_s: seconds of CPU time that one constraint may take to compile; None: as ``CompilerOptions``.
-        compile_memory_bytes: memory that it may take then; None: as ``CompilerOptions``.
         compile_cache_bytes: of memory for what was compiled; a constraint may come to hold 10 MB while it is used.
         limits: of one request, and of all that wait.
         served_model_name: the model's name in answers and in /v1/models; None: its Hub id, or its folder's name.
@@ -67,8 +65,6 @@ class ServeOptions:
     spelling: Spelling | None = None
     max_thinking_tokens: int | None = None
     continuous_batching: bool = False
-    compile_cpu_s: float | None = None
-    compile_memory_bytes: int | None = None
     compile_cache_bytes: int = 2**30
     limits: ServeLimits = ServeLimits()
     served_model_name: str | None = None

@@ -18,7 +18,7 @@ from zlib import crc32
 import jsonschema
 
 from hf_guided.backends.base import BackendError, CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.values import Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import MAX_MESSAGE, BackendUnavailable, CompileLimitExceeded, HFGuidedError, InternalError
 from hf_guided.options import CompilerOptions
@@ -44,7 +44,7 @@ class LawBroken(AssertionError):
 
 @cache
 def compiler() -> Compiler:
-    return Compiler(draw.tiny(), CompilerOptions(workers=1, cache_bytes=2**20, cpu_s=CPU_S))
+    return Compiler(draw.tiny(), CompilerOptions(workers=1, cache_bytes=2**20))
 
 
 def check(kind: str, text: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import hf_guided as hg
 
@@ -130,7 +131,19 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "a pattern of a million letters": lambda: hg.Regex("ab" * 500_000),
     "many groups": lambda: hg.Regex("(a)" * 20_000),
     "a count of a choice": lambda: hg.Regex(f"(?:{'|'.join(WORDS[:2000])}){{1,50}}"),
+    "a look-behind of 3,000 letters": lambda: hg.Regex("a*(?<=" + "a" * 3000 + ")b"),
+    "a look-behind of 3,000 dots": lambda: hg.Regex(".*(?<=" + "." * 3000 + ")b"),
+    "counts of counts of counts": lambda: hg.Regex("(((a{1,30}){1,30}){1,30})"),
+    "intersections of look-aheads": lambda: hg.Regex(
+        "".join(f"(?=.*{c}.{{{i}}}{c})" for i, c in enumerate("abcdefgh")) + ".*"
+    ),
+    "look-aheads over two letters": lambda: hg.Regex("(?=(a|b)*a(a|b){12}$)(?=(a|b)*b(a|b){11}$)(a|b)*"),
+    "a long text in a count": lambda: hg.Regex("(?:z" + "b" * 20_000 + "){0,3000}c"),
     # choices
+    "a million options": lambda: hg.Choice([f"option {i}" for i in range(10**6)]),
+    "a Literal of 50,000 texts": lambda: Literal[tuple(f"v{i}" for i in range(50_000))],
+    "an enum of 38,000 texts": lambda: {"enum": [f"text number {i}: {i * i}" for i in range(38_000)]},
+    "an enum of 38,000 long texts": lambda: {"enum": [f"text {i} {(i * 7919) ** 5}" for i in range(38_000)]},
     "100,000 options": lambda: hg.Choice(WORDS),
     "long options": lambda: hg.Choice([f"{i}" + "long text " * 10_000 for i in range(50)]),
     # schemas: depth
@@ -141,6 +154,8 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "oneOf inside each other": lambda: nested(60, "oneOf"),
     "not inside each other": lambda: nested(200, "not"),
     "if inside each other": lambda: nested(100, "if"),
+    "60 ifs inside each other": lambda: nested(60, "if"),
+    "500 arrays inside each other, as text": lambda: json.dumps(nested(500)),
     # schemas: references
     "references doubled in allOf": lambda: doubled(40),
     "references doubled in anyOf": lambda: doubled(40, "anyOf"),
@@ -249,6 +264,19 @@ HOSTILE: dict[str, Callable[[], Any]] = {
         "start: T\nT: " + " & ".join(f"/(?:.{{{p}}})*/" for p in (7, 11, 13, 17, 19, 23))
     ),
     "Lark, negations": lambda: hg.Grammar("start: T\nT: ~/.*a.{20}/ & ~/.*b.{21}/ & /[ab]*/"),
+    "Lark, periods": lambda: hg.Grammar(
+        "start: T\nT: " + " & ".join(f"/(.{{{p}}})*/" for p in (7, 11, 13, 17, 19, 23))
+    ),
+    "Lark, periods after a letter": lambda: hg.Grammar(
+        'start: U\nU: /a.*/ | "b" T{100}\nT: ' + " & ".join(f"/(.{{{p}}})*x/" for p in (7, 11, 13, 17, 19, 23))
+    ),
+    "Lark, one long step": lambda: hg.Grammar("start: T\nT: " + " & ".join(f"/.*a.{{{i}}}b.*/" for i in range(1, 30))),
+    "Lark, 9,000 optional letters": lambda: hg.Grammar("start: /" + "a?" * 9000 + "/"),
+    "Lark, ambiguous in a row": lambda: hg.Grammar('start: a a a a a\na: "x" a | a "x" | a a | "x" | '),
+    "Lark, ambiguous sums": lambda: hg.Grammar('start: e\ne: e "+" e | e "*" e | "(" e ")" | /[0-9]+/ | e e'),
+    "Lark, chain of 3,000 rules": lambda: hg.Grammar(
+        "start: r0\n" + "\n".join(f'r{i}: "x" r{i + 1}?' for i in range(3000)) + '\nr3000: "y"\n'
+    ),
     "Lark, counts of rules": lambda: hg.Grammar('start: a{1,5000}\na: ("x" | "y" a?){1,5000}'),
     "Lark, 50,000 rules": lambda: hg.Grammar(
         "start: " + " | ".join(f"r{i}" for i in range(50_000)) + "\n" + "\n".join(f'r{i}: "{i}"' for i in range(50_000))
@@ -264,6 +292,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     ),
     # tags and tools
     "100 tools of 100 properties": lambda: hg.ToolCalls([tool(i, 100) for i in range(100)], "qwen_3"),
+    "600 tools": lambda: hg.ToolCalls([tool(i, 5) for i in range(600)], "qwen_3"),
     "2,000 tools": lambda: hg.ToolCalls([tool(i, 2) for i in range(2000)], "qwen_3"),
     "60 tags inside each other": lambda: hg.StructuralTag(tag_in_tag(60)),
     "5,000 tags": lambda: hg.StructuralTag(

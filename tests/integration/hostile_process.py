@@ -1,27 +1,25 @@
-"""Hostile constraints, each in a fork of this process: ``python -m tests.integration.hostile_process 10``.
+"""Hostile constraints, each in a fork of this process: ``python -m tests.integration.hostile_process``.
 
-Its argument is the CPU time of a compile, in seconds. It reads names, a line each, and answers each with a line of
-JSON. A fork counts the memory of the process that it comes from as its own, so they do not come from that of the tests,
-which is as large as what ran in it before.
+It reads names, a line each, and answers each with a line of JSON. A fork has the memory of the process that it comes
+from; what it comes to need beside that is measured.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import resource
 import signal
 import sys
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import hf_guided as hg
-from hf_guided.backends.subprocess_worker import SHARED
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.constraints.coerce import coerce
 from hf_guided.errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint, UnsupportedConstraint
-from hf_guided.options import CompilerOptions
 from tests import vocabularies
 from tests.integration.hostile_constraints import HOSTILE
 
@@ -32,7 +30,7 @@ REFUSALS = InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded
 def guide() -> hg.Guide:
     """Made before any fork, with its engines: what they take once is no compile's."""
     tokenizer = vocabularies.demo()
-    made = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(cpu_s=float(sys.argv[1])))
+    made = hg.Guide(tokenizer, len(tokenizer))
     for constraint, backend in (hg.Regex("a"), "llguidance"), (hg.Regex("a"), "xgrammar"), (hg.Regex("a"), "native"):
         made.compile(constraint, backend)
     made.compile({"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}}})
@@ -41,20 +39,31 @@ def guide() -> hg.Guide:
 
 def attempt(name: str) -> dict[str, Any]:
     """In the child: make the constraint, compile it, and fill one mask."""
-    began, found = time.process_time(), dict[str, Any]()
+    found = dict[str, Any]()
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as refs:
+        refs.write("5")  # the greatest memory is measured from now on
+    began, before = time.process_time(), memory("VmRSS")
     try:
-        compiled = guide().compile(coerce(HOSTILE[name]()))
+        made = HOSTILE[name]()
+        began, before = time.process_time(), memory("VmRSS")  # to make it is the caller's work
+        compiled = guide().compile(coerce(made))
         bitmask = allocate_bitmask(1, guide().vocabulary.padded_size)
         compiled.matcher().fill_next_token_bitmask(bitmask)
         found["outcome"] = "compiled"
     except HFGuidedError as error:
         found.update(outcome="refused" if isinstance(error, REFUSALS) else repr(error)[:500], message=str(error))
-    SHARED.close()  # so that its process counts
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     found["cpu_s"] = time.process_time() - began
-    found["worker_cpu_s"] = children.ru_utime + children.ru_stime
-    found["worker_bytes"] = children.ru_maxrss * 1024
+    found["bytes"] = memory("VmHWM") - before
     return found
+
+
+def memory(name: str) -> int:
+    """Bytes of memory of this process, by a name of Linux; elsewhere 0."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def run_child(name: str, pipe: int) -> NoReturn:
@@ -78,10 +87,10 @@ def measured(name: str) -> dict[str, Any]:
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         said = pipe.read()
-    _, status, used = os.wait4(child, 0)
+    _, status = os.waitpid(child, 0)
     if os.waitstatus_to_exitcode(status):
         return {"outcome": f"exit status {os.waitstatus_to_exitcode(status)}: {said!r}"}
-    return {**json.loads(said), "bytes": used.ru_maxrss * 1024}
+    return dict(json.loads(said))
 
 
 def main() -> None:

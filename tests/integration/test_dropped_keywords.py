@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from tests.toy import all_bytes
 
 

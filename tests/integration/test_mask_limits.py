@@ -12,7 +12,7 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided.backends import llguidance
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.session import row
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import toy, vocabularies

@@ -11,7 +11,7 @@ from benchmarks.bench_schemas import Sample, load_samples
 from benchmarks.bench_soundness import HotWalker, Report, soundness
 from benchmarks.common import data_folder
 from benchmarks.oracle import Oracle, Undecided
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
 from tests.vocabularies import VOCABULARIES

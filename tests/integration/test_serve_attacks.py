@@ -16,7 +16,7 @@ from tests.serve_process import Target, started
 
 MOST_BYTES = int(1.5 * 2**30)
 _LIMIT_S = 60.0  # of one attack, on a busy machine; the limits of the server are given below
-LIMITS = ["--header-timeout", "5", "--request-timeout", "30", "--compile-cpu", "2"]
+LIMITS = ["--header-timeout", "5", "--request-timeout", "30"]
 CHOICES = ["apple", "pear", "plum"]
 IN_EVERY_RUN = {"two lengths", "a prompt of 200 KB", "a template", "another model", "tokens below zero", "five periods"}
 

@@ -237,9 +237,7 @@ ATTACKS = [request for name, request in HOSTILE.items() if effort.everything or 
 @pytest.mark.parametrize("batching", SHARED)
 def test_hostile_requests_are_refused_while_others_are_served(batching):
     requests = repeats(8, 32)
-    with serving(
-        continuous_batching=batching, compile_cpu_s=3.0, limits=ServeLimits(max_schema_bytes=256 * 2**10)
-    ) as url:
+    with serving(continuous_batching=batching, limits=ServeLimits(max_schema_bytes=256 * 2**10)) as url:
 
         def attack(response_format: dict[str, Any]) -> tuple[str, str]:
             asked: Any = {"model": "demo", "messages": CHAT, "response_format": response_format}

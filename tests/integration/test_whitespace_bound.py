@@ -21,7 +21,7 @@ from benchmarks.bench_soundness import allowed_tokens
 from benchmarks.oracle import Oracle
 from hf_guided import demo
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.pairs import once_each

@@ -18,7 +18,7 @@ from hf_guided.backends import budget_search as searched_module
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.budget_search import CompletionSearch, with_budget
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.values import Choice, Constraint, Grammar
 from hf_guided.options import SEARCH_WORK
 from hf_guided.vocabulary.tokens import Vocabulary

@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import Constraint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -9,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import products
+from hf_guided.automaton import limits, products
 from hf_guided.automaton.byte_dfa import NOTHING, ByteDfa, trimmed
-from hf_guided.automaton.limits import Allowance, WorkMeter
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import utf8
 from hf_guided.automaton.products import difference, intersection
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.options import CompileLimits, CompilerOptions
+from hf_guided.options import CompileLimits
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.test_compiled_automata import listed, outcome
@@ -72,16 +73,17 @@ def test_what_has_no_string_meets_nothing():
     assert difference(some, NOTHING, WorkMeter()).states == some.states
 
 
-def test_the_clock_stops_the_loop():
+def test_the_end_of_the_interpreter_stops_the_loop(monkeypatch):
     """Within one batch, in which nothing is counted yet."""
     states = 2_000
     lines = [np.stack([np.roll(np.arange(1, states + 1), shift)] * 256, 1) for shift in (-1, -3)]
     tables = [np.concatenate((np.zeros((1, 256), np.int64), line)) for line in lines]
     ring, other = (ByteDfa(table, np.arange(256, dtype=np.uint8), np.arange(states + 1) > 0, 1) for table in tables)
     clock = WorkMeter(CompileLimits(max_states=10**7, max_work=10**9))
-    clock._allowance = Allowance(CompilerOptions(cpu_s=1e-9))
+    monkeypatch.setattr(limits, "interpreter_ends", threading.Event())
+    limits.interpreter_ends.set()
     began = time.thread_time()
-    with pytest.raises(CompileLimitExceeded, match="CPU time"):
+    with pytest.raises(CompileLimitExceeded, match="interpreter ends"):
         difference(ring, other, clock)
     assert time.thread_time() - began < 2
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler, CompilerStats
+from hf_guided.backends.compile import Compiler, CompilerStats
 from hf_guided.constraints.values import Choice, Constraint
 from hf_guided.errors import BackendError, CompileLimitExceeded, InvalidConstraint
 from hf_guided.options import CompilerOptions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from tests.fuzz import engines

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import laid_out
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import create_model
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.coerce import coerce
 from hf_guided.constraints.values import JsonSchema

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.backends.network_of_schema import reachable_network, whole_network

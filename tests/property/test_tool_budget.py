@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.matcher import Matcher
 from tests.effort import repeats
 from tests.property.strategies import allowed, still_open, tiny

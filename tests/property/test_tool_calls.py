@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.matcher import Matcher
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import toy

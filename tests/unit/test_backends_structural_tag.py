@@ -12,7 +12,7 @@ import pytest
 import xgrammar
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.tag_marks import overlap
 from tests import toy
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from hf_guided.automaton.lru_bytes import ByteCache, CacheStats, Growth
-from hf_guided.backends.compiler import CompiledCache
+from hf_guided.backends.cache import CompiledCache
 from hf_guided.options import CompilerOptions
 
 
@@ -186,11 +186,9 @@ def test_options_are_read_from_the_environment() -> None:
             "HF_GUIDED_COMPILE_WORKERS": "3",
             "HF_GUIDED_COMPILE_CACHE_BYTES": "1000",
             "HF_GUIDED_COMPILE_MAX_FAILURES": "",
-            "HF_GUIDED_COMPILE_CPU_S": "none",
-            "HF_GUIDED_COMPILE_MEMORY_BYTES": "2000",
         }
     )
-    assert read == CompilerOptions(workers=3, cache_bytes=1000, cpu_s=None, memory_bytes=2000)
+    assert read == CompilerOptions(workers=3, cache_bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +197,6 @@ def test_options_are_read_from_the_environment() -> None:
         ("WORKERS", "many"),
         ("WORKERS", "0"),
         ("CACHE_BYTES", "-1"),
-        ("CPU_S", "soon"),
-        ("CPU_S", "0"),
-        ("MEMORY_BYTES", "0"),
     ],
 )
 def test_error_for_an_invalid_variable_names_it(name: str, value: str) -> None:

@@ -11,7 +11,7 @@ from transformers import pipeline
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 
 CHOICE = hg.Choice(["yes", "no"])
 
@@ -27,9 +27,9 @@ def submissions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     submit = Compiler._submit
 
-    def counting(self: Compiler, job: Any, *args: Any) -> Any:
+    def counting(self: Compiler, job: Any, **options: Any) -> Any:
         counts[job.constraint.key] += 1
-        return submit(self, job, *args)
+        return submit(self, job, **options)
 
     monkeypatch.setattr(Compiler, "_submit", counting)
     return counts

@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.automaton.emptiness import Emptiness
-from hf_guided.automaton.limits import limited
-from hf_guided.options import CompilerOptions
 from hf_guided.regex import (
     ALL,
     Node,
@@ -125,9 +123,3 @@ def test_work_is_bounded_and_so_is_all_work_together() -> None:
         assert emptiness.verdict(hard) is None
     assert emptiness.verdict(easy) is None
     assert Emptiness().verdict(easy) is False
-
-
-def test_time_does_not_decide() -> None:
-    """In a compile whose CPU time is used up, which ends elsewhere."""
-    with limited(CompilerOptions(cpu_s=1e-9)):
-        assert Emptiness().verdict(both(parse_search("[a-f]{3}"), parse_search("b{4}"))) is False

@@ -11,7 +11,7 @@ from hf_guided.automaton import nfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.backends.budget_search import CompletionSearch
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.values import JsonSchema
 from tests.budget_types import LARGE, SCHEMAS
 from tests.toy import all_bytes

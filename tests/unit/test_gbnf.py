@@ -15,7 +15,7 @@ import pytest
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint, UnwritableConstraint
 from tests.effort import repeats
 from tests.property.strategies import allowed, backend, single_bytes, tiny

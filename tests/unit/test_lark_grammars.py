@@ -11,7 +11,7 @@ import pytest
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.lark_grammar import read
 from hf_guided.backends.llguidance import _refused
 from hf_guided.backends.matcher import Matcher
@@ -62,8 +62,8 @@ def accepts(compiled: CompiledConstraint, text: str) -> bool:
         ("start: @other", "there is no grammar @other"),
         ('start: "a" %lark {\nx: "b"\n}', "line 1, column 19: there is no rule 'start'"),
         ('start: "a"\n%llguidance {', "%llguidance must be followed by JSON"),
-        ('%llguidance {"a":' + "[" * 100_000 + '\nstart: "a"', "nested too deeply"),
-        ("start: %json " + '{"a":' * 100_000, "nested too deeply"),
+        ('%llguidance {"a":' + "[" * 50_000 + '\nstart: "a"', "nested too deeply"),
+        ("start: %json " + '{"a":' * 15_000, "nested too deeply"),
         ("start: %json [1]", "expected a JSON Schema"),
         ('start: %json {"type": "strin"}', "at /type"),
         ('start: %json {"type": "string", "minLength": 2, "maxLength": 1}', "no value satisfies"),
@@ -114,6 +114,11 @@ def test_malformed_grammars_and_those_without_text(text: str, message: str) -> N
         (r"start: /a\b/", "grammar", "1(8)"),
         ("start: A & B\nA: /a/\nB: /a/", "grammar", "1(8)"),
         ('start: %json {"type": "array", "uniqueItems": true}', "uniqueItems", "in %json at line 1, column 8"),
+        ('start: %json {"x-guidance": {"lenient": true}}', "x-guidance", "in %json; leave it out (at line 1, column 8"),
+        ('start: "a"\n | %json {"items": {"x-guidance": {}}}', "x-guidance", "at /items in %json"),
+        ("start: /a.*?b.*?x/", "lazy", "line 1, column 8"),
+        ('start: T\nT: "a" /b*?/ "x"', "lazy", "line 2, column 8"),
+        ('start: T\nT: S "x"\nS: /a.*?b/', "T", "S has a lazy quantifier"),
     ],
 )
 def test_what_nothing_honours_is_a_loss(text: str, keyword: str, where: str) -> None:
@@ -128,7 +133,7 @@ def test_what_nothing_honours_is_a_loss(text: str, keyword: str, where: str) -> 
 
 def test_nesting_is_bounded() -> None:
     with pytest.raises(CompileLimitExceeded, match="more than 50 parentheses"):
-        compiled(f'start: {"(" * 100_000}"a"')
+        compiled(f'start: {"(" * 50_000}"a"')
     with pytest.raises(CompileLimitExceeded, match="more than 50 parentheses"):
         compiled("start: %lark {\n" * 1000)
 
@@ -156,6 +161,11 @@ def test_a_panic_of_the_library_has_a_short_message() -> None:
         ('start: x "b"\nx[lazy]: /a+/', "ab"),
         ('start: x "b"\nx[lazy]: /a+/ /a+/', "aab"),
         ('start: x\nx[suffix="b"]: /a*/', "a*b"),
+        ('start: /a[ab]*?b/ "x"', "aa*bx"),
+        ('start: S "x"\nS: /a[ab]*?b/', "aa*bx"),
+        ('start: "x" | S\nS: /a.*?b/', "x|a[^b\n]*b"),
+        ('start: "x" "a"\n%ignore /b[^a]*?b/', "x(b[^a]*b)*a"),
+        ("start: /a[ab]??b*?x/", "a[ab]?b*x"),
         ('start: %lark {\nstart: x "b"\nx: "a"\n} x\nx: "x"', "abx"),
         ('start: s::0\ns::_: "a" s::incr(_) %if lt(_, 2) | "b"', "a{0,2}b"),
         ('start: %regex {"substring_chars": "abx"}', "|a|b|x|ab|bx|abx"),
@@ -169,6 +179,43 @@ def test_syntax_decided_by_re(grammar: str, pattern: str) -> None:
     for length in range(4):
         for text in map("".join, product("abx ", repeat=length)):
             assert accepts(matched, text) == bool(re.fullmatch(pattern, text)), text
+
+
+@pytest.mark.parametrize(
+    ("grammar", "texts"),
+    [
+        (r'start: S "z"' + '\nS: /".*?"/', {'"a"z': True, '""z': True, '"a"b"z': False, '"a"': False}),
+        (r"start: C" + "\n" + r"C: /\/\*.*?\*\//s", {"/*a*/": True, "/***/": True, "/*a*/*/": False, "/*a": False}),
+        (r'start: "b" "c"' + "\n" + r"%ignore /<!--.*?-->/", {"b<!--x-->c": True, "b<!---->c": True, "b<!--c": False}),
+    ],
+)
+def test_lazy_patterns_end_at_the_first_end(grammar: str, texts: dict[str, bool]) -> None:
+    """So a model can stop: a greedy pattern goes on after each end. The texts are judged by hand."""
+    matched = compiled(grammar)
+    assert {text: accepts(matched, text) for text in texts} == texts
+
+
+def test_a_lazy_pattern_leaves_only_the_end() -> None:
+    matcher = compiled('start: /".*?"/').matcher()
+    assert all(map(matcher.accept_token, b'"a"')) and matcher.is_completed() and allowed(matcher) == [256]
+
+
+def test_terminals_that_take_long_are_refused() -> None:
+    """The constructor of the library counts neither the first step of a terminal, nor the parts of an intersection."""
+    periods = " & ".join(f"/(.{{{length}}})*x/" for length in (7, 11, 13, 17, 19, 23))
+    steps = " & ".join(f"/.*a.{{{length}}}b.*/" for length in range(1, 30))
+    for grammar in (
+        f"start: T\nT: {periods}",
+        f'start: U\nU: /a.*/ | "b" T\nT: {periods}',
+        f"start: T\nT: {steps}",
+        "start: /" + "a?" * 9000 + "/",
+        "start: T\n" + "\n".join(f"T{i}: ~/a{i}/" for i in range(101)) + "\nT: T0",
+        "start: " + "|" * 100_000,
+    ):
+        with pytest.raises(CompileLimitExceeded) as caught:
+            compiled(grammar)
+        assert len(str(caught.value)) < 2_000
+    assert accepts(compiled("start: T\nT: /.*[a-z].*/ & /.*[0-9].*/ & /[a-z0-9]{3,8}/"), "ab1")
 
 
 def test_a_negation_takes_text_alone() -> None:

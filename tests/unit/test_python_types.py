@@ -23,7 +23,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.python_types import NARROWER, digits
 from tests.effort import repeats
 from tests.toy import all_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from hf_guided.backends import registry, router
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag

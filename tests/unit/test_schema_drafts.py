@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.errors import UnsupportedConstraint
 from hf_guided.schema.documents import LATEST, dialect_of
 from tests.property.strategies import SCHEMA_BACKENDS, backend, single_bytes

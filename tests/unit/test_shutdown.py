@@ -21,15 +21,15 @@ atexit.register(lambda: print([str(job.exception()) for job in ended if job.done
 
 import pydantic
 import hf_guided as hg
-from hf_guided.backends import compile_pool
+from hf_guided.backends import compile as service
 from tests.vocabularies import tiny_byte_level
 
 started = threading.Event()
-run = compile_pool.Pool.submit
+run = service.Pool.submit
 def submit(pool, job):
     run(pool, lambda: (started.set(), job()))
-compile_pool.Pool.submit = submit
-compile_pool._PATIENCE_S = 600.0
+service.Pool.submit = submit
+service._PATIENCE_S = 600.0
 tokenizer = tiny_byte_level()
 guide = hg.Guide(tokenizer, len(tokenizer))
 constraints = [

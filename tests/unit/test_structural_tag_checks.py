@@ -12,7 +12,7 @@ import xgrammar.structural_tag
 from pydantic import ValidationError
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.structural_tag_checks import MAX_FORMATS, _Checker
 from tests import toy
 

@@ -9,7 +9,7 @@ import pytest
 from xgrammar import get_model_structural_tag
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.response_format import from_request
 from tests import toy
 from tests.tool_families import FAMILIES

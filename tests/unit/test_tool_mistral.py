@@ -19,7 +19,7 @@ from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenize
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from tests import toy
 
 DATA = Path(mistral_common.__file__).parent / "data"

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from tests import toy
 from tests.tool_families import ENDS, FAMILIES, template
 from tests.vocabularies import demo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.vocabulary_coverage import check_writable
 from hf_guided.backends.xgrammar import XGrammarBackend

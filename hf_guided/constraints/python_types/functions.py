@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import operator
 import zoneinfo
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from . import checks, extra_types, networks, numeric, text
 from .notes import code_notes, narrower, shown, validator
 from .objects import Objects
-from .scalars import Core, JsonSchemaDict, takes
+from .scalars import Core, JsonSchemaDict, taken
 
 _VALIDATORS = "pydantic._internal._validators."
 _COLOR = {
@@ -229,7 +228,7 @@ class Functions(Objects):
             inner = {"type": "literal", "expected": [True, False]}
         json_schema = dict(self.literal_schema(inner) if inner["type"] == "literal" else self.enum_schema(inner))
         values = json_schema.pop("enum", None) or [json_schema.pop("const")]
-        allowed = [value for value in values if takes(schema, json.dumps(value))]
+        allowed = taken(schema, values)
         if not allowed:
             raise PydanticInvalidForJsonSchema("none of the listed values passes the check; list one that does")
         return {**json_schema, "enum": allowed}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 import json
 import math
+from collections.abc import Iterable
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -137,7 +139,7 @@ def _spellings(value: Any) -> list[Any]:
 
 def _listed(schema: Core, json_schema: JsonSchemaDict, values: list[Any]) -> JsonSchemaDict:
     """The values that Pydantic itself takes back."""
-    allowed = [value for value in values if takes(schema, json.dumps(value))]
+    allowed = taken(schema, values)
     if not allowed:
         raise PydanticInvalidForJsonSchema(f"no JSON text gives any of the values {values} back; list strings or ints")
     json_schema = {name: value for name, value in json_schema.items() if name not in ("enum", "const", "type")}
@@ -145,14 +147,19 @@ def _listed(schema: Core, json_schema: JsonSchemaDict, values: list[Any]) -> Jso
     return json_schema if len(allowed) == len(values) else narrower(json_schema, "Enum")
 
 
-def takes(schema: Core, text: str) -> bool:
-    """Whether Pydantic validates a JSON text against a core schema that refers to no other."""
+def taken(schema: Core, values: Iterable[Any]) -> list[Any]:
+    """The values whose JSON texts Pydantic validates against a core schema that refers to no other."""
     bare: Any = {name: value for name, value in schema.items() if name not in ("ref", "metadata", "serialization")}
     try:
-        SchemaValidator(bare).validate_json(text)
-    except (ValidationError, SchemaError, TypeError):  # the last: a check that the value has no operator for
-        return False
-    return True
+        validator = SchemaValidator(bare)
+    except SchemaError:
+        return []
+    found = []
+    for value in values:
+        with suppress(ValidationError, SchemaError, TypeError):  # the last: a check that the value has no operator for
+            validator.validate_json(json.dumps(value))
+            found.append(value)
+    return found
 
 
 def key_names(json_schema: JsonSchemaDict) -> JsonSchemaDict | None:

@@ -1,29 +1,30 @@
-"""Compiles on a few threads, or on that of a caller who waits; once per constraint, whose grammar or error is cached.
+"""The one service that compiles: on a few threads, or on that of a caller who waits; once per constraint.
 
-- A key is (``constraint.key``, backend requested). Per key at most one compile runs; later
-  callers wait for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
-  others; a compile that all its callers cancelled before it began is left out.
-- Compiled constraints are kept in a cache bounded in bytes; one that is too large for it is found as long as a caller
-  holds it. An error caused by the constraint is raised again at once; an error that may not recur (a package not
-  installed, no memory, our bugs) is tried again.
-- What may take long (cost_estimate.py) is compiled in the worker process (worker_compile.py). The thread that waits for
-  it is not one of the threads that compile here, so other constraints do not wait.
+- A key is (``constraint.key``, backend requested). Per key at most one compile runs; later callers wait for the same
+  one. Every caller gets a future of its own, so cancelling it takes nothing from the others; a compile that all its
+  callers cancelled before it began is left out.
+- What it has become is kept (cache.py): results, and errors that the constraint caused. An error that may not recur (a
+  package not installed, no memory, our bugs) is tried again.
+- What a compile may take, and whose turn it is, is counted in automaton/limits.py. A compile that takes more than
+  milliseconds makes room for another thread, so that others do not queue after it.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
-  and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar.
+  and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar, but for a moment:
+  one that it meets inside of numpy's C++ would take the process down with an abort, so compiles give up then.
 - After a fork the child has none of the parent's threads, and its locks may be held for ever: it starts again, with an
   empty cache and backends of its own. A future taken before the fork does not finish in the child.
 """
 
 from __future__ import annotations
 
+import atexit
 import copy
+import queue
 import sys
 import threading
 import time
 import warnings
 import weakref
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -32,40 +33,28 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..automaton.after_fork import renew_in_child
-from ..automaton.limits import MovesToWorker, limited
-from ..automaton.lru_bytes import ByteCache
+from ..automaton.limits import compiling, interpreter_ends
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema
-from ..errors import (
-    BackendError,
-    CompileLimitExceeded,
-    ConstraintError,
-    HFGuidedError,
-    Loss,
-    UnsupportedConstraint,
-    cause,
-    shown,
-)
-from ..options import AGAIN_CPU_S, CompilerOptions
+from ..errors import BackendError, CompileLimitExceeded, HFGuidedError, Loss, UnsupportedConstraint, cause, shown
+from ..options import WAIT_S, CompilerOptions
 from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
 from . import registry
 from .base import Backend, CompiledConstraint
 from .budget_search import with_budget
-from .compile_pool import Pool
-from .cost_estimate import is_costly
+from .cache import REPLAYED, Outcomes
 from .registry import EngineSet
 from .router import AUTO, BackendChoice, compile_with_first
-from .subprocess_worker import JobKilled
 from .vocabulary_coverage import check_writable
-from .worker_compile import check_in_worker, compile_in_worker
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _FEW_FRAMES = 50  # few among the thousand that Python allows
-_IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "native", "lm_format_enforcer"})  # outlines is there anyway
-_REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
 _MAX_SENTENCES = 10  # maximum number of sentences in a warning
+_MOST_THREADS = 32  # maximum number of threads of a compiler, with those that take long
+_PATIENCE_S = 1.0  # the longest wait at the end of the interpreter
+_busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
 
 
 @dataclass(frozen=True)
@@ -83,58 +72,19 @@ class CompilerStats:
     compile_ms: float = 0.0  # time spent compiling, all threads together
 
 
-class CompiledCache(ByteCache[CompiledConstraint]):
-    """Compiled constraints, which grow while texts are read: each is weighed again when it has grown."""
-
-    def put(self, key: Hashable, value: CompiledConstraint) -> None:
-        """See ``ByteCache.put``; a growing value is put once under each key."""
-        super().put(key, value)
-        if value.growth is None:
-            return
-        cache = weakref.ref(self)  # values may be held longer than their cache
-
-        def weigh() -> None:
-            if (kept := cache()) is not None:
-                kept._weigh(key)
-
-        value.growth.watch(weigh)
-        weigh()  # it may have grown since it was put
-
-    def _weight(self, value: CompiledConstraint) -> int:
-        return value.held_bytes
-
-    def _weigh(self, key: Hashable) -> None:
-        """Weigh what is held under a key, and drop what was used least recently if all have become too large."""
-        with self._lock:
-            if key not in self._entries:
-                return
-            value, before = self._entries[key]
-            nbytes = self._weight(value)
-            self._entries[key] = value, nbytes
-            self._nbytes += nbytes - before
-            dropped = [self._pop(key)] if nbytes > self.max_bytes else self._make_room()
-        del dropped  # freed after the lock
-
-
 class Waiter(Future[CompiledConstraint]):
     """One caller's future."""
 
-    def __init__(self, options: CompilerOptions) -> None:
-        super().__init__()
-        self._options = options
-
     def result(self, timeout: float | None = None) -> CompiledConstraint:
-        """The result of the future; without a timeout of its own, the wait ends after the compiler's ``wait_s``."""
-        wait_s = self._options.wait_s
+        """The result of the future; without a timeout of its own, the wait ends after ``WAIT_S``."""
         try:
-            return super().result(wait_s if timeout is None else timeout)
+            return super().result(WAIT_S if timeout is None else timeout)
         except FutureTimeoutError:
             if timeout is not None or self.done():
                 raise
             raise CompileLimitExceeded(
-                f"not compiled within {wait_s:g} s, though a compile may take only {self._options.cpu_s:g} s of CPU "
-                "time: the machine is busy with other work, or other constraints come first; try again later, or "
-                "raise CompilerOptions.cpu_s"
+                f"not compiled within {WAIT_S:g} s: the machine is busy with other work, or other constraints come "
+                "first; try again later"
             ) from None
 
     def finish(self, outcome: CompiledConstraint | BaseException) -> None:
@@ -144,7 +94,7 @@ class Waiter(Future[CompiledConstraint]):
         if isinstance(outcome, CompiledConstraint):
             self.set_result(outcome)
         else:  # each caller raises a copy of its own: raising writes a traceback into it
-            self.set_exception(copy.copy(outcome) if isinstance(outcome, _REPLAYED) else outcome)
+            self.set_exception(copy.copy(outcome) if isinstance(outcome, REPLAYED) else outcome)
 
 
 class Job(NamedTuple):
@@ -176,10 +126,10 @@ class Compiler:
 
         The result may hold another constraint with the same key, so parse texts with your own. The future raises
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or CompileLimitExceeded; the last also when
-        ``result()`` has waited for 60 times ``cpu_s``.
+        ``result()`` has waited for ``WAIT_S``.
         """
-        waiter = Waiter(self.options)
-        self._submit(Job((constraint.key, backend), constraint, [waiter]), False)
+        waiter = Waiter()
+        self._submit(Job((constraint.key, backend), constraint, [waiter]), on_caller_thread=False)
         return waiter
 
     def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
@@ -188,16 +138,16 @@ class Compiler:
         Where nothing else is compiled, that is done on the caller's thread: most compiles take less than a
         millisecond, and a fifth more on another core, whose caches have nothing of it.
         """
-        waiter = Waiter(self.options)
+        waiter = Waiter()
         job = Job((constraint.key, backend), constraint, [waiter])
         try:
-            if self._submit(job, _is_shallow()):
-                self._run(job, in_worker=False, on_caller_thread=True)
+            if self._submit(job, on_caller_thread=_is_shallow()):
+                self._run(job, on_caller_thread=True)
         except BaseException:  # an interrupt of the caller ends only its own waiting
             waiter.cancel()
             with self._lock:
                 if self._in_flight.get(job.key) is job:
-                    self._queue(job, in_worker=False)  # for those who joined it, if any did
+                    self._pool.submit(partial(self._run, job))  # for those who joined it, if any did
             raise
         try:
             return waiter.result()
@@ -208,15 +158,12 @@ class Compiler:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
         key = constraint.key, backend
         with self._lock:
-            return key in self._cache or key in self._failures or key in self._in_flight or key in self._held
+            return key in self._outcomes or key in self._in_flight
 
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
         """The treatment of every keyword; compiles too, so that both agree. Only InvalidConstraint is raised."""
         try:
-            if isinstance(constraint, JsonSchema) and self._is_costly(constraint, backend):
-                with limited(self.options):
-                    check_in_worker(constraint)
-            else:
+            with compiling():
                 constraint.check()
             choice = self.submit(constraint, backend).result().choice
         except UnsupportedConstraint as error:
@@ -233,18 +180,15 @@ class Compiler:
         with it. False where some have not ended in this time.
         """
         deadline = time.monotonic() + timeout_s
-        ended = True
-        for pool in (self._pool, self._worker_pool):  # the work of one may create work for the next
-            with self._lock:
-                threads = pool.end()
-            for thread in threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
-                ended &= not thread.is_alive()
-        return ended
+        with self._lock:
+            threads = self._pool.end()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
 
     def stats(self) -> CompilerStats:
         """The counts so far."""
-        cache = self._cache.stats()
+        cache = self._outcomes.results.stats()
         with self._lock:
             return CompilerStats(
                 **self._counts,
@@ -254,37 +198,30 @@ class Compiler:
                 compile_ms=self._compile_s * 1e3,
             )
 
-    def _submit(self, job: Job, may_be_here: bool) -> bool:
+    def _submit(self, job: Job, *, on_caller_thread: bool) -> bool:
         """Answer the first caller of a job with what is known, or have it wait; True where it has to compile itself."""
         key, waiter = job.key, job.waiters[0]
-        in_worker = key not in self._cache and self._is_costly(job.constraint, key[1])
         with self._lock:
-            outcome = self._cache.get(key) or self._held.get(key) or self._failures.get(key)
+            outcome = self._outcomes.get(key)
             if isinstance(outcome, CompiledConstraint):
                 self._counts["hits"] += 1
             elif outcome is not None:
                 self._counts["replays"] += 1
-                self._failures.move_to_end(key)
             elif key in self._in_flight:
                 self._counts["joined"] += 1
                 self._in_flight[key].waiters.append(waiter)
             else:
-                is_here = may_be_here and not in_worker and not self._in_flight
+                on_caller_thread &= len(self._in_flight) == self._not_short
                 self._counts["misses"] += 1
                 self._in_flight[key] = job
-                if not is_here:
-                    self._queue(job, in_worker)
-                return is_here
+                if not on_caller_thread:
+                    self._pool.submit(partial(self._run, job))
+                return on_caller_thread
         if outcome is not None:
             waiter.finish(outcome)
         return False
 
-    def _queue(self, job: Job, in_worker: bool) -> None:
-        """Have a compile that is under way begun, or begun again, on a thread of a pool; the lock is held."""
-        pool = self._worker_pool if in_worker else self._pool
-        pool.submit(lambda: self._run(job, in_worker))
-
-    def _run(self, job: Job, in_worker: bool, *, on_caller_thread: bool = False) -> None:
+    def _run(self, job: Job, *, on_caller_thread: bool = False) -> None:
         with self._lock:
             if self._in_flight.get(job.key) is not job:
                 return
@@ -292,22 +229,26 @@ class Compiler:
                 del self._in_flight[job.key]
                 self._counts["misses"] -= 1
                 return
-        try:
-            outcome = self._outcome(job, in_worker, on_caller_thread)
-        except MovesToWorker:
-            with self._lock:
-                self._queue(job, in_worker=True)
-        else:
-            self._finish(job, outcome)
+        self._finish(job, self._outcome(job, on_caller_thread))
 
-    def _outcome(self, job: Job, in_worker: bool, on_caller_thread: bool) -> CompiledConstraint | BaseException:
-        """The result of a compile; raises MovesToWorker, and on the caller's thread what ends a thread."""
+    def _outcome(self, job: Job, on_caller_thread: bool) -> CompiledConstraint | BaseException:
+        """The result of a compile; raises what ends a thread, on the caller's thread only."""
         began = time.perf_counter()
+        not_short = 0
+
+        def when_not_short() -> None:
+            nonlocal not_short
+            not_short = 1
+            with self._lock:
+                self._not_short += 1
+                if not on_caller_thread:
+                    self._pool.grow(1)
+
         try:
-            can_move = self._given is None and not in_worker
-            with limited(self.options, can_move=can_move):
-                compiled = self._compile(job.constraint, job.key[1], in_worker=in_worker)
-            if self._is_too_large(compiled):
+            with compiling(when_not_short):
+                compiled = self._compile(job.constraint, job.key[1])
+            # With a cache of 0 bytes the user wants none.
+            if self.options.cache_bytes > 0 and self._outcomes.results.is_too_large(compiled):
                 self._warn_once(
                     "/".join(job.key),
                     f"{compiled.constraint} takes {compiled.nbytes} bytes when compiled, and the cache of compiled "
@@ -315,8 +256,6 @@ class Compiler:
                     f"CompilerOptions.cache_bytes to at least {compiled.nbytes}",
                 )
             return compiled
-        except MovesToWorker:  # no outcome, as all other exceptions are
-            raise
         except BaseException as error:  # every exception goes to the callers; the thread continues
             if isinstance(error, HFGuidedError):
                 return error
@@ -330,50 +269,34 @@ class Compiler:
         finally:
             with self._lock:
                 self._compile_s += time.perf_counter() - began
+                self._not_short -= not_short
+                if not on_caller_thread:
+                    self._pool.grow(-not_short)
 
     def _finish(self, job: Job, outcome: CompiledConstraint | BaseException) -> None:
         key = job.key
-        if isinstance(outcome, CompiledConstraint):
-            self._cache.put(key, outcome)  # before it leaves ``_in_flight``: no gap in which it would start again
         with self._lock:
             if self._in_flight.get(key) is not job:
                 return  # two threads had it: one was interrupted while it gave it to the other
-            if isinstance(outcome, BaseException):
-                self._counts["failures"] += 1
-                # JobKilled depends on the state of the machine.
-                if isinstance(outcome, _REPLAYED) and not isinstance(outcome, JobKilled):
-                    # Without its traceback, which would hold every frame of the compile.
-                    _remember(self._failures, key, copy.copy(outcome), self.options.max_failures)
-            elif self._is_too_large(outcome):
-                self._held[key] = outcome
+            self._outcomes.put(key, outcome)  # with the next step: no gap in which it would start again
+            self._counts["failures"] += isinstance(outcome, BaseException)
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
         for waiter in job.waiters:
             waiter.finish(outcome)
 
-    def _compile(self, constraint: Constraint, backend: str, *, in_worker: bool) -> CompiledConstraint:
+    def _compile(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         _warn_of_misspelt_names(constraint)
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
-        if in_worker:
-            compiled, worker_s = compile_in_worker(constraint, backend, self._engines.for_constraint(constraint))
-            assert compiled.choice is not None
-            self._warn_of_losses(constraint, compiled.choice)
-            # What took long is not compiled once more: a dead end is still found while generating, and an end is not
-            # searched for.
-            return compiled if worker_s > AGAIN_CPU_S else _finished(compiled, compiled.choice)
 
         def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
             self._warn_of_losses(constraint, choice)
-            return _finished(engine.compile(constraint), choice)
+            compiled = engine.compile(constraint)
+            check_writable(compiled, partial(registry.create, choice.backend))
+            return with_budget(compiled)
 
         backends = self._engines.for_constraint(constraint) if self._given is None else self._given
         return compile_with_first(constraint, backend, backends, compile)
-
-    def _is_costly(self, constraint: Constraint, backend: str) -> bool:
-        return self._given is None and backend in _IN_WORKER and is_costly(constraint)
-
-    def _is_too_large(self, compiled: CompiledConstraint) -> bool:
-        return self.options.cache_bytes > 0 and self._cache.is_too_large(compiled)  # with 0 the user wants no cache
 
     def _warn_of_losses(self, constraint: Constraint, choice: BackendChoice) -> None:
         if choice.losses and constraint.on_unsupported == "warn":
@@ -381,45 +304,23 @@ class Compiler:
             self._warn_once(constraint.key, f"{choice.backend} does not enforce all of the schema:\n  {lost}")
 
     def _warn_once(self, key: str, message: str) -> None:
-        with self._lock:
-            if key in self._warned:
-                return
-            _remember(self._warned, key, None, self.options.max_failures)
-        warnings.warn(message, stacklevel=2)
+        if self._outcomes.warns(key):
+            warnings.warn(message, stacklevel=2)
 
     def after_fork(self) -> None:
         """Set the initial state, in the constructor and in the child of a fork."""
         self._lock = threading.Lock()
         self._engines = EngineSet(self._vocabulary)
-        self._cache = CompiledCache(self.options.cache_bytes)
-        # Those that are too large for the cache, as long as a caller has them.
-        self._held: weakref.WeakValueDictionary[tuple[str, str], CompiledConstraint] = weakref.WeakValueDictionary()
-        self._failures: OrderedDict[tuple[str, str], Exception] = OrderedDict()
-        self._warned: OrderedDict[str, None] = OrderedDict()
+        self._outcomes = Outcomes(self.options.cache_bytes, self.options.max_failures)
         self._in_flight: dict[tuple[str, str], Job] = {}
+        self._not_short = 0  # how many of these have run for milliseconds
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
-        self._pool, self._worker_pool = Pool(self.options.workers, "compile"), Pool(1, "worker")
+        self._pool = Pool(self.options.workers)
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._finalizer = weakref.finalize(self, _end, self._pool, self._worker_pool)
+        self._finalizer = weakref.finalize(self, self._pool.end)
         self._finalizer.atexit = False
-
-
-def _end(*pools: Pool) -> None:
-    for pool in pools:
-        pool.end()
-
-
-def _remember(known: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
-    known[key] = value
-    while len(known) > most:
-        known.popitem(last=False)
-
-
-def _finished(compiled: CompiledConstraint, choice: BackendChoice) -> CompiledConstraint:
-    check_writable(compiled, partial(registry.create, choice.backend))
-    return with_budget(compiled)
 
 
 def _warn_of_misspelt_names(constraint: Constraint) -> None:
@@ -442,3 +343,71 @@ def _is_shallow() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+class Pool:
+    """Daemon threads, up to ``workers``, started when there is more work than idle ones."""
+
+    def __init__(self, workers: int) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._workers = workers
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Queue a job; the caller holds the compiler's lock."""
+        self._jobs.put(job)
+        if not self._idle.acquire(blocking=False):
+            self._start()
+
+    def grow(self, workers: int) -> None:
+        """Have more threads, or fewer from the next start on; the caller holds the compiler's lock."""
+        self._workers += workers
+        if not self._jobs.empty():
+            self._start()
+
+    def _start(self) -> None:
+        if len(self._threads) < min(self._workers, _MOST_THREADS):
+            name = f"hf_guided-compile-{len(self._threads) + 1}"
+            thread = threading.Thread(target=_work, args=(self._jobs, self._idle), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def end(self) -> list[threading.Thread]:
+        """Let every thread end after the queued work; the caller holds the compiler's lock, or is the last one."""
+        jobs, self._jobs = self._jobs, queue.SimpleQueue()
+        for _ in self._threads:
+            jobs.put(None)
+        threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
+        return threads
+
+
+def _work(jobs: queue.SimpleQueue[Callable[[], None] | None], idle: threading.Semaphore) -> None:
+    while True:
+        try:
+            job = jobs.get_nowait()
+        except queue.Empty:
+            idle.release()  # a thread is idle only while it waits here
+            job = jobs.get()
+        thread, over = threading.current_thread(), threading.Event()
+        _busy[thread] = over
+        try:
+            while job is not None:
+                job()
+                del job  # it holds the compiler, which could not be freed while this thread waits for the next one
+                job = jobs.get_nowait()  # a thread is busy as long as there are jobs: the end waits for all of them
+        except queue.Empty:
+            continue
+        finally:
+            del _busy[thread]
+            over.set()
+        return
+
+
+@atexit.register
+def _end() -> None:
+    interpreter_ends.set()
+    deadline = time.monotonic() + _PATIENCE_S
+    # The threads themselves do not end: they wait for more jobs.
+    while (jobs := list(_busy.values())) and (left := deadline - time.monotonic()) > 0:
+        jobs[0].wait(left)

@@ -1,27 +1,17 @@
-"""A compile whose process is killed, or whose interpreter ends or forks: an error or a value, and never a hang."""
+"""A compile whose interpreter ends or forks: an error or a value, and never a hang."""
 
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
-from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
-import psutil
 import pytest
 
-import hf_guided as hg
-from tests import vocabularies
-from tests.effort import repeats
-
 ROOT = Path(__file__).parents[2]
-# Each takes seconds or for ever, in native code or in a process of its own.
+# Each takes seconds, in native code.
 LONG = {
     "native": 'hg.Regex("(((((a{1,50}){1,50}){1,50}b?){1,50}c){1,50}d){1,50}")',
     "outlines": 'hg.Regex("(?:a|b)*a(?:a|b){16}")',
@@ -33,16 +23,14 @@ import atexit, os, sys, threading, time
 atexit.register(lambda: print(time.monotonic() - began[0], flush=True))  # runs last
 import hf_guided as hg
 from hf_guided.backends.adapter import Adapter
-from hf_guided.backends.subprocess_worker import CompileWorker
 from tests import vocabularies
 guide = hg.Guide(vocabularies.demo(), len(vocabularies.demo()))
 long = {long}
 for backend in long:
     assert guide.compile(["yes", "no"], backend)
 begun = threading.Event()
-compile, run = Adapter.compile, CompileWorker.run
+compile = Adapter.compile
 Adapter.compile = lambda *a: (begun.set(), compile(*a))[1]
-CompileWorker.run = lambda *a: (begun.set(), run(*a))[1]
 jobs = [guide.submit(constraint, backend) for backend, constraint in long.items()]
 begun.wait()
 """
@@ -91,39 +79,3 @@ sys.stdout.flush()
 os._exit(status)
 """
     assert run(code, names) == "0"
-
-
-def test_the_process_that_compiles_is_killed_at_any_moment() -> None:
-    """SIGKILL, again and again, while constraints compile: each ends in a value or an error, and the next one works."""
-    guide = hg.Guide(vocabularies.demo(), len(vocabularies.demo()))
-    guide.compile(hg.Regex("[ab]{2}"), "outlines")
-    rng = random.Random(0)
-    stop = threading.Event()
-    killed = []
-
-    def kill() -> None:
-        while not stop.wait(rng.random() * 0.3):
-            for process in psutil.Process().children():  # those of other tests live on
-                with suppress(psutil.Error):
-                    if any("subprocess_child" in part for part in process.cmdline()):
-                        process.kill()
-                        killed.append(process.pid)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    outcomes = []
-    try:
-        for number in count():
-            if number >= repeats(6, 100) and len(killed) >= 2:
-                break
-            began = time.monotonic()
-            try:
-                guide.compile(hg.Regex(f"(?:a|b)*a(?:a|b){{{rng.randrange(5, 11)}}}{number}"), "outlines")
-                outcomes.append("value")
-            except hg.HFGuidedError as error:
-                outcomes.append(str(error))
-            assert time.monotonic() - began < 60
-    finally:
-        stop.set()
-        killer.join()
-    assert guide.compile(hg.Regex("[ab]{4}"), "outlines").matcher().jump_forward_bytes() == b""
