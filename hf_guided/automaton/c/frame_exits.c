@@ -15,7 +15,7 @@ enum { SIZE, MOVE, SPACE, COUNTS };      /* rows of exits: bytes to the end of t
                                             object, whether the way out has another name */
 enum { ENDS = -1, CALLS = 256 };         /* moves that are no bytes: the component ends; and from here on its calls */
 enum { MOST_SPACES = 4, MOST_RUN = 64 }; /* in a row; and bytes of a token of one character again and again */
-enum { FRAME_WORK = 64 };                /* of counting from one frame, beside what it looks at */
+enum { FRAME_WORK = 256 };               /* of counting from one frame, and of each look at what may come after it */
 enum { MOVES_BITS = 24 };                /* of the moves to the end, beside the bytes */
 
 typedef struct {
@@ -115,12 +115,22 @@ static int32_t move_from(const Ways *w, int32_t state, const int32_t *letters)
     return ENDS; /* there is no way */
 }
 
-/* The state after a space that leaves as many bytes to the end; 0 if there is none, or the space is a part of a name. */
+/* The callee of a move, or what else it is. */
+static int64_t meaning(const Component *c, int32_t move)
+{
+    return move < CALLS ? move : CALLS + c->callees[c->calls[2 * (int64_t)(move - CALLS)]];
+}
+
+/* The state after a space that leaves as many bytes to the end; 0 if there is none, or the space is a part of a name.
+ *
+ * The move there is the same: else a way might be in ever more components after a space in each.
+ */
 static int32_t after_space(const Component *c, const int32_t *sizes, const int32_t *moves, int32_t state)
 {
     const int32_t to = c->table[c->classes * state + c->class_of[' ']];
     const int is_apart = moves[state] != '"' && sizes[state] < UNREACHABLE;
-    return is_apart && to && to != state && sizes[to] == sizes[state] ? to : 0;
+    const int is_same = to && to != state && sizes[to] == sizes[state];
+    return is_apart && is_same && meaning(c, moves[to]) == meaning(c, moves[state]) ? to : 0;
 }
 
 /* Finds the exits of a component.
@@ -554,7 +564,7 @@ static int32_t look_along(Machine *m, int32_t number, int32_t *best, int64_t *co
     *best = UNREACHABLE;
     while (depth) {
         const Step here = m->walk[--depth];
-        const int32_t ends = find_steps(m, here.frame);
+        const int32_t ends = (m->work -= FRAME_WORK) < 0 ? TOO_LONG : find_steps(m, here.frame);
         if (ends < 0)
             return ends;
         if (ends && !here.by)
