@@ -223,14 +223,15 @@ def shortest(compiled: Any, most: int) -> int | None:
         compiled: a constraint whose engine is a ``FrameEngine``: it knows equal places by a number.
         most: a number of tokens that is enough.
     """
-    start = compiled.new_engine()
+    start, mask = compiled.new_engine(), np.empty(len(compiled.vocabulary.text_words), np.int32)
     here, seen, looked_at = {start.here(): start}, {start.here()}, 0
     for count in range(1, most):
         if any(engine.is_completed() for engine in here.values()):
             return count
         ahead: dict[int, Any] = {}
         for engine in here.values():
-            allowed = np.flatnonzero(np.unpackbits(engine.mask()[0].view(np.uint8), bitorder="little"))
+            engine.write_mask(mask)
+            allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
             looked_at += len(allowed)
             if looked_at > MOST_LOOKED_AT:
                 return None

@@ -102,7 +102,7 @@ class Native(Engine):
 
     @property
     def mask_walks(self) -> int:
-        return len(self._masks._masks)
+        return len(self._masks._kept)
 
 
 def _constraint(case: EngineCase) -> Constraint:

@@ -220,9 +220,10 @@ LLGUIDANCE_MAX_RULES = 1500
 """Rules and terminals of a grammar: llguidance follows references by recursion, without a limit of its own, and on a
 stack of 8 MiB the process ends between 2,000 and 3,000 that lead to each other."""
 
-LLGUIDANCE_FUEL = 20_000
-"""Work of llguidance before the first mask, in its own units; its default, a million, is 0.7 s and 300 MB for a pattern
-of 9,000 optional letters."""
+LLGUIDANCE_FUEL, LLGUIDANCE_SCHEMA_FUEL = 20_000, 200_000
+"""Work of llguidance before the first mask, in its own units: for users' grammars, and for those that are written here,
+where strings without some character take more. Its default, a million, is 0.7 s and 300 MB for a pattern of 9,000
+optional letters."""
 
 CALL_CPU_S = 5.0
 """CPU seconds of one call of an engine: a mask, a token. Native code cannot be interrupted, so a row whose call took

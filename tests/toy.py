@@ -6,11 +6,13 @@ The engine knows nothing but that set, so it is an oracle for everything built o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hf_guided.automaton.rtn import Component
 from hf_guided.backends.base import CompiledConstraint, Engine, MaskedEngine
 from hf_guided.constraints.values import Choice
 from hf_guided.vocabulary.bitmask import words
@@ -153,3 +155,12 @@ def mask_of(
     """(words,) int32: what an engine writes; and whether the text may stop."""
     mask = np.full(len(vocabulary.text_words), -1, np.int32)
     return mask, engine.write_mask(mask, tokens_left)
+
+
+def components_of(engine: Any) -> list[Component]:
+    """All components of the network that an engine of the native backend reads, built if they were not needed."""
+    network, components = engine.network, []
+    while len(components) < len(network.components):
+        network.reach(len(components))
+        components.append(network.components[len(components)])
+    return components

@@ -142,7 +142,8 @@ def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool
             for name, body in terminals.bodies.items()
             if name in scope.lazy or any(sign in body for sign in _MAY_BE_EMPTY)
         ]
-        for name in [*terminals.combined(), *islice(doubtful, _MOST_PROBES)]:  # others are found while generating
+        # Of many doubtful ones the last are found while generating.
+        for name in [*terminals.combined(_MOST_ALTERNATIVES), *islice(doubtful, _MOST_PROBES)]:
             nullable, empty = probe("\n".join([_PROBE + name, *terminals.definitions(name), *imports]))
             position = scope.terminals[name][0]
             if empty:
@@ -171,14 +172,17 @@ class Terminals:
         self.bodies = bodies
         self._read: dict[str, tuple[int, bool, frozenset[str]]] = {}
 
-    def combined(self) -> list[str]:
-        """Those that have, or refer to, an intersection or a negation; CompileLimitExceeded where they take long."""
+    def combined(self, most_alternatives: int | None = None) -> list[str]:
+        """Those that have, or refer to, an intersection or a negation; CompileLimitExceeded where they take long.
+
+        ``most_alternatives`` are those that a step may multiply; None is any number.
+        """
         names = []
         for name in self.bodies:
             width, is_combined, _ = self._of(name)
-            if width > _MOST_ALTERNATIVES:
+            if most_alternatives is not None and width > most_alternatives:
                 raise CompileLimitExceeded(
-                    f"the parts of the intersection in {shorten(name)} have more than {_MOST_ALTERNATIVES} "
+                    f"the parts of the intersection in {shorten(name)} have more than {most_alternatives} "
                     "combinations; intersect fewer parts, with fewer repetitions and alternatives"
                 )
             if is_combined:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..errors import (
     UnsupportedConstraint,
     UnwritableConstraint,
 )
-from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES
+from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES, LLGUIDANCE_SCHEMA_FUEL
 from ..regex import Node, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
@@ -66,12 +66,15 @@ class LLGuidanceBackend(Adapter):
         super().__init__(vocabulary)
         self._lib = llguidance
         self._tokenizer = _tokenizer(llguidance, vocabulary)
-        self._limits = llguidance.LLParserLimits(
-            verbose_errors=False,
-            step_max_items=LLGUIDANCE_MASK_ITEMS,
-            max_items_in_row=LLGUIDANCE_MASK_ITEMS,
-            initial_lexer_fuel=LLGUIDANCE_FUEL,
-        )
+        self._limits, self._schema_limits = [
+            llguidance.LLParserLimits(
+                verbose_errors=False,
+                step_max_items=LLGUIDANCE_MASK_ITEMS,
+                max_items_in_row=LLGUIDANCE_MASK_ITEMS,
+                initial_lexer_fuel=fuel,
+            )
+            for fuel in (LLGUIDANCE_FUEL, LLGUIDANCE_SCHEMA_FUEL)
+        ]
         self._with_text = lru_cache(maxsize=4)(lambda names: vocabulary.with_text(dict(names)))
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
@@ -115,22 +118,23 @@ class LLGuidanceBackend(Adapter):
                 "lead from one into the next; make the constraint smaller"
             )
         if unchecked is not None:
-            check_terminals(unchecked, self._probe)
+            check_terminals(unchecked, partial(self._probe, self._limits))
         for text in texts if unchecked is None else lark.schemas.values():
-            check_written(text, self._probe)
+            check_written(text, partial(self._probe, self._schema_limits))
         # Where the text is forced, a mask would allow one token only: the library's idea of how it is tokenized, which
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
         named = {"": f'{lark.text}\n%llguidance {{"no_forcing": true}}', **lark.schemas}
         written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in named.items()]})
-        template = _Template(written, lark.by_text, lark.forces_text, self._matcher, words(self.vocabulary.padded_size))
+        build = partial(self._matcher, self._schema_limits if unchecked is None or lark.schemas else self._limits)
+        template = _Template(written, lark.by_text, lark.forces_text, build, words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
         return CompileResult(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written))
 
-    def _probe(self, grammar: str) -> tuple[bool, bool]:
+    def _probe(self, limits: Any, grammar: str) -> tuple[bool, bool]:
         """Whether a grammar of an x and one terminal takes no text after the x, and whether it takes no text at all."""
-        matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
+        matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=limits)
         mask = np.zeros(words(257), np.int32)
         nullable = False
         if not matcher.is_error():
@@ -145,8 +149,8 @@ class LLGuidanceBackend(Adapter):
             return False, False  # malformed, as the whole grammar will be
         return nullable, not nullable and not mask[: words(256)].any()
 
-    def _matcher(self, grammar: str) -> Any:
-        matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
+    def _matcher(self, limits: Any, grammar: str) -> Any:
+        matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise _refused(matcher.get_error())
         return matcher

@@ -28,6 +28,7 @@ from tests.property.strategies import allowed
 from tests.property.test_frame_machine import check_same, engines
 from tests.property.test_network import check_masks
 from tests.property.test_tag_network import pieces
+from tests.toy import components_of
 
 BYTES = NetworkBackend(toy.all_bytes())
 
@@ -254,9 +255,8 @@ def test_many_characters_are_no_states() -> None:
     """With a state for each character and each part of a mark these would be hundreds of thousands."""
     vocabulary: Vocabulary = pieces()
     for constraint in (tagged(bounded(9, 9_000), ["</tool_call>"]), elements(bounded(9, 9_000))):
-        backend = NetworkBackend(vocabulary)
-        compiled = backend.compile(constraint)
-        assert sum(component.dfa.states for component in backend.packed(compiled)[0]) < 200
+        compiled = NetworkBackend(vocabulary).compile(constraint)
+        assert sum(component.dfa.states for component in components_of(compiled.new_engine())) < 200
         matcher = compiled.matcher()
         opening, closing = ('~"', '"~') if "tag" in constraint.tag_json else ("<parameter=v>", "</parameter>")
         text = [*f"{opening}{9_000 * 'a'}".encode()]

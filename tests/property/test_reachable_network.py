@@ -29,7 +29,7 @@ from hf_guided.schema.sizes import size_of_content
 from hf_guided.schema.to_network import Positions, Track
 from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer
-from tests.toy import all_bytes, mask_of
+from tests.toy import all_bytes, components_of, mask_of
 
 BYTES = all_bytes()
 TABLES = ComponentTables(token_trie(BYTES))
@@ -201,7 +201,7 @@ def test_a_text_builds_what_it_reaches(options: dict[str, Any], monkeypatch: pyt
     assert engine.is_completed()
     reached = len(built)
     assert reached > 1
-    components = backend.packed(compiled)[0]
+    components = components_of(engine)
     assert len(built) >= reached + 4  # the other records
     assert len(components) > len(built)  # white space and numbers are no positions
 

@@ -7,7 +7,6 @@ what its parts are. xgrammar reads the same tags by another way, a grammar.
 from __future__ import annotations
 
 import json
-import pickle
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -397,17 +396,6 @@ def check_same_masks(first: Matcher, second: Matcher, targets: list[bytes], rng:
         attempt = attempt[:taken] or [rng.choice([byte for byte in masks[0] if byte != STOP])]
         assert all(map(first.accept_token, attempt)) and all(map(second.accept_token, attempt))
         written += bytes(attempt)
-
-
-@pytest.mark.parametrize("name", ["strings", "sevenths"])
-def test_tags_are_the_same_after_a_journey(name: str) -> None:
-    """With registers, and without."""
-    constraint = marked(different_tools()[name])
-    compiled = BYTES.compile(constraint)
-    packed = pickle.loads(pickle.dumps(BYTES.packed(compiled)))
-    for seed in range(repeats(3, 30)):
-        pair = [one.matcher() for one in (compiled, BYTES.unpacked(constraint, packed, ()))]
-        check_same_masks(*pair, [b"<p>", b'{"v": ', b"7", b'["</", "'], random.Random(seed))
 
 
 # -- what no string may hold
