@@ -25,6 +25,7 @@ from .component_tables import ComponentTables
 from .component_walk import NO_NODES, Words, scratch_of_thread
 from .core import CORE, QUICK, Core, address, record
 from .frame_exits import Described, Exits, Sizes, describe
+from .limits import no_memory
 from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
 from .object_exits import Names, ObjectExits
@@ -61,7 +62,7 @@ class _Generation:
     def __init__(self, trie: int):
         self.handle = CORE.machine_new(trie)
         if not self.handle:
-            raise _no_memory()
+            raise no_memory()
         # When the interpreter ends, daemon threads may still be reading.
         weakref.finalize(self, CORE.machine_end, self.handle).atexit = False
         self.mark = object()
@@ -294,7 +295,7 @@ class FrameMachine:
             now.in_use.append(table.held)
             now.table_bytes += table.nbytes
             if CORE.machine_table(now.handle, table.address):
-                raise _no_memory()
+                raise no_memory()
         elif status == _NEEDS_STAY:
             component, state = missing >> 32, missing & 0xFFFFFFFF
             reached = self._tables.by_state(self._network.components[component], state)
@@ -316,7 +317,7 @@ class FrameMachine:
                 f"the native engine looked at more than {_MOST} ways to read a text; make the constraint less ambiguous"
             )
         elif status == _NO_MEMORY:
-            raise _no_memory()
+            raise no_memory()
         else:
             raise BackendError(f"the native engine failed: its compiled loops returned {status}; please report it")
 
@@ -396,11 +397,7 @@ class FrameMachine:
 
     def _give(self, now: _Generation, number: int, given: Described) -> None:
         if CORE.machine_component(now.handle, number, given.address):
-            raise _no_memory()
+            raise no_memory()
 
 
 _half_done: list[_Generation] = []  # in a forked child: whether their arrays can be freed is not known
-
-
-def _no_memory() -> BackendError:
-    return BackendError("the native engine needs more memory than there is")

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..errors import CompileLimitExceeded
+from ..errors import BackendError, CompileLimitExceeded
 from ..options import MOST_BYTES, MOST_READ, CompileLimits
 from .after_fork import renew_in_child
 
@@ -48,9 +48,9 @@ LOOK = ctypes.CFUNCTYPE(ctypes.c_int32)
 """``Look`` of public.h."""
 
 
-def no_memory() -> CompileLimitExceeded:
-    """The error of compiled loops that found no memory."""
-    return CompileLimitExceeded("the automaton needs more memory than there is; make the constraint smaller")
+def no_memory() -> BackendError:
+    """The error of compiled loops that found no memory; another time there may be enough, so no limit."""
+    return BackendError("the native engine needs more memory than there is")
 
 
 class _Turns:

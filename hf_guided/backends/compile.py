@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import os
 import queue
 import sys
 import threading
@@ -214,8 +215,12 @@ class Compiler:
                 on_caller_thread &= len(self._in_flight) == self._not_short
                 self._counts["misses"] += 1
                 self._in_flight[key] = job
-                if not on_caller_thread:
-                    self._pool.submit(partial(self._run, job))
+                try:
+                    if not on_caller_thread:
+                        self._pool.submit(partial(self._run, job))
+                except RuntimeError:  # no thread could be started: others would wait for this job for ever
+                    del self._in_flight[key]
+                    raise
                 return on_caller_thread
         if outcome is not None:
             waiter.finish(outcome)
@@ -370,8 +375,8 @@ class Pool:
         if len(self._threads) < min(self._workers, _MOST_THREADS):
             name = f"hf_guided-compile-{len(self._threads) + 1}"
             thread = threading.Thread(target=_work, args=(self._jobs, self._idle), name=name, daemon=True)
+            thread.start()  # raises where the system has no more threads
             self._threads.append(thread)
-            thread.start()
 
     def end(self) -> list[threading.Thread]:
         """Let every thread end after the queued work; the caller holds the compiler's lock, or is the last one."""
@@ -402,6 +407,10 @@ def _work(jobs: queue.SimpleQueue[Callable[[], None] | None], idle: threading.Se
             del _busy[thread]
             over.set()
         return
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_busy.clear)  # else the end of a child waits for threads of its parent
 
 
 @atexit.register

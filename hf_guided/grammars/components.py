@@ -324,8 +324,12 @@ class RuleComponents:
         kept = {id(self._groups[name]) for name in self._loops.values()}
         sizes: dict[int, int] = {}
         depths: dict[int, int] = {}
-        pieces = [self.whole, *(middle for group in self._groups.values() for middle in group.middles)]
-        used = Counter([id(self._groups[name]) for piece in pieces for name in _calls_in(piece)])
+        used = Counter([id(self._groups[name]) for name in _calls_in(self.whole)])
+        rules = Counter(map(id, self._groups.values()))
+        for group in {id(group): group for group in self._groups.values()}.values():  # each once: many rules share one
+            for middle in group.middles:
+                for name in _calls_in(middle):
+                    used[id(self._groups[name])] += rules[id(group)]
         active: dict[int, None] = {}
         todo: list[tuple[_Group, Iterator[str]]] = []
 

@@ -25,7 +25,7 @@ from hf_guided.options import CompilerOptions
 from tests.property import strategies as draw
 
 CPU_S = 2.0
-"""Of one compile in the worker process; what stays in this process has to be done in it too."""
+"""Of one compile."""
 STEPS = 40
 LETTERS = 'ab1 "{}[]:,\n-.é'
 

@@ -287,6 +287,10 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "GBNF, parentheses": lambda: hg.Grammar("root ::= " + "(" * 50_000 + '"a"' + ")" * 50_000),
     "GBNF, left recursion": lambda: hg.Grammar('root ::= root "a" | root root | "b"'),
     "GBNF, counts": lambda: hg.Grammar('root ::= (("a" | "b"){1,300} "c"){1,300}'),
+    "GBNF, 3,000 rules that lead to each other at their ends": lambda: hg.Grammar(
+        f"root ::= {' | '.join(f'r{i}' for i in range(3000))}\n"
+        + "\n".join(f'r{i} ::= "k{i}" root?' for i in range(3000))
+    ),
     "GBNF, doubled rules": lambda: hg.Grammar(
         "root ::= r0\n" + "\n".join(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(60)) + '\nr60 ::= "a"'
     ),

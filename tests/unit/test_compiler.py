@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from hf_guided.automaton.limits import no_memory
 from hf_guided.backends import compile as compiler_module
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler, CompilerStats
@@ -345,6 +346,15 @@ def test_temporary_failures_are_not_cached(kind: type[Exception]) -> None:
     assert len(fake.compiled) == 2
 
 
+def test_a_compile_that_found_no_memory_is_tried_again() -> None:
+    fake = Fake(then=raises(no_memory))
+    compiler = new_compiler(fake)
+    for _ in range(2):
+        with pytest.raises(BackendError, match="memory"):
+            compiler.compile(Choice(["a"]), "native")
+    assert len(fake.compiled) == 2
+
+
 def test_number_of_cached_failures_is_bounded() -> None:
     fake = Fake(then=raises(lambda: InvalidConstraint("bad")))
     compiler = new_compiler(fake, max_failures=2)
@@ -584,6 +594,41 @@ def test_interpreter_exits_while_a_compile_hangs() -> None:
         "gate.open.wait = lambda timeout: threading.Event().wait()\ncompiler.submit(Choice(['b']))\nprint('end')"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_the_end_of_a_forked_child_waits_for_no_thread_of_its_parent() -> None:
+    done = run_script(
+        """
+        import atexit, time, warnings
+        warnings.simplefilter("ignore")  # newer Pythons warn of any fork with threads
+        child = os.fork()
+        if child == 0:
+            began = time.monotonic()
+            atexit._run_exitfuncs()
+            print(time.monotonic() - began < 0.9, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        gate.open.set()
+        print(future.result().backend)
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "True\nnative\n"), done.stderr
+
+
+def test_a_thread_that_cannot_start_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = new_compiler(Fake(), workers=1)
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start"):
+                compiler.submit(Choice(["a"]))
+    assert compiler.submit(Choice(["a"])).result(20).backend == "native"
+    assert compiler.close(20)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
