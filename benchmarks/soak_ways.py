@@ -223,8 +223,8 @@ def refused(ways: Ways, random: Random) -> Job:
             raise AssertionError(f"{constraint} was not refused")
 
 
-def worker(ways: Ways, random: Random) -> Job:
-    """A constraint that is compiled in the worker process."""
+def many_options(ways: Ways, random: Random) -> Job:
+    """A constraint that takes some time to compile."""
     number = random.randrange(40)
     options = [f"w{number} {i}" for i in range(8001)]
     known = frozenset(options)
@@ -243,7 +243,7 @@ WAYS: dict[Callable[[Ways, Random], Job], float] = {
     server: 6,
     refused: 3,
     own_manager: 0.3,
-    worker: 0.5,
+    many_options: 0.5,
 }
 
 

@@ -62,7 +62,7 @@ class _Turns:
 
     def after_fork(self) -> None:
         """In the child of a fork nothing compiles."""
-        self.changed = threading.Condition(threading.Lock())
+        self.changed = threading.Condition()
         self.short = self.long = 0
 
 

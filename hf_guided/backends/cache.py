@@ -63,7 +63,7 @@ class Outcomes:
         self._failures: OrderedDict[Hashable, Exception] = OrderedDict()
         self._warned: OrderedDict[Hashable, None] = OrderedDict()
         self._most = max_failures
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: Hashable) -> CompiledConstraint | Exception | None:
         """What is known; None is nothing."""

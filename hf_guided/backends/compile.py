@@ -286,8 +286,13 @@ class Compiler:
             self._outcomes.put(key, outcome)  # with the next step: no gap in which it would start again
             self._counts["failures"] += isinstance(outcome, BaseException)
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
-        for waiter in job.waiters:
-            waiter.finish(outcome)
+        for i, waiter in enumerate(job.waiters):
+            try:
+                waiter.finish(outcome)
+            except BaseException:  # of a callback, or an interrupt: the others wait too
+                for other in job.waiters[i + 1 :]:
+                    other.finish(outcome)
+                raise
 
     def _compile(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         _warn_of_misspelt_names(constraint)
@@ -314,7 +319,7 @@ class Compiler:
 
     def after_fork(self) -> None:
         """Set the initial state, in the constructor and in the child of a fork."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # entered again where a signal's handler compiles
         self._engines = EngineSet(self._vocabulary)
         self._outcomes = Outcomes(self.options.cache_bytes, self.options.max_failures)
         self._in_flight: dict[tuple[str, str], Job] = {}

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _MOST_TEXT = 200_000  # characters; this many in one text take two seconds of the CPU
-_MOST_RULES = 2_500  # the time grows with the square of their number, or faster
+_MOST_RULES = 1_000  # the time grows with the square of their number, or faster
 
 
 class XGrammarBackend(Adapter):
@@ -66,7 +66,7 @@ class XGrammarBackend(Adapter):
             stop_token_ids=[vocabulary.stop_token_ids[0]],  # masked by the matcher above; the library wants one
         )
         # Its own cache can raise on some patterns, and ours holds the result anyway.
-        # Our pool runs a compile on half the cores already: two threads for each keep the machine busy, not crowded.
+        # Some constraints are compiled at once: two threads for each keep the machine busy, not crowded.
         self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
