@@ -233,13 +233,15 @@ class RuleComponents:
         if groups is None:
             only_heads = _Ends.of(names, self._meter)
             found = {name: self._alternatives(self._pieces[name], only_heads, tail=False) for name in names}
+            for each in found.values():  # each has the rest of its text: states of a DFA are sets of these
+                self._meter.spend(2 * len(each) * sum([len(one.middle) for one in each]))
             groups = dict.fromkeys(names, _Group(found, has_one_begin=True))
         self._groups |= groups
 
     def _by_both_ends(
         self, names: Sequence[str], ends: Mapping[str, set[str]], meter: WorkMeter
     ) -> dict[str, _Group] | None:
-        """The groups by the alternatives of their rules, without calls at the ends; None if there are no such groups."""
+        """The groups by the alternatives of their rules, without calls at the ends; None if there are none."""
         of_names = _Ends.of(names, meter)
         found = {name: self._alternatives(self._pieces[name], of_names) for name in names}
         if len(names) == 1:

@@ -168,7 +168,9 @@ class Gbnf(Reader):
     def _text(self, token: Token) -> Expression:
         codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
         if any(0xD800 <= code < 0xE000 for code in codes):
-            raise self.malformed(f"half of a character in {_short(token.text)}; write it whole, as in \\U0001f600", token.start)
+            raise self.malformed(
+                f"half of a character in {_short(token.text)}; write it whole, as in \\U0001f600", token.start
+            )
         return Leaf(text("".join(map(chr, codes))))
 
     def _set(self, token: Token) -> Expression:
@@ -200,18 +202,24 @@ class Gbnf(Reader):
             escape = _ESCAPE.match(token.text, position)
             if escape is None:
                 if token.text[position] == "\\":
-                    raise self.malformed("this escape is not complete; for a backslash write \\\\", token.start + position)
+                    raise self.malformed(
+                        "this escape is not complete; for a backslash write \\\\", token.start + position
+                    )
                 character = token.text[position]
                 characters.append(_HYPHEN if character == "-" else ord(character))
                 position += 1
                 continue
             code = escape[1] or escape[2] or escape[3]
             if code is None and escape[4] not in _ESCAPED:
-                problem = f"the escape {escape[0]} is not known; for a backslash write \\\\, or give the character's hex"
+                problem = (
+                    f"the escape {escape[0]} is not known; for a backslash write \\\\, or give the character's hex"
+                )
                 raise self.malformed(f"{problem} digits: \\xHH, \\uHHHH, \\UHHHHHHHH", token.start + position)
             characters.append(int(code, 16) if code else ord(_ESCAPED[escape[4]]))
             if characters[-1] > 0x10FFFF:
-                raise self.malformed(f"{escape[0]} is no character; the last one is \\U0010FFFF", token.start + position)
+                raise self.malformed(
+                    f"{escape[0]} is no character; the last one is \\U0010FFFF", token.start + position
+                )
             position = escape.end()
         return characters
 
