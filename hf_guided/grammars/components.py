@@ -48,6 +48,7 @@ from .rules import Expression, Reference, Rules, known_by_steps, references
 _MOST_COPIED = 500  # characters and calls of a rule that is put into several callers
 _STEPS = 8  # of work, for a part of a piece that is made
 _MOST_PRODUCTS = 300_000  # steps for the alternatives of a group by both ends; where they take more, only its heads
+_MOST_REPLACED = 150  # depths of all rules of a group that are put into one of them: a function follows by recursion
 _MOST_TRIED = 50  # rules of a group, each of which all others may be put into
 _MOST_DEPTH = 60  # pieces inside each other where rules are put into their callers: functions follow these by recursion
 Name = TypeVar("Name", bound=Hashable)
@@ -254,6 +255,8 @@ class RuleComponents:
             return dict.fromkeys(names, _Group(found, has_one_end=True))
         if not any(one.tail for one in each):
             return dict.fromkeys(names, _Group(found, has_one_begin=True))
+        if sum([1 + _depth(self._pieces[name]) for name in names]) > _MOST_REPLACED:
+            return None
         edges = sum(map(len, ends.values()))
         for kept in names[:_MOST_TRIED]:
             meter.spend(_STEPS * (len(names) + edges))

@@ -524,6 +524,13 @@ def test_rules_with_many_ends_are_called_there(grammar: str) -> None:
     assert all(accepts(made, text) for text in ("b", "bb", "bbbb")) and not accepts(made, "c")
 
 
+@pytest.mark.parametrize("number", [100, 400, 3000])
+def test_rules_in_a_long_circle(number: int) -> None:
+    rules = "\n".join(f"r{i} ::= r{i + 1}" for i in range(number))
+    made = compiled(f'root ::= r0\n{rules}\nr{number} ::= r0 "x" r0 | "c"')
+    assert accepts(made, "c") and accepts(made, "cxcxc") and not accepts(made, "cc")
+
+
 def test_a_repetition_inside_others_is_a_limit_by_its_work() -> None:
     body = "root"
     for _ in range(12):
