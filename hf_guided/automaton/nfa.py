@@ -73,6 +73,10 @@ class NfaBuilder:
         self._repetitions: list[Repetition] = []
         self._added: dict[Node, _Added] = {}  # branches: those of a letter with several spellings come again and again
 
+    def spend(self, steps: int) -> None:
+        """Count the work of finding out what to add."""
+        self._meter.spend(steps)
+
     def state(self) -> int:
         """A new state."""
         self._states += 1

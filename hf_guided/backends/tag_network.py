@@ -63,6 +63,7 @@ class TagNetwork:
         self.losses: list[Loss] = []
         self._parts: dict[str, SchemaPart] = {}
         self._grammars: dict[str, RuleComponents] = {}  # by their texts
+        self._meter = WorkMeter(NETWORK)  # of all grammars
         self._schemas: dict[str, Positions | ElementPositions] = {}  # by name, which is also their key
         self._whole = self._piece(_triggered(tag), "") if self._is_older else self._piece(tag["format"], "/format")
         self.plan = NetworkPlan(self.root, self.build, self._parts)
@@ -156,7 +157,7 @@ class TagNetwork:
         with _inside(at):
             grammar = Gbnf(node_format["grammar"], DEFAULT_ROOT["gbnf"])
         if grammar.text not in self._grammars:
-            self._grammars[grammar.text] = RuleComponents(grammar, WorkMeter(NETWORK))
+            self._grammars[grammar.text] = RuleComponents(grammar, self._meter)
         return self._grammars[grammar.text].whole
 
     def _sequence(self, part: Format, pointer: str) -> Piece:

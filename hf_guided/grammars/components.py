@@ -6,8 +6,8 @@ needs no call there, but a loop. If each alternative of ``A`` is ``A x A``, ``u 
 its ends, the texts of ``A`` are ``u* b v* (x u* b v*)*``: an automaton with one state where ``A`` begins and one where
 it ends. Rules that lead to each other only at their ends (or only at their beginnings) have an automaton with a state
 where each begins (ends): the others begin where they end. Where they do both, all but one are put into that one. If
-this is not possible, they call each other at their ends, and loop at their beginnings: what calls itself before its
-first byte would never end.
+this is not possible, or takes too many alternatives, they call each other at their ends, and loop at their beginnings:
+what calls itself before its first byte would never end.
 
 So that all of this is exact, no call has the empty text: a call of a rule that has it may be left out.
 """
@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from ..automaton.limits import WorkMeter
 from ..automaton.rtn import ComponentBuilder
+from ..errors import CompileLimitExceeded
 from ..regex import characters
 from . import rules as grammar
 from .gbnf import Gbnf
@@ -46,6 +47,8 @@ from .rules import Expression, Reference, Rules, known_by_steps, references
 
 _MOST_COPIED = 500  # characters and calls of a rule that is put into several callers
 _STEPS = 8  # of work, for a part of a piece that is made
+_MOST_PRODUCTS = 300_000  # steps for the alternatives of a group by both ends; where they take more, only its heads
+_MOST_REPLACED = 150  # depths of all rules of a group that are put into one of them: a function follows by recursion
 _MOST_TRIED = 50  # rules of a group, each of which all others may be put into
 _MOST_DEPTH = 60  # pieces inside each other where rules are put into their callers: functions follow these by recursion
 Name = TypeVar("Name", bound=Hashable)
@@ -101,9 +104,10 @@ class RuleComponents:
             self._read(names, used, is_recursive=len(names) > 1 or names[0] in calls[names[0]])
         self.whole = self._called(root)
         self._groups: dict[str, _Group] = {}
-        ends = {name: [*self._ends(name, last=False), *self._ends(name, last=True)] for name in self._pieces}
+        ends = {name: self._ends(name) for name in self._pieces}
         for names in _groups(ends):
-            self._group(names, {name: {*ends[name]}.intersection(names) for name in names})
+            of_group = {*names}
+            self._group(names, {name: ends[name] & of_group for name in names})
         self._components = self._kept()
         # A component that does nothing but call the root would be another state of each text.
         self.root = Rule(text, root if self.whole == (Call(Rule(text, root)),) else "")
@@ -210,8 +214,10 @@ class RuleComponents:
 
     # -- Rules that lead to themselves at their ends.
 
-    def _ends(self, name: str, *, last: bool) -> set[str]:
-        return _calls_at_end(self._pieces[name], last=last)
+    def _ends(self, name: str) -> set[str]:
+        piece = self._pieces[name]
+        self._meter.spend(_STEPS * _weight(piece))
+        return _calls_at_end(piece, last=False) | _calls_at_end(piece, last=True)
 
     def _group(self, names: Sequence[str], ends: Mapping[str, set[str]]) -> None:
         """Find the automaton of rules that lead to each other at their ends; ``ends`` are those among them."""
@@ -219,38 +225,56 @@ class RuleComponents:
             for name in names:
                 self._groups[name] = _Group({name: _in_one(self._pieces[name])})
             return
-        of_names = _Ends.of(names)
+        tried = WorkMeter.of_steps(min(_MOST_PRODUCTS, self._meter.left))
+        try:
+            groups = self._by_both_ends(names, ends, tried)
+        except CompileLimitExceeded:
+            groups = None
+        self._meter.spend(tried.work)
+        if groups is None:
+            only_heads = _Ends.of(names, self._meter)
+            found = {name: self._alternatives(self._pieces[name], only_heads, tail=False) for name in names}
+            for each in found.values():  # each has the rest of its text: states of a DFA are sets of these
+                self._meter.spend(2 * len(each) * sum([len(one.middle) for one in each]))
+            groups = dict.fromkeys(names, _Group(found, has_one_begin=True))
+        self._groups |= groups
+
+    def _by_both_ends(
+        self, names: Sequence[str], ends: Mapping[str, set[str]], meter: WorkMeter
+    ) -> dict[str, _Group] | None:
+        """The groups by the alternatives of their rules, without calls at the ends; None if there are none."""
+        of_names = _Ends.of(names, meter)
         found = {name: self._alternatives(self._pieces[name], of_names) for name in names}
         if len(names) == 1:
             (name,) = names
-            self._groups[name] = _Group({name: _as_loop(Rule(self._text, name), found[name], self._meter)})
-            return
+            return {name: _Group({name: _as_loop(Rule(self._text, name), found[name], meter)})}
         each = [alternative for alternatives in found.values() for alternative in alternatives]
         if not any(one.head and (one.middle or one.tail) for one in each):
             for name, alternatives in found.items():  # A rule that is all of another one ends with it, too.
                 found[name] = [_Alternative(None, one.middle, one.head or one.tail) for one in alternatives]
-            group = _Group(found, has_one_end=True)
-        elif not any(one.tail for one in each):
-            group = _Group(found, has_one_begin=True)
-        else:
-            for kept in names[:_MOST_TRIED]:
-                rest = {name: ends[name] - {kept} for name in names if name != kept}
-                if all(len(some) == 1 and some[0] not in rest[some[0]] for some in _groups(rest)):
-                    alternatives = self._alternatives(self._pieces[kept], _Ends.of(names, rest))
-                    self._groups[kept] = _Group({kept: _as_loop(Rule(self._text, kept), alternatives, self._meter)})
-                    for name in rest:
-                        self._groups[name] = _Group({name: _in_one(self._pieces[name])})
-                    return
-            found = {name: self._alternatives(self._pieces[name], of_names, tail=False) for name in names}
-            group = _Group(found, has_one_begin=True)
-        self._groups.update(dict.fromkeys(names, group))
+            return dict.fromkeys(names, _Group(found, has_one_end=True))
+        if not any(one.tail for one in each):
+            return dict.fromkeys(names, _Group(found, has_one_begin=True))
+        if sum([1 + _depth(self._pieces[name]) for name in names]) > _MOST_REPLACED:
+            return None
+        edges = sum(map(len, ends.values()))
+        for kept in names[:_MOST_TRIED]:
+            meter.spend(_STEPS * (len(names) + edges))
+            rest = {name: ends[name] - {kept} for name in names if name != kept}
+            if all(len(some) == 1 and some[0] not in rest[some[0]] for some in _groups(rest)):
+                alternatives = self._alternatives(self._pieces[kept], _Ends.of(names, meter, rest))
+                group = _Group({kept: _as_loop(Rule(self._text, kept), alternatives, meter)})
+                return {kept: group, **{name: _Group({name: _in_one(self._pieces[name])}) for name in rest}}
+        return None
 
     def _alternatives(self, piece: Piece, ends: _Ends, *, head: bool = True, tail: bool = True) -> list[_Alternative]:
         """The texts of a piece but the empty one by the rules at its ends, which ``head`` and ``tail`` look for."""
+        ends.meter.spend(_STEPS * _weight(piece))  # to look it up, and to see its ends
         found = ends.found.get((piece, head, tail))
         if found is None:
-            found = ends.found[piece, head, tail] = self._by_ends(piece, ends, head=head, tail=tail)
-            self._meter.spend(1 + sum([1 + len(one.middle) for one in found]))
+            found = self._by_ends(piece, ends, head=head, tail=tail)
+            ends.meter.spend(_STEPS * sum([1 + len(one.middle) for one in found]))
+            found = ends.found[piece, head, tail] = [*dict.fromkeys(found)]
         return found
 
     def _by_ends(self, piece: Piece, ends: _Ends, *, head: bool, tail: bool) -> list[_Alternative]:
@@ -261,9 +285,9 @@ class RuleComponents:
         if len(piece) == 1:
             return self._of_part(piece[0], ends, head=head, tail=tail)
         # Where the head is looked for, the first part that is not empty; where the tail is, the last one.
-        optional = [nullable((part,)) for part in piece]
-        firsts = [i for i in range(len(piece)) if all(optional[:i])] if head else [0]
-        lasts = [i for i in range(len(piece)) if all(optional[i + 1 :])] if tail else [len(piece) - 1]
+        needed = [i for i, part in enumerate(piece) if not nullable((part,))]
+        firsts = range(needed[0] + 1 if needed else len(piece)) if head else [0]
+        lasts = range(needed[-1] if needed else 0, len(piece)) if tail else [len(piece) - 1]
         found: list[_Alternative] = []
         for first in firsts:
             for last in lasts:
@@ -272,7 +296,7 @@ class RuleComponents:
                 elif first <= last:
                     begins = self._alternatives(piece[first : first + 1], ends, tail=False) if head else [_NOTHING]
                     endings = self._alternatives(piece[last : last + 1], ends, head=False) if tail else [_NOTHING]
-                    found += self._in_a_row(begins, piece[first + head : last + (not tail)], endings)
+                    found += _in_a_row(begins, piece[first + head : last + (not tail)], endings, ends.meter)
         return found
 
     def _of_part(self, part: Part, ends: _Ends, *, head: bool, tail: bool) -> list[_Alternative]:
@@ -297,22 +321,13 @@ class RuleComponents:
         lasts = self._alternatives(body, ends, head=False) if tail else plain
         if begins == plain or lasts == plain:
             middle = times(body, max(low - 1, 0), None if high is None else high - 1)
-            return self._in_a_row(*(([_NOTHING], middle, lasts) if begins == plain else (begins, middle, [_NOTHING])))
+            row = ([_NOTHING], middle, lasts) if begins == plain else (begins, middle, [_NOTHING])
+            return _in_a_row(*row, ends.meter)
         found = [*self._alternatives(body, ends)] if low <= 1 else []
         if high is None or high > 1:
             middle = times(body, max(low - 2, 0), None if high is None else high - 2)
-            found += self._in_a_row(begins, middle, lasts)
+            found += _in_a_row(begins, middle, lasts, ends.meter)
         return found
-
-    def _in_a_row(
-        self, begins: Collection[_Alternative], middle: Piece, lasts: Collection[_Alternative]
-    ) -> list[_Alternative]:
-        self._meter.spend(len(begins) * len(lasts) * _STEPS * (4 + len(middle)))
-        return [
-            _Alternative(begin.head, joined(begin.middle, middle, last.middle), last.tail)
-            for begin in begins
-            for last in lasts
-        ]
 
     # -- Calls.
 
@@ -325,11 +340,11 @@ class RuleComponents:
         sizes: dict[int, int] = {}
         depths: dict[int, int] = {}
         used = Counter([id(self._groups[name]) for name in _calls_in(self.whole)])
-        rules = Counter(map(id, self._groups.values()))
-        for group in {id(group): group for group in self._groups.values()}.values():  # each once: many rules share one
+        for group in {id(group): group for group in self._groups.values()}.values():
             for middle in group.middles:
+                self._meter.spend(_STEPS * _weight(middle))
                 for name in _calls_in(middle):
-                    used[id(self._groups[name])] += rules[id(group)]
+                    used[id(self._groups[name])] += len(group.alternatives)  # each rule has all of its group
         active: dict[int, None] = {}
         todo: list[tuple[_Group, Iterator[str]]] = []
 
@@ -371,18 +386,31 @@ class _Ends(NamedTuple):
     """The rules that are looked for at the ends of pieces; those ``replaced`` by their alternatives are among them."""
 
     names: Collection[str]
+    meter: WorkMeter
     replaced: Collection[str]
     found: dict[tuple[Piece, bool, bool], list[_Alternative]]
 
     @classmethod
-    def of(cls, names: Iterable[str], replaced: Iterable[str] = ()) -> _Ends:
-        return cls(frozenset(names), frozenset(replaced), {})
+    def of(cls, names: Iterable[str], meter: WorkMeter, replaced: Iterable[str] = ()) -> _Ends:
+        return cls(frozenset(names), meter, frozenset(replaced), {})
 
 
 def _in_one(piece: Piece) -> list[_Alternative]:
     """The texts of a piece but the empty one, if there are others."""
     middle = not_empty(piece)
     return [] if middle is None else [_Alternative(None, middle, None)]
+
+
+def _in_a_row(
+    begins: Collection[_Alternative], middle: Piece, lasts: Collection[_Alternative], meter: WorkMeter
+) -> list[_Alternative]:
+    size = sum([4 + len(begin.middle) + len(middle) for begin in begins]) * len(lasts)
+    meter.spend(_STEPS * (size + len(begins) * sum([len(last.middle) for last in lasts])))
+    return [
+        _Alternative(begin.head, joined(begin.middle, middle, last.middle), last.tail)
+        for begin in begins
+        for last in lasts
+    ]
 
 
 def _as_loop(rule: Rule, found: Collection[_Alternative], meter: WorkMeter) -> list[_Alternative]:
@@ -394,17 +422,21 @@ def _as_loop(rule: Rule, found: Collection[_Alternative], meter: WorkMeter) -> l
     here, name = Call(rule), rule.name
     known = {one for one in found if one.middle or one.tail}  # A is A tells nothing
 
+    between = {_without_first(one.middle) for one in known if (one.head, one.tail) == (name, name)}
+
+    def is_kept(one: _Alternative, x: Piece, more: Piece) -> bool:
+        meter.spend(_STEPS * (_weight(one.middle) + _weight(x)))
+        return bool(one.tail) or _Alternative(one.head, joined(one.middle, more, x), name) in known
+
     @cache
     def is_closed(x: Piece) -> bool:
-        meter.spend(_STEPS * len(known))
-        more = Times((*x, here), 0, None)
-        return any([(one.head, one.tail) == (name, name) and x == _without_first(one.middle) for one in known]) or all(
-            [one.tail or _Alternative(one.head, joined(one.middle, (more,), x), name) in known for one in known]
-        )
+        more = (Times((*x, here), 0, None),)
+        return x in between or all(is_kept(one, x, more) for one in known)
 
     simple: dict[_Alternative, None] = {}
     for one in filter(known.__contains__, found):
         while one.tail:
+            meter.spend(_STEPS * _weight(one.middle))
             for i, part in enumerate(one.middle):
                 x = one.middle[i + 1 :]
                 if not isinstance(part, Times) or part.low:
@@ -430,6 +462,17 @@ def _nesting(expression: Expression) -> int:
 
 def _depth(piece: Piece) -> int:
     return max([1 + _depth(within) for part in piece for within in inside(part)], default=0)
+
+
+def _weight(piece: Piece) -> int:
+    """The parts of a piece, each as often as it is inside another one: what a function by recursion looks at."""
+    found, level = 1, [*piece]
+    depth = 1
+    while level:
+        found += depth * len(level)
+        level = [part for each in level for within in inside(each) for part in within]
+        depth += 1
+    return found
 
 
 def _without_first(middle: Piece) -> Piece:

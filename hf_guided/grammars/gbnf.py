@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint, shown
 from ..regex import ALL, EMPTY, CharSet, Node, chars, text
 from ..regex.write import times
 from .rules import (
@@ -41,6 +41,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 _ESCAPED = {"t": "\t", "r": "\r", "n": "\n", **{sign: sign for sign in "\\\"[]-'/^"}}
 MAX_REPEAT = 100_000  # xgrammar counts every one: some megabytes for this many
 _MOST_OPERATORS = 4  # maximum number of operators in a row
+_MOST_SHOWN = 60  # characters of a part of a grammar in a message
 _HYPHEN = -1
 
 
@@ -101,12 +102,12 @@ class Gbnf(Reader):
         rules: dict[str, Expression] = {}
         while (head := self.take("head")) is not None:
             if head.text in rules:
-                raise self.malformed(f"the rule {head.text!r} is defined twice", head.start)
+                raise self.malformed(f"the rule {shown(head.text)} is defined twice; rename one of them", head.start)
             rules[head.text] = self._choice()
         if self.take("end") is None:
-            raise self.malformed(f"expected a rule, got {self.here.text!r}", self.here.start)
+            raise self.malformed(f"expected a rule, got {shown(self.here.text)}", self.here.start)
         if self.root not in rules:
-            raise self.malformed(f"there is no rule {self.root!r} to start at; name it, or pass root=", 0)
+            raise self.malformed(f"there is no rule {shown(self.root)} to start at; name it, or pass root=", 0)
         return rules
 
     def _choice(self) -> Expression:
@@ -138,7 +139,7 @@ class Gbnf(Reader):
         if token.kind == "any":
             return Leaf(chars(ALL))
         if token.kind == "token":
-            raise self.unsupported(token.text, "no token can be named in GBNF; use Lark", token.start)
+            raise self.unsupported(_short(token.text), "no token can be named in GBNF; use Lark", token.start)
         self.open(token.start)
         inside = self._choice()
         if self.take(")") is None:
@@ -167,7 +168,9 @@ class Gbnf(Reader):
     def _text(self, token: Token) -> Expression:
         codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
         if any(0xD800 <= code < 0xE000 for code in codes):
-            raise self.malformed(f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.start)
+            raise self.malformed(
+                f"half of a character in {_short(token.text)}; write it whole, as in \\U0001f600", token.start
+            )
         return Leaf(text("".join(map(chr, codes))))
 
     def _set(self, token: Token) -> Expression:
@@ -181,12 +184,14 @@ class Gbnf(Reader):
             )
             i += 3 if is_range else 1
             if last < first:
-                raise self.malformed(f"the range {chr(first)!r} to {chr(last)!r} is empty", token.start)
+                problem = f"the range {chr(first)!r} to {chr(last)!r} is empty; write the lower character first"
+                raise self.malformed(problem, token.start)
             ranges.append((first, last))
         charset = CharSet(ranges)
         charset = ALL - charset if negated else charset
         if not characters or not charset:
-            raise self.malformed(f"no character is in {token.text}", token.start)
+            problem = f"no character is in {_short(token.text)}; put one into it, or leave it out"
+            raise self.malformed(problem, token.start)
         return Leaf(chars(charset))
 
     def _characters(self, token: Token, start: int) -> list[int]:
@@ -197,19 +202,31 @@ class Gbnf(Reader):
             escape = _ESCAPE.match(token.text, position)
             if escape is None:
                 if token.text[position] == "\\":
-                    raise self.malformed("this escape is not complete", token.start + position)
+                    raise self.malformed(
+                        "this escape is not complete; for a backslash write \\\\", token.start + position
+                    )
                 character = token.text[position]
                 characters.append(_HYPHEN if character == "-" else ord(character))
                 position += 1
                 continue
             code = escape[1] or escape[2] or escape[3]
             if code is None and escape[4] not in _ESCAPED:
-                raise self.malformed(f"the escape {escape[0]} is not known", token.start + position)
+                problem = (
+                    f"the escape {escape[0]} is not known; for a backslash write \\\\, or give the character's hex"
+                )
+                raise self.malformed(f"{problem} digits: \\xHH, \\uHHHH, \\UHHHHHHHH", token.start + position)
             characters.append(int(code, 16) if code else ord(_ESCAPED[escape[4]]))
             if characters[-1] > 0x10FFFF:
-                raise self.malformed(f"{escape[0]} is no character", token.start + position)
+                raise self.malformed(
+                    f"{escape[0]} is no character; the last one is \\U0010FFFF", token.start + position
+                )
             position = escape.end()
         return characters
+
+
+def _short(text: str) -> str:
+    """A part of a grammar for a message, as it is written."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]}...{text[-_MOST_SHOWN // 2 :]}"
 
 
 def _counts_empty(expression: Expression, with_empty: set[str]) -> bool:

@@ -23,6 +23,8 @@ from ..regex import (
     repeat,
 )
 
+_STEPS = 50  # of work, for a part that is added to an automaton
+
 
 class Call(NamedTuple):
     """The texts of another component, of this name."""
@@ -230,6 +232,7 @@ class PieceWriter:
 
     def _add(self, part: Part, start: int, end: int) -> None:
         builder = self.builder
+        builder.spend(_STEPS)
         if isinstance(part, Node):
             builder.add(part, start, end)
         elif isinstance(part, Choice):

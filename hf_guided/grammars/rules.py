@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint, shown
 from ..regex import ANYTHING, EMPTY, Node
 
 MAX_NESTING = 50  # open parentheses: engines, and the functions here, follow them by recursion
@@ -139,14 +139,16 @@ def check_rules(reader: Reader, rules: Rules, start: str) -> None:
     for rule in rules.values():
         for reference in references(rule):
             if reference.name not in rules:
-                raise reader.malformed(f"the rule {reference.name!r} is not defined", reference.position)
+                problem = f"the rule {shown(reference.name)} is not defined; define it, or correct the name"
+                raise reader.malformed(problem, reference.position)
     productive = known_by_steps(rules, derives_from(lambda leaf: True))
     reached, todo = {start}, [start]
     while todo:
         name = todo.pop()
         if name not in productive:
             raise InvalidConstraint(
-                f"Grammar: no text matches the rule {name!r}: every alternative leads back to it; add one that ends"
+                f"Grammar: no text matches the rule {shown(name)}: every alternative leads back to it; add one that "
+                "ends"
             )
         following = {reference.name for reference in references(rules[name])} - reached
         reached |= following

@@ -6,6 +6,7 @@ import random
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lark import Lark, UnexpectedInput
@@ -13,6 +14,7 @@ from lark import Lark, UnexpectedInput
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint
+from hf_guided.grammars import components
 from tests.effort import repeats
 from tests.property.strategies import allowed, backend
 from tests.reference.grammar_texts import texts_of
@@ -169,6 +171,15 @@ def test_recursive_rules_have_the_texts_of_their_definition(rng: random.Random) 
         assert {sample for sample in samples if accepts(compiled, sample)} == expected, written(rules)
     except CompileLimitExceeded as error:
         assert "ways" in str(error)  # a few of these grammars have hundreds of ways to read six letters
+
+
+@settings(max_examples=repeats(100, 1500))
+@given(st.randoms(use_true_random=False))
+def test_rules_with_too_many_ends_have_the_same_texts(rng: random.Random) -> None:
+    """As if the alternatives of each group by both of its ends took too much work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(components, "_MOST_PRODUCTS", 0)
+        test_recursive_rules_have_the_texts_of_their_definition.hypothesis.inner_test(rng)  # type: ignore[attr-defined]
 
 
 @settings(max_examples=repeats(100, 1500))

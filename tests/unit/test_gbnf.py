@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 import hf_guided as hg
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint, UnwritableConstraint
+from hf_guided.grammars.components import RuleComponents
+from hf_guided.grammars.gbnf import Gbnf
+from hf_guided.options import NETWORK
 from tests.effort import repeats
 from tests.property.strategies import allowed, backend, single_bytes, tiny
 from tests.toy import letters
@@ -478,6 +482,7 @@ def test_what_the_vocabulary_cannot_write_is_left_out() -> None:
 
 CHAIN = "".join(f'a{i} ::= "x" a{i + 1} | "z"\n' for i in range(1500))
 LEVELS_TWICE = "".join(f'a{i} ::= a{i + 1} | "y" a{i + 1}\n' for i in range(40))
+LONG_NAME = "n" * 5000
 EMPTY_RULES = "".join(f'\nx{i} ::= "" | "a" root | "b"' for i in range(200))
 
 
@@ -501,3 +506,62 @@ def test_the_work_of_a_grammar_is_counted(grammar: str, is_taken: bool) -> None:
     except CompileLimitExceeded as error:
         assert not is_taken and "steps of work" in str(error)
     assert time.thread_time() - began < 8
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'root ::= "b" | ' + 'root* "a"? ' * 40,
+        'root ::= x | "b"\nx ::= ' + '(root "a"?)? ' * 40,
+        'root ::= y*\ny ::= x x{2,} (x x{2,})+ x x{0,2} (root x?)+\nx ::= root* | root "b" root',
+    ],
+    ids=["many ends", "many ends of another rule", "ends in repetitions"],
+)
+def test_rules_with_many_ends_are_called_there(grammar: str) -> None:
+    meter = WorkMeter(NETWORK)
+    components = RuleComponents(Gbnf(grammar, "root"), meter)
+    assert components.whole and meter.work < 1_000_000
+    made = compiled(grammar)
+    assert all(accepts(made, text) for text in ("b", "bb", "bbbb")) and not accepts(made, "c")
+
+
+@pytest.mark.parametrize("number", [100, 400, 3000])
+def test_rules_in_a_long_circle(number: int) -> None:
+    rules = "\n".join(f"r{i} ::= r{i + 1}" for i in range(number))
+    made = compiled(f'root ::= r0\n{rules}\nr{number} ::= r0 "x" r0 | "c"')
+    assert accepts(made, "c") and accepts(made, "cxcxc") and not accepts(made, "cc")
+
+
+def test_a_repetition_inside_others_is_a_limit_by_its_work() -> None:
+    body = "root"
+    for _ in range(12):
+        body = f'({body} "a"?){{1,3}}'
+    with pytest.raises(CompileLimitExceeded, match="steps of work.*more tightly"):
+        compiled(f'root ::= "b" | {body}')
+
+
+def test_grammars_of_one_tag_share_their_work() -> None:
+    rule = 'root ::= "b" | ' + 'root* "a"? ' * 100
+    assert accepts(compiled(f'{rule} | "0"'), "0")
+    parts = [{"type": "grammar", "grammar": f'{rule} | "{i}"'} for i in range(3)]
+    with pytest.raises(CompileLimitExceeded, match="steps of work"):
+        backend("native", single_bytes()).compile(hg.StructuralTag({"format": {"type": "or", "elements": parts}}))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "advice"),
+    [
+        (f"root ::= {LONG_NAME}", "define it"),
+        (f'root ::= "a"\n{LONG_NAME} ::= "a"\n{LONG_NAME} ::= "b"', "rename one"),
+        (f"root ::= <{LONG_NAME}>", "use Lark"),
+        (f'root ::= "{LONG_NAME}\\ud800"', "write it whole"),
+        (f"root ::= {LONG_NAME}\n{LONG_NAME} ::= {LONG_NAME}", "add one that ends"),
+        ("root ::= []", "leave it out"),
+        ("root ::= [z-a]", "write the lower character first"),
+        ('root ::= "\\q"', "for a backslash write"),
+    ],
+)
+def test_messages_stay_short_and_say_what_to_do(grammar: str, advice: str) -> None:
+    with pytest.raises((InvalidConstraint, UnsupportedConstraint)) as caught:
+        Gbnf(grammar, "root")
+    assert advice in str(caught.value) and len(str(caught.value)) < 400
