@@ -66,7 +66,7 @@ def test_malformed_grammar_is_refused(name, grammar):
     ("name", "text"), [("llguidance", 'start: "a"\n  | foo'), ("xgrammar", 'root ::= "a" |\n    foo')]
 )
 def test_error_for_an_undefined_rule_names_it(name, text):
-    with pytest.raises(InvalidConstraint, match="^Grammar: line 2, column 5: the rule 'foo' is not defined$"):
+    with pytest.raises(InvalidConstraint, match="^Grammar: line 2, column 5: the rule 'foo' is not defined; define it"):
         backend(name, tiny()).compile(Grammar(text))
 
 
