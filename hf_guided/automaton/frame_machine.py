@@ -35,7 +35,7 @@ _BYTES = 10 * 2**20  # maximum bytes of sets and tables together
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
 _EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
-_SPARSE = 16  # a mask is kept as words that are not 0 where fewer than one in so many are
+_SPARSE = 16  # words for each that is not 0: with as many or more, a mask is stored without its zeros
 _QUICK, _MOST = 10_000, 1 << 30  # frames looked at for one token: while all threads wait; and as MOST_WORK in frames.h
 _ROOM = 256  # bytes of forced text that are found at once
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
@@ -122,7 +122,7 @@ class FrameMachine:
         self._given: dict[int, Described] = {}  # components
         self._names: dict[int, Names] = {}  # names of the objects among the components
         self._component_bytes = 0
-        self.kept_bytes = 0  # of the masks that the caller keeps
+        self.kept_bytes = 0  # memory of the masks that the caller keeps
         self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
         self._has_limits = False  # whether a mask with a token limit was requested

@@ -1,4 +1,4 @@
-"""What one compile may take, counted while it reads and builds, and whose turn it is.
+"""The limits of one compile, counted while it reads and builds, and the turns of several.
 
 Work is counted in steps: looking at one transition, one member of a set of states, or ``CELLS`` entries of an array.
 Reading in Python is counted too (``count``). The same constraint takes the same steps on every machine, in every

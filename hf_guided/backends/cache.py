@@ -1,4 +1,4 @@
-"""What became of the compiles so far: results in a cache bounded in bytes, and errors that the constraint caused.
+"""The outcomes of the compiles so far: results in a cache bounded in bytes, and errors that the constraint caused.
 
 - A result weighs what it holds now, and is weighed again when it has grown. One that is too large for the cache is
   found as long as a caller holds it.
@@ -66,7 +66,7 @@ class Outcomes:
         self._lock = threading.RLock()
 
     def get(self, key: Hashable) -> CompiledConstraint | Exception | None:
-        """What is known; None is nothing."""
+        """The outcome of a compile; None where none is known."""
         with self._lock:
             if key in self._failures:
                 self._failures.move_to_end(key)

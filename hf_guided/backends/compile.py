@@ -289,7 +289,7 @@ class Compiler:
         for i, waiter in enumerate(job.waiters):
             try:
                 waiter.finish(outcome)
-            except BaseException:  # of a callback, or an interrupt: the others wait too
+            except BaseException:  # a callback's error, or an interrupt: the other callers still wait
                 for other in job.waiters[i + 1 :]:
                     other.finish(outcome)
                 raise

@@ -44,7 +44,7 @@ _SUBSTRINGS = (["substring_chunks"], ["substring_words"], ["substring_chars"])
 _MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$")
 _MOST_PROBES = 100
 _MOST_ALTERNATIVES = 100_000  # derivatives in one step of an intersection; a tenth of a second
-_MOST_CHARACTERS = 100_000  # of a grammar: reading takes about two microseconds for each
+_MOST_CHARACTERS = 100_000  # the longest grammar: reading takes about two microseconds for each character
 _MOST_STEPS = 100_000  # work of looking at one lazy pattern
 _PROBE = '%llguidance {"no_forcing": true}\nstart: PROBED-TERMINAL\nPROBED-TERMINAL: "x" '
 _SIGN = re.compile(r"[|*+?{]")
@@ -173,7 +173,7 @@ class Terminals:
         self._read: dict[str, tuple[int, bool, frozenset[str]]] = {}
 
     def combined(self, most_alternatives: int | None = None) -> list[str]:
-        """Those that have, or refer to, an intersection or a negation; CompileLimitExceeded where they take long.
+        """Terminals that have, or refer to, an intersection or a negation; CompileLimitExceeded where they take long.
 
         ``most_alternatives`` are those that a step may multiply; None is any number.
         """

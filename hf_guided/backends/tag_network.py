@@ -63,7 +63,7 @@ class TagNetwork:
         self.losses: list[Loss] = []
         self._parts: dict[str, SchemaPart] = {}
         self._grammars: dict[str, RuleComponents] = {}  # by their texts
-        self._meter = WorkMeter(NETWORK)  # of all grammars
+        self._meter = WorkMeter(NETWORK)  # the work of all grammars together
         self._schemas: dict[str, Positions | ElementPositions] = {}  # by name, which is also their key
         self._whole = self._piece(_triggered(tag), "") if self._is_older else self._piece(tag["format"], "/format")
         self.plan = NetworkPlan(self.root, self.build, self._parts)
