@@ -23,6 +23,7 @@ READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
+_EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
 _LATER = 11  # fields of ``Component`` that are set later: of exits, and of names
 _ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last, and of their exits
 
@@ -90,6 +91,32 @@ def describe(
     return Described(place, (struct, known, arrays, ends), known.nbytes)
 
 
+class Alone(NamedTuple):
+    """A component without calls and register, with its exits: equal ones of all networks are one."""
+
+    described: Described
+    size: int  # bytes of its shortest text
+    letters: NDArray[np.int32]  # kept alive because the cache key has its id
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.described.nbytes
+
+    @classmethod
+    def of(cls, component: Component, letters: NDArray[np.int32]) -> Alone:
+        """The component; ``letters`` as for ``Exits``."""
+        return _known_alone.of((component.dfa, id(letters)), lambda: cls._new(component, letters))
+
+    @classmethod
+    def _new(cls, component: Component, letters: NDArray[np.int32]) -> Alone:
+        exits = Exits(component, (), letters)
+        return cls(exits.described(describe(component)), int(exits.rows[0, component.dfa.start]), letters)
+
+
+_known_alone: ByteCache[Alone] = ByteCache(_ARRAY_BYTES)
+
+
 class _Ways(NamedTuple):
     """The exits of an automaton, for callees of the same sizes."""
 
@@ -153,6 +180,12 @@ class Exits:
         """The ways to the end of a component, by the sizes of its callees; what its register holds is ignored."""
         weights = [0 if callee < 0 else size_of(callee) for callee in component.callees]
         return cls(component, weights, letters, rule=rule)
+
+    def described(self, described: Described) -> Described:
+        """The component with these ways."""
+        struct = described.held[0]
+        struct[_EXITS], struct[_EXITS + 1] = self.rows.ctypes.data, self.most_size
+        return described._replace(held=(*described.held, self), nbytes=described.nbytes + self.rows.nbytes)
 
     @cached_property
     def size(self) -> list[int]:

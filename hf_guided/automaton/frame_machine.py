@@ -24,7 +24,7 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import NO_NODES, Words, scratch_of_thread
 from .core import CORE, QUICK, Core, address, record
-from .frame_exits import Described, Exits, Sizes, describe
+from .frame_exits import Alone, Described, Exits, Sizes, describe
 from .limits import no_memory
 from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
@@ -34,7 +34,6 @@ from .registers import LengthRule, NameRule, Rule
 _BYTES = 10 * 2**20  # maximum bytes of sets and tables together
 _FEW_TOKENS = 64  # between two times that all is forgotten
 _AGAIN = 16  # tokens read again for each new one: to read one takes about a tenth of what its mask takes
-_EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
 _SPARSE = 16  # words for each that is not 0: with as many or more, a mask is stored without its zeros
 _QUICK, _MOST = 10_000, 1 << 30  # frames looked at for one token: while all threads wait; and as MOST_WORK in frames.h
 _ROOM = 256  # bytes of forced text that are found at once
@@ -323,22 +322,29 @@ class FrameMachine:
 
     def _described(self, number: int) -> Described:
         component, rule = self._network.components[number], self._network.rule(number)
-        described = describe(component, rule, self._tables.tokens)
+        if (alone := self._alone(number)) is not None:
+            described = alone.described
+        else:
+            described = describe(component, rule, self._tables.tokens)
         if isinstance(rule, NameRule):
             described = self._names_of(number, rule).described(described)
         if number not in self._built:
             described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described
 
+    def _alone(self, number: int) -> Alone | None:
+        component = self._network.components[number]
+        is_alone = not component.callees and self._network.rule(number) is None
+        return Alone.of(component, self._tables.tokens.preferred) if is_alone else None
+
     def _with_exits(self, number: int, described: Described) -> Described:
         rule = self._network.rule(number)
+        if self._alone(number) is not None:
+            return described
         if isinstance(rule, NameRule):
             names = self._names_of(number, rule)
             return self._object_exits(number, names, self._sizes).described(described)
-        exits = self._exits(number, self._sizes)
-        struct = described.held[0]
-        struct[_EXITS], struct[_EXITS + 1] = exits.rows.ctypes.data, exits.most_size
-        return described._replace(held=(*described.held, exits), nbytes=described.nbytes + exits.rows.nbytes)
+        return self._exits(number, self._sizes).described(described)
 
     def _exits(self, number: int, size_of: Callable[[int], int]) -> Exits:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -358,6 +364,8 @@ class FrameMachine:
 
     def _size(self, number: int, size_of: Callable[[int], int]) -> int:
         rule = self._network.rule(number)
+        if (alone := self._alone(number)) is not None:
+            return alone.size
         if isinstance(rule, NameRule):
             names = self._names_of(number, rule)
             return self._object_exits(number, names, size_of).size(rule.low)
