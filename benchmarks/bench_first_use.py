@@ -20,8 +20,8 @@ from typing import Any
 
 import hf_guided as hg
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
-from hf_guided.bitmask import allocate_bitmask
 from hf_guided.schema.formats import FORMATS
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import vocabularies
 
 FEATURES: dict[str, dict[str, Any]] = {

@@ -22,7 +22,7 @@ import torch
 
 import hf_guided as hg
 from benchmarks.common import hardware, load_average, markdown_table
-from hf_guided.bitmask import allocate_bitmask
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import vocabularies
 from tests.integration.hostile_constraints import periods
 

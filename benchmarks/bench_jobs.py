@@ -111,7 +111,15 @@ def values_of_map(folder: Path) -> Iterator[tuple[int, Any]]:
         yield answer["row"], answer["value"]
 
 
-LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(PROCESSES), "-m", "hf_guided.batch"]
+LAUNCH = [
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    str(PROCESSES),
+    "-m",
+    "hf_guided.cli.batch",
+]
 FILES = ["--input", "rows.jsonl", "--schema", "schema.json", "--output", "out.jsonl"]
 MODEL = ["--model", "demo", "--device", LOADING["device"], "--dtype", LOADING["dtype"], "--batch-size", str(BATCH)]
 WAYS = {

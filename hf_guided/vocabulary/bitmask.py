@@ -71,7 +71,7 @@ def check_width(bitmask: Tensor, vocab_size: int) -> None:
     if bitmask.dtype != torch.int32 or bitmask.dim() != 2:
         raise BitmaskShapeError(
             f"expected an int32 bitmask of shape (rows, words), got {bitmask.dtype} of shape {tuple(bitmask.shape)}; "
-            "allocate it with hf_guided.bitmask.allocate_bitmask"
+            "allocate it with hf_guided.vocabulary.bitmask.allocate_bitmask"
         )
     if bitmask.shape[1] < words(vocab_size):
         raise BitmaskShapeError(

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hf_guided as hg
-from hf_guided.bitmask import allocate_bitmask
 from hf_guided.constraints.coerce import coerce
 from hf_guided.errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint, UnsupportedConstraint
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import vocabularies
 from tests.integration.hostile_constraints import HOSTILE
 

@@ -67,7 +67,7 @@ def written(parts: Path) -> int:
 
 def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
     (folder / "killed").mkdir(parents=True)
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.batch"]
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.cli.batch"]
     command += job(folder / "killed", rows)
     parts = folder / "killed" / "out.jsonl.parts"
     for _ in range(kills):
@@ -236,10 +236,10 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.slow
 def test_processes_say_a_mistake_once(tmp_path: Path) -> None:
     """One row, so that one of two processes has nothing to do, and finds nothing wrong."""
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.batch"]
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.cli.batch"]
     done = subprocess.run([*command, *job(tmp_path, 1), "--chat"], capture_output=True, text=True)
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if line.startswith("hf_guided.batch: error: ")]
+    said = [line for line in done.stderr.splitlines() if line.startswith("hf_guided.cli.batch: error: ")]
     assert len(said) == 1 and "no chat template" in said[0]
     assert "gather_object" not in done.stderr, "the other process waits for nobody"
 

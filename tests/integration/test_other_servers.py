@@ -19,7 +19,7 @@ import torch
 import xgrammar
 
 import hf_guided as hg
-from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 
 TOOLS = [

@@ -87,7 +87,7 @@ COMMANDS = [
         ["-m", "hf_guided", command, "--help"]
         for command in ("generate", "batch", "serve", "ui", "audit", "demo", "doctor")
     ),
-    ["-m", "hf_guided.batch", "--help"],
+    ["-m", "hf_guided.cli.batch", "--help"],
     ["-m", "hf_guided", "generate", "--prompt", "x"],  # a mistake in the arguments
 ]
 

@@ -33,17 +33,16 @@ ERRORS = {
 MODULES = {
     "hf_guided.backends.adapter": [],
     "hf_guided.backends.base": ["Backend", "CompiledConstraint", "Engine", "Matcher"],
-    "hf_guided.batch": ["main"],
-    "hf_guided.bitmask": ["allocate_bitmask", "pack", "unpack"],
+    "hf_guided.vocabulary.bitmask": ["allocate_bitmask", "pack", "unpack"],
     "hf_guided.cli": ["main"],
     "hf_guided.constraints": ["Choice", "Constraint", "Grammar", "JsonObject", "JsonSchema", "Regex", "StructuralTag"],
     "hf_guided.demo": ["load"],
-    "hf_guided.drafts": ["Draft", "DraftSource"],
+    "hf_guided.hf.drafts": ["Draft", "DraftSource"],
     "hf_guided.errors": ["HFGuidedError"],
     "hf_guided.hf.custom_generate": ["generate"],
     "hf_guided.hf.listening": ["TokenListener"],
     "hf_guided.schema.formats": ["NARROWER"],
-    "hf_guided.serve.smolagents_model": ["GuidedTransformersModel"],
+    "hf_guided.integrations.smolagents": ["GuidedTransformersModel"],
     "hf_guided.vocabulary": ["Vocabulary"],
 }
 METHODS = {

@@ -1,4 +1,4 @@
-"""Answers the rows of a data set over any number of processes: ``accelerate launch -m hf_guided.batch``.
+"""Answers the rows of a data set over any number of processes: ``accelerate launch -m hf_guided.cli.batch``.
 
 ``arguments`` are those of the command line, and a ``job`` is what two runs have to agree in. ``formats`` opens the
 input as one of the tables (``tables``: JSONL and CSV; ``arrow_tables``: Parquet and folders of datasets), ``rows``

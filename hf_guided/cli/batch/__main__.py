@@ -1,4 +1,4 @@
-"""``accelerate launch -m hf_guided.batch``: a data set in, answers out; ``hf-guided batch`` is one process of that.
+"""``accelerate launch -m hf_guided.cli.batch``: a data set in, answers out; ``hf-guided batch`` is one process of that.
 
 Exit codes: 0 every row is in the output or among the failures; 2 a mistake in the arguments. Any other code:
 the job was stopped in the middle, and the same command continues it.
@@ -22,12 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    parser = argparse.ArgumentParser(prog="accelerate launch -m hf_guided.batch", description=DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="accelerate launch -m hf_guided.cli.batch", description=DESCRIPTION)
     add_arguments(parser)
     arguments = parser.parse_args(argv)
     from .run import run  # torch and transformers, which --help can do without
 
-    return run(arguments, "hf_guided.batch")
+    return run(arguments, "hf_guided.cli.batch")
 
 
 if __name__ == "__main__":
