@@ -1,9 +1,14 @@
-"""``hg.generate``: prompts or chats and constraints in, parsed values out."""
+"""``hg.generate``, ``hg.agenerate`` and ``hg.Model``: prompts or chats and constraints in, parsed values out.
+
+For ``hg.agenerate`` all of the work, from compiling to reading back, happens on a thread; the event loop only receives
+what is finished.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -11,7 +16,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
 from ..constraints.argument_checks import FLAG, check
-from ..errors import InvalidArgument, reading
+from ..errors import InvalidArgument, NoValue, reading
 from ..guide import Guide
 from ..session.options import OnViolation
 from ..session.reasoning import Reasoning
@@ -19,13 +24,14 @@ from ..session.result import GuidedResult
 from ..session.result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
 from ..session.stats import SessionStats
 from ..session.tensor_parallel import Ranks
-from .arguments import GenerateArguments
-from .guide_cache import guide_for
-from .options import GenerateOptions
+from .arguments import GenerateArguments, GenerateOptions
+from .guided_call import guide_for
 from .partial import Partial
 from .plan import Plan, plan
+from .prompts import as_prompts, check_order
 from .run import run_plan
 from .streaming import check_can_stream, stream_plan
+from .threads import Cancellation, Running, call_soon, hand_over, surroundings, turns_of
 
 
 @overload
@@ -317,3 +323,386 @@ def _in_all_processes(make: Callable[[], Plan], model: Any, guide: Guide) -> Pla
         )
     # Each process compiles for itself, and reads the answers with what it has compiled.
     return ranks.agreed(make, Plan.fingerprint)
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Texts,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> Coroutine[Any, Any, list[GuidedResult[str]]]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Typed[ValueT],
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> Coroutine[Any, Any, list[GuidedResult[ValueT]]]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Pattern,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> Coroutine[Any, Any, list[GuidedResult[re.Match[str]]]]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> Coroutine[Any, Any, list[GuidedResult[Any]]]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Texts,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[str, str], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: type[ModelT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[ModelT, ModelT], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: PythonType[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[ValueT], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Parses[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[ValueT, ValueT], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Pattern,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[re.Match[str], re.Match[str]], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[Any], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]: ...
+
+
+def agenerate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool = False, **arguments: Any
+) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]:
+    """``hg.generate`` without blocking the event loop.
+
+    ``await hg.agenerate(...)`` gives the list of results; ``async for partial in hg.agenerate(..., stream=True)`` gives
+    Partials. Arguments, types of values, and errors are those of ``hg.generate``; errors are raised where the call is
+    awaited or iterated. Nothing begins before that.
+
+    A cancelled task ends its generation at the next token (with ``continuous_batching``, within a twentieth of a
+    second) and waits for that end, so that afterwards the model is free. ``aclose()`` does the same, and so
+    does leaving the ``async for``, at the next iteration of the event loop.
+
+    Calls on one model run one after another, in the order in which they began; a cancelled call does not disturb the
+    waiting ones. Only calls of ``agenerate`` wait for each other: ``hg.generate`` or ``model.generate`` should not run
+    on another thread at the same time. A slow reader of a stream delays no other call, because answers are generated in
+    advance. Functions of the caller (``stats``, logits processors) are called on the thread of their call, with the
+    context variables of the task. Only asyncio is supported, no other event loop.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer.
+        prompts: as for ``hg.generate``.
+        constraint: as for ``hg.generate``.
+        stream: whether to yield answers while they are being written.
+        **arguments: the other arguments of ``hg.generate``.
+
+    Returns:
+        A coroutine for the list of results; with ``stream``, an async generator of Partials.
+    """
+    call = _Call(model, (tokenizer, prompts, constraint), {**arguments, "stream": stream})
+    return call.partials() if stream else call.results()
+
+
+class _Call:
+    """One call.
+
+    Args:
+        model: the model.
+        positional: the other positional arguments of ``hg.generate``.
+        arguments: its keyword arguments.
+    """
+
+    def __init__(self, model: Any, positional: tuple[Any, ...], arguments: dict[str, Any]):
+        self._model = model
+        self._positional = positional
+        self._arguments = arguments
+        self._cancellation = Cancellation()
+
+    async def results(self) -> list[GuidedResult[Any]]:
+        """All results."""
+        running = self._start(lambda results: results)
+        try:
+            await asyncio.wait([running.ended])
+            results: list[GuidedResult[Any]] = running.ended.result()
+            return results
+        finally:
+            await self._end(running)
+
+    async def partials(self) -> AsyncGenerator[Partial[Any], None]:
+        """Partials as they come; None follows the last in the queue."""
+        queue: asyncio.Queue[Partial[Any] | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def read(partials: Any) -> None:
+            for partial in partials:
+                call_soon(loop, queue.put_nowait, partial)
+
+        running = self._start(read)
+        running.ended.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (partial := await queue.get()) is not None:
+                yield partial
+            running.ended.result()  # raises what the call raised
+        finally:
+            await self._end(running)
+
+    def _start(self, read: Callable[[Any], Any]) -> Running:
+        """Begin; ``read`` gets what ``hg.generate`` returns, on the thread."""
+        with reading("agenerate"):
+            entered = surroundings(getattr(getattr(self._model, "device", None), "type", "cpu"))
+
+        def work() -> Any:
+            hand_over(self._cancellation)
+            with entered():
+                return read(generate(self._model, *self._positional, **self._arguments))
+
+        return Running(turns_of(self._model), work)
+
+    async def _end(self, running: Running) -> None:
+        self._cancellation.set()
+        await running.end()
+
+
+class Model:
+    """A shorter form of ``hg.generate``: ``hg.Model(model, tokenizer)(prompt, Person)`` is a ``Person``.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer.
+        **arguments: arguments of ``hg.generate``, used by every call that does not set its own.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, **arguments: Unpack[GenerateArguments]):
+        self._model = model
+        self._tokenizer = tokenizer
+        self._arguments = arguments
+
+    @overload
+    def __call__(self, prompt: Any, constraint: Texts = None, **arguments: Unpack[GenerateArguments]) -> str: ...
+
+    @overload
+    def __call__(self, prompt: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]) -> ValueT: ...
+
+    @overload
+    def __call__(self, prompt: Any, constraint: Pattern, **arguments: Unpack[GenerateArguments]) -> re.Match[str]: ...
+
+    @overload
+    def __call__(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
+
+    def __call__(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
+        """Generate one answer and return its value.
+
+        Args:
+            prompt: one text or one chat.
+            constraint: see ``hg.generate``; None gives free text.
+            **arguments: the other arguments of ``hg.generate``, without ``stream``.
+
+        Returns:
+            The value, which is an instance of the type, a dict for a schema, a match for a regex, text for a choice.
+            Free text may be cut by ``max_new_tokens``.
+
+        Raises:
+            NoValue: the answer did not finish, or a validator refused it; the error has the ``GuidedResult``.
+            InvalidArgument: more than one prompt, or arguments that request more than one answer.
+            HFGuidedError: see ``hg.generate``.
+        """
+        self._check_single(prompt, constraint)
+        [value] = _values(self._generate(prompt, constraint, arguments), 1)
+        return value
+
+    @overload
+    def batch(self, prompts: Any, constraint: Texts = None, **arguments: Unpack[GenerateArguments]) -> list[str]: ...
+
+    @overload
+    def batch(
+        self, prompts: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]
+    ) -> list[ValueT]: ...
+
+    @overload
+    def batch(
+        self, prompts: Any, constraint: Pattern, **arguments: Unpack[GenerateArguments]
+    ) -> list[re.Match[str]]: ...
+
+    @overload
+    def batch(self, prompts: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> list[Any]: ...
+
+    def batch(self, prompts: Any, constraint: Any = None, **arguments: Any) -> list[Any]:
+        """Generate an answer to each of several prompts and return their values.
+
+        Args:
+            prompts: texts, or chats.
+            constraint: of all answers, or a list with one for each prompt; see ``hg.generate``.
+            **arguments: the other arguments of ``hg.generate``, without ``stream``.
+
+        Returns:
+            A value for each prompt.
+
+        Raises:
+            NoValue: the first answer without a value; ``hg.generate`` returns the results of all of them.
+            HFGuidedError: as for a call.
+        """
+        return _values(self._generate(prompts, constraint, arguments), len(as_prompts(prompts)))
+
+    @overload
+    async def acall(self, prompt: Any, constraint: Texts = None, **arguments: Unpack[GenerateArguments]) -> str: ...
+
+    @overload
+    async def acall(self, prompt: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]) -> ValueT: ...
+
+    @overload
+    async def acall(
+        self, prompt: Any, constraint: Pattern, **arguments: Unpack[GenerateArguments]
+    ) -> re.Match[str]: ...
+
+    @overload
+    async def acall(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
+
+    async def acall(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
+        """A call without blocking the event loop; see ``hg.agenerate``.
+
+        Args:
+            prompt: as for a call.
+            constraint: as for a call.
+            **arguments: as for a call.
+
+        Returns:
+            As a call.
+
+        Raises:
+            HFGuidedError: as a call.
+        """
+        self._check_single(prompt, constraint)
+        [value] = _values(await agenerate(*self._bound(prompt, constraint), **self._given(arguments)), 1)
+        return value
+
+    def _check_single(self, prompt: Any, constraint: Any) -> None:
+        with reading("Model"):
+            check_order(prompt, constraint)
+            if (count := len(as_prompts(prompt))) != 1:
+                raise InvalidArgument(f"expected one prompt, got a list of {count}; use Model.batch, or hg.generate")
+
+    def _bound(self, prompts: Any, constraint: Any) -> tuple[Any, Any, Any, Any]:
+        return self._model, self._tokenizer, prompts, constraint
+
+    def _given(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        given = {**self._arguments, **arguments}
+        if given.pop("stream", False):
+            raise InvalidArgument("stream: a call returns finished values; use hg.generate(..., stream=True)")
+        return given
+
+    def _generate(self, prompts: Any, constraint: Any, arguments: dict[str, Any]) -> list[GuidedResult[Any]]:
+        results: list[GuidedResult[Any]] = generate(
+            *self._bound(prompts, constraint), **self._given(arguments), stream=False
+        )
+        return results
+
+    def __repr__(self) -> str:
+        return f"hg.Model({type(self._model).__name__}, {type(self._tokenizer).__name__})"
+
+
+def _values(results: list[GuidedResult[Any]], prompts: int) -> list[Any]:
+    """The values of results, of which there is one for each prompt."""
+    if len(results) != prompts:
+        raise InvalidArgument(
+            f"expected {'one answer' if prompts == 1 else f'{prompts} answers'}, got {len(results)}; leave "
+            "num_return_sequences out, or use hg.generate"
+        )
+    return [value_of(result) for result in results]
+
+
+def value_of(result: GuidedResult[Any]) -> Any:
+    """The value of a result.
+
+    Raises:
+        NoValue: the answer did not finish, or it could not be read.
+    """
+    if result.value is None and (result.finish_reason != "stop" or result.error is not None):
+        reasons = {
+            "stop": f"it could not be read: {result.error}",
+            "length": f"it was cut after {len(result.token_ids)} tokens; raise max_new_tokens",
+            "dead_end": result.error or "no token of this vocabulary could follow",
+        }
+        raise NoValue(f"the answer has no value: {reasons[result.finish_reason]}", result=result)
+    return result.value

@@ -15,8 +15,7 @@ from ..session.logprobs import TokenLogprob
 from ..session.reasoning import Opening
 from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.result_types import PartialT, T
-from .partial_json import Move, PartialJson, open_path, value_of
-from .partial_models import model_in, not_begun, typed
+from .partial_values import Move, PartialJson, model_in, not_begun, open_path, typed, value_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import GenerationConfig, TextGenerationPipeline
+import torch
+from torch.nn.functional import pad
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig, TextGenerationPipeline
+from transformers.pipelines import (
+    PIPELINE_REGISTRY,
+)  # takes seconds to import, so only users of the task import this file
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
@@ -25,22 +30,25 @@ from ..guide import Futures
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.reasoning import Reasoning
-from .chat_history import has_calls
-from .chat_prompts import Prompt, is_processor, prepared, rendered
-from .guide_cache import guide_for
-from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings
-from .options import GenerateOptions
-from .pipeline_outputs import joined, regrouped
-from .processor_inputs import check_takes_media
-from .prompt_inputs import PromptInputs
-from .route import choose_route
-from .template_arguments import template_options, warn_of_unseen
-from .unknown_arguments import check_arguments
+from .arguments import GenerateOptions, check_arguments
+from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings, guide_for
+from .messages import has_calls
+from .plan import choose_route
+from .prompt_inputs import PromptInputs, check_takes_media
+from .prompts import Prompt, prepared, warn_of_unseen
+from .templates import is_processor, rendered, template_options
 
+TASK = "guided-generation"
 # Arguments that the text-generation pipeline takes, and that are in no signature.
 _PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefix_length")
+
+
 _FOR_PROMPTS = ("response_format", "chat_template_kwargs", "show_tools", "describe")
+
+
 _FOR_LOOP = ("backend", "reasoning", "jump_forward")
+
+
 _COMPILED = "compiled"  # the constraints of a call, from ``__call__`` to ``_forward``
 
 
@@ -383,3 +391,52 @@ def _continued_text(prompt: Any, continue_final_message: bool | None) -> str | N
             raise PromptError("expected text alone in a message of the assistant that is to be continued")
         return "".join(part["text"] for part in content)
     return str(content)
+
+
+def regrouped(outputs: dict[str, Any], copies: int) -> dict[str, Any]:
+    """The outputs of copies of prompts, (prompts * copies, 1, ...), as those of prompts: (prompts, copies, ...)."""
+    rows = len(outputs["input_ids"])
+    fields = {
+        name: value.reshape(rows // copies, copies, *value.shape[2:])
+        for name, value in outputs.items()
+        if name != "input_ids" and isinstance(value, torch.Tensor) and value.shape[:2] == (rows, 1)
+    }
+    return {**outputs, **fields, "input_ids": outputs["input_ids"][::copies]}
+
+
+def joined(parts: list[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
+    """The outputs of several calls as those of one call: answers are padded at their end, prompts at their beginning.
+
+    Raises:
+        InvalidArgument: there are outputs other than tokens.
+    """
+    names = {"generated_sequence", "input_ids", "prompt_text", "results"}
+    if more := sorted({name for part in parts for name in part} - names):
+        raise InvalidArgument(
+            f"{', '.join(more)}: prompts of several kinds (texts, chats, chats with images) run in calls of their own, "
+            "and these outputs cannot be joined; pass batch_size=1"
+        )
+    widest = max(part["input_ids"].shape[-1] for part in parts)
+    longest = max(part["generated_sequence"].shape[-1] - part["input_ids"].shape[-1] for part in parts)
+    outputs: dict[str, Any] = {"generated_sequence": [], "input_ids": [], "prompt_text": [], "results": []}
+    for part in parts:
+        prompts, sequences = part["input_ids"], part["generated_sequence"]
+        before = widest - prompts.shape[-1]
+        after = longest - (sequences.shape[-1] - prompts.shape[-1])
+        outputs["input_ids"].append(pad(prompts, (before, 0), value=pad_token_id))
+        outputs["generated_sequence"].append(pad(sequences, (before, after), value=pad_token_id))
+        outputs["prompt_text"] += part["prompt_text"]
+        outputs["results"] += part["results"]
+    return outputs | {name: torch.cat(outputs[name]) for name in ("input_ids", "generated_sequence")}
+
+
+def register() -> None:
+    """Make ``transformers.pipeline("guided-generation", ...)`` work. Safe to call any number of times."""
+    known = PIPELINE_REGISTRY.supported_tasks.get(TASK)
+    if known is None or known["impl"] is not GuidedGenerationPipeline:
+        PIPELINE_REGISTRY.register_pipeline(
+            TASK,
+            pipeline_class=GuidedGenerationPipeline,
+            pt_model=(AutoModelForCausalLM, AutoModelForImageTextToText),
+            type="text",
+        )

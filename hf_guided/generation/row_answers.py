@@ -15,9 +15,9 @@ from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.result import GuidedResult
 from ..session.stats import SessionStats
 from .api import generate
-from .chat_prompts import Prompt, TemplateOptions, prepared
 from .guided_call import check_budgets, check_compiled
-from .prompts import as_prompts, encoded
+from .prompts import Prompt, as_prompts, encoded, prepared
+from .templates import TemplateOptions
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from ..hf.decode.options import DecodeOptions
 from ..hf.decode.step_logprobs import record_output
@@ -19,12 +21,47 @@ from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprobs import TokenLogprob
 from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.stats import SessionStats
-from .cancellation import CancelledListener, CancelledProcessor
-from .continuous import Answer, ContinuousRun, GuidedRequest
+from .continuous import Answer, ContinuousRun, GuidedRequest, logprobs_of
 from .guided_call import GuidedCall
-from .pass_logprobs import logprobs_of
 from .plan import Plan
-from .progress import Progress
+from .threads import CancelledListener, CancelledProcessor
+
+
+class Progress:
+    """A progress bar, which may be hidden, and statistics.
+
+    Args:
+        prompts: the number of prompts.
+        step: prompts in a batch.
+        stats: True displays the speed next to the bar; a function is called with the statistics of each batch.
+        shown: whether to display the bar; None displays it on a terminal if there is more than one batch.
+    """
+
+    def __init__(self, prompts: int, step: int, stats: bool | Callable[[SessionStats], None], shown: bool | None):
+        self._stats = stats
+        silent = (prompts <= step and stats is not True) if shown is None else not shown
+        self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.close()
+
+    def spent(self, stats: SessionStats, seconds: float) -> None:
+        """Report a finished batch."""
+        if self._stats is True and stats.forwards:
+            self._bar.set_postfix_str(
+                f"{stats.tokens / seconds:.0f} tokens/s, {stats.row_forwards / stats.tokens:.2f} forwards/token"
+            )
+        elif callable(self._stats):
+            self._stats(stats)
+
+    def done(self, prompts: int) -> None:
+        """Report that this many more prompts have their results."""
+        self._bar.update(prompts)
 
 
 class BatchResults(NamedTuple):

@@ -14,18 +14,16 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Thread, current_thread
 
-import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..errors import InvalidArgument
 from ..hf.compat import input_device
 from ..hf.decode.streamers import TokenListener
 from ..session.logprobs import TokenLogprob
-from .cancellation import Cancellation, Cancelled
 from .partial import Partial, PartialRow
 from .plan import Plan
-from .progress import Progress
-from .run import Batch
+from .run import Batch, Progress
+from .threads import Cancellation, Cancelled, surroundings
 
 
 def check_can_stream(plan: Plan) -> None:
@@ -195,25 +193,3 @@ def _generate(
     except BaseException as caught:  # the iterating thread raises it
         error = caught
     queue.put(_Finished(error))
-
-
-def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
-    """The state that torch keeps for each thread, copied from this one; the returned function enters it on another.
-
-    Args:
-        kind: the device type.
-    """
-    cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
-    autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    inference = torch.is_inference_mode_enabled()
-
-    def entered() -> contextlib.ExitStack:
-        stack = contextlib.ExitStack()
-        stack.enter_context(torch.inference_mode(inference))
-        if cuda_stream is not None:
-            stack.enter_context(torch.cuda.stream(cuda_stream))
-        if autocast is not None:
-            stack.enter_context(torch.autocast(kind, dtype=autocast))
-        return stack
-
-    return entered

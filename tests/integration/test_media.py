@@ -13,11 +13,12 @@ from transformers import GenerationConfig, pipeline
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.generation.chat_prompts import TemplateOptions, prepared
-from hf_guided.generation.options import GenerateOptions
+from hf_guided.generation.arguments import GenerateOptions
 from hf_guided.generation.plan import plan
 from hf_guided.generation.prompt_inputs import PromptInputs
+from hf_guided.generation.prompts import prepared
 from hf_guided.generation.run import Batch
+from hf_guided.generation.templates import TemplateOptions
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import media_models, vocabularies
 from tests.integration import families, models

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.generation.partial import PartialRow
-from hf_guided.generation.partial_json import PartialJson, value_of
+from hf_guided.generation.partial_values import PartialJson, value_of
 from hf_guided.session.result import RowReader
 from tests.effort import repeats
 from tests.toy import all_bytes

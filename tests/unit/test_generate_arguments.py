@@ -14,8 +14,7 @@ from transformers import GenerationConfig, GenerationMixin
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.constraints.argument_advice import DECODER, GENERATE, PROCESSOR, RENAMED, RULES, SCORE, advice
-from hf_guided.generation.arguments import GenerateArguments, GenerationConfigArguments, ModelArguments
-from hf_guided.generation.unknown_arguments import check_arguments
+from hf_guided.generation.arguments import GenerateArguments, GenerationConfigArguments, ModelArguments, check_arguments
 from tests import vocabularies
 from tests.integration import models
 
