@@ -7,43 +7,27 @@ what is finished.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any, Literal, overload
 
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
 from ..constraints.argument_checks import FLAG, check
 from ..errors import InvalidArgument, NoValue, reading
-from ..guide import Guide
-from ..session.options import OnViolation
-from ..session.reasoning import Reasoning
 from ..session.result import GuidedResult
-from ..session.result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
-from ..session.stats import SessionStats
-from ..session.tensor_parallel import Ranks
+from ..session.result_types import PythonType, Typed, TypedParts, ValueT
 from .arguments import GenerateArguments, GenerateOptions
-from .guided_call import guide_for
 from .partial import Partial
-from .plan import Plan, plan
+from .plan import plan
 from .prompts import as_prompts, check_order
 from .run import run_plan
 from .streaming import check_can_stream, stream_plan
-from .threads import Cancellation, Running, call_soon, hand_over, surroundings, turns_of
+from .threads import Cancellation, Running, call_soon, surroundings, turns_of
 
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Texts,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
-) -> list[GuidedResult[str]]: ...
+Answers = list[GuidedResult[Any]] | Generator[Partial[Any], None, None]
 
 
 @overload
@@ -63,18 +47,6 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Pattern,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
-) -> list[GuidedResult[re.Match[str]]]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
     constraint: Any,
     *,
     stream: Literal[False] = False,
@@ -87,23 +59,11 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Texts,
+    constraint: TypedParts[ValueT],
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[str, str], None, None]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: type[ModelT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[ModelT, ModelT], None, None]: ...
+) -> Generator[Partial[ValueT, ValueT], None, None]: ...
 
 
 @overload
@@ -116,30 +76,6 @@ def generate(
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
 ) -> Generator[Partial[ValueT], None, None]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Parses[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[ValueT, ValueT], None, None]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Pattern,
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[re.Match[str], re.Match[str]], None, None]: ...
 
 
 @overload
@@ -161,33 +97,8 @@ def generate(
 
 
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: bool = False,
-    guide: Guide | None = None,
-    backend: str = "auto",
-    prefix: str | Sequence[str | None] | None = None,
-    on_violation: OnViolation = "close",
-    batch_size: int = 8,
-    retries: int = 0,
-    jump_forward: bool = True,
-    draft: Any = "auto",
-    continuous_batching: bool | ContinuousBatchingConfig = False,
-    stats: bool | Callable[[SessionStats], None] = False,
-    progress: bool | None = None,
-    reasoning: Reasoning | None = None,
-    trace: bool = False,
-    logprobs: bool | int = False,
-    seed: int | Sequence[int] | None = None,
-    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    documents: Sequence[Any] | None = None,
-    show_tools: bool = True,
-    describe: bool = False,
-    **generate_kwargs: Any,
-) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]:
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool = False, **generate_kwargs: Any
+) -> Answers:
     """Generate answers and parse them, in the generation mode that the arguments select.
 
     Args:
@@ -275,66 +186,36 @@ def generate(
         EmptyIntersection: the generation settings forbid what the constraint needs; with ``on_violation="raise"`` also
             if other processors leave a row no allowed token.
     """
+    return _answers(model, tokenizer, prompts, constraint, stream, generate_kwargs)
+
+
+# The options of a call have their names and defaults in the signature, for help() and whoever reads it.
+_signature = inspect.signature(generate)
+*_named, _others = _signature.parameters.values()
+_options = [
+    option.replace(kind=option.KEYWORD_ONLY) for option in inspect.signature(GenerateOptions).parameters.values()
+]
+generate.__signature__ = _signature.replace(parameters=[*_named, *_options, _others])  # type: ignore[attr-defined]
+
+
+def _answers(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    stream: bool,
+    arguments: Mapping[str, Any],
+    cancellation: Cancellation | None = None,
+) -> Answers:
+    """``generate``, which another thread may cancel."""
     with reading("generate"):
         check("stream", stream, FLAG)
-        options = GenerateOptions(
-            backend=backend,
-            prefix=prefix,
-            on_violation=on_violation,
-            batch_size=batch_size,
-            retries=retries,
-            jump_forward=jump_forward,
-            draft=draft,
-            continuous_batching=continuous_batching,
-            stats=stats,
-            progress=progress,
-            reasoning=reasoning,
-            trace=trace,
-            logprobs=logprobs,
-            seed=seed,
-            chat_template_kwargs=chat_template_kwargs,
-            documents=documents,
-            show_tools=show_tools,
-            describe=describe,
-        )
-        guide = guide_for(tokenizer, model, guide)
-        planned = _in_all_processes(
-            partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs), model, guide
-        )
+        options, generate_kwargs = GenerateOptions.among(arguments)
+        planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs, cancellation)
     if stream:
         check_can_stream(planned)
         return stream_plan(planned)
     return run_plan(planned)
-
-
-def _in_all_processes(make: Callable[[], Plan], model: Any, guide: Guide) -> Plan:
-    """The plan of a call; the processes that hold a model together check that they have the same plan.
-
-    Raises:
-        InvalidArgument: the guide does not know of the other processes.
-    """
-    ranks = Ranks.of(model)
-    if ranks is None:
-        return make()
-    if guide.ranks is None:
-        raise InvalidArgument(
-            "guide: several processes hold this model, and would mask each by itself with a guide that was made "
-            "without it; make it with this model, or leave it out"
-        )
-    # Each process compiles for itself, and reads the answers with what it has compiled.
-    return ranks.agreed(make, Plan.fingerprint)
-
-
-@overload
-def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Texts,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
-) -> Coroutine[Any, Any, list[GuidedResult[str]]]: ...
 
 
 @overload
@@ -354,18 +235,6 @@ def agenerate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Pattern,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
-) -> Coroutine[Any, Any, list[GuidedResult[re.Match[str]]]]: ...
-
-
-@overload
-def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
     constraint: Any,
     *,
     stream: Literal[False] = False,
@@ -378,23 +247,11 @@ def agenerate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Texts,
+    constraint: TypedParts[ValueT],
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> AsyncGenerator[Partial[str, str], None]: ...
-
-
-@overload
-def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: type[ModelT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> AsyncGenerator[Partial[ModelT, ModelT], None]: ...
+) -> AsyncGenerator[Partial[ValueT, ValueT], None]: ...
 
 
 @overload
@@ -407,30 +264,6 @@ def agenerate(
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
 ) -> AsyncGenerator[Partial[ValueT], None]: ...
-
-
-@overload
-def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Parses[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> AsyncGenerator[Partial[ValueT, ValueT], None]: ...
-
-
-@overload
-def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Pattern,
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> AsyncGenerator[Partial[re.Match[str], re.Match[str]], None]: ...
 
 
 @overload
@@ -481,67 +314,54 @@ def agenerate(
     Returns:
         A coroutine for the list of results; with ``stream``, an async generator of Partials.
     """
-    call = _Call(model, (tokenizer, prompts, constraint), {**arguments, "stream": stream})
-    return call.partials() if stream else call.results()
+    call = partial(_answers, model, tokenizer, prompts, constraint, stream, arguments)
+    return _later_partials(model, call) if stream else _later_results(model, call)
 
 
-class _Call:
-    """One call.
+async def _later_results(model: Any, call: Callable[..., Answers]) -> list[GuidedResult[Any]]:
+    async with _running(model, call, lambda results: results) as running:
+        await asyncio.wait([running.ended])
+        results: list[GuidedResult[Any]] = running.ended.result()
+        return results
+
+
+async def _later_partials(model: Any, call: Callable[..., Answers]) -> AsyncGenerator[Partial[Any], None]:
+    queue: asyncio.Queue[Partial[Any] | None] = asyncio.Queue()  # None follows the last
+    loop = asyncio.get_running_loop()
+
+    def read(partials: Any) -> None:
+        for partial in partials:
+            call_soon(loop, queue.put_nowait, partial)
+
+    async with _running(model, call, read) as running:
+        running.ended.add_done_callback(lambda _: queue.put_nowait(None))
+        while (partial := await queue.get()) is not None:
+            yield partial
+        running.ended.result()  # raises what the call raised
+
+
+@contextlib.asynccontextmanager
+async def _running(model: Any, call: Callable[..., Answers], read: Callable[[Any], Any]) -> AsyncIterator[Running]:
+    """Have a call made on the thread of its model; it is cancelled and has ended afterwards.
 
     Args:
         model: the model.
-        positional: the other positional arguments of ``hg.generate``.
-        arguments: its keyword arguments.
+        call: the call, which takes its ``cancellation``.
+        read: gets what the call returns, on the thread.
     """
+    with reading("agenerate"):
+        entered = surroundings(getattr(getattr(model, "device", None), "type", "cpu"))
+    cancellation = Cancellation()
 
-    def __init__(self, model: Any, positional: tuple[Any, ...], arguments: dict[str, Any]):
-        self._model = model
-        self._positional = positional
-        self._arguments = arguments
-        self._cancellation = Cancellation()
+    def work() -> Any:
+        with entered():
+            return read(call(cancellation=cancellation))
 
-    async def results(self) -> list[GuidedResult[Any]]:
-        """All results."""
-        running = self._start(lambda results: results)
-        try:
-            await asyncio.wait([running.ended])
-            results: list[GuidedResult[Any]] = running.ended.result()
-            return results
-        finally:
-            await self._end(running)
-
-    async def partials(self) -> AsyncGenerator[Partial[Any], None]:
-        """Partials as they come; None follows the last in the queue."""
-        queue: asyncio.Queue[Partial[Any] | None] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-
-        def read(partials: Any) -> None:
-            for partial in partials:
-                call_soon(loop, queue.put_nowait, partial)
-
-        running = self._start(read)
-        running.ended.add_done_callback(lambda _: queue.put_nowait(None))
-        try:
-            while (partial := await queue.get()) is not None:
-                yield partial
-            running.ended.result()  # raises what the call raised
-        finally:
-            await self._end(running)
-
-    def _start(self, read: Callable[[Any], Any]) -> Running:
-        """Begin; ``read`` gets what ``hg.generate`` returns, on the thread."""
-        with reading("agenerate"):
-            entered = surroundings(getattr(getattr(self._model, "device", None), "type", "cpu"))
-
-        def work() -> Any:
-            hand_over(self._cancellation)
-            with entered():
-                return read(generate(self._model, *self._positional, **self._arguments))
-
-        return Running(turns_of(self._model), work)
-
-    async def _end(self, running: Running) -> None:
-        self._cancellation.set()
+    running = Running(turns_of(model), work)
+    try:
+        yield running
+    finally:
+        cancellation.set()
         await running.end()
 
 
@@ -560,13 +380,9 @@ class Model:
         self._arguments = arguments
 
     @overload
-    def __call__(self, prompt: Any, constraint: Texts = None, **arguments: Unpack[GenerateArguments]) -> str: ...
-
-    @overload
-    def __call__(self, prompt: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]) -> ValueT: ...
-
-    @overload
-    def __call__(self, prompt: Any, constraint: Pattern, **arguments: Unpack[GenerateArguments]) -> re.Match[str]: ...
+    def __call__(
+        self, prompt: Any, constraint: Typed[ValueT] = None, **arguments: Unpack[GenerateArguments]
+    ) -> ValueT: ...
 
     @overload
     def __call__(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
@@ -588,22 +404,14 @@ class Model:
             InvalidArgument: more than one prompt, or arguments that request more than one answer.
             HFGuidedError: see ``hg.generate``.
         """
-        self._check_single(prompt, constraint)
-        [value] = _values(self._generate(prompt, constraint, arguments), 1)
+        given = self._single(prompt, constraint, arguments)
+        [value] = _values(generate(self._model, self._tokenizer, prompt, constraint, stream=False, **given), 1)
         return value
 
     @overload
-    def batch(self, prompts: Any, constraint: Texts = None, **arguments: Unpack[GenerateArguments]) -> list[str]: ...
-
-    @overload
     def batch(
-        self, prompts: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]
+        self, prompts: Any, constraint: Typed[ValueT] = None, **arguments: Unpack[GenerateArguments]
     ) -> list[ValueT]: ...
-
-    @overload
-    def batch(
-        self, prompts: Any, constraint: Pattern, **arguments: Unpack[GenerateArguments]
-    ) -> list[re.Match[str]]: ...
 
     @overload
     def batch(self, prompts: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> list[Any]: ...
@@ -623,60 +431,36 @@ class Model:
             NoValue: the first answer without a value; ``hg.generate`` returns the results of all of them.
             HFGuidedError: as for a call.
         """
-        return _values(self._generate(prompts, constraint, arguments), len(as_prompts(prompts)))
-
-    @overload
-    async def acall(self, prompt: Any, constraint: Texts = None, **arguments: Unpack[GenerateArguments]) -> str: ...
-
-    @overload
-    async def acall(self, prompt: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]) -> ValueT: ...
+        given = self._given(arguments)
+        results = generate(self._model, self._tokenizer, prompts, constraint, stream=False, **given)
+        return _values(results, len(as_prompts(prompts)))
 
     @overload
     async def acall(
-        self, prompt: Any, constraint: Pattern, **arguments: Unpack[GenerateArguments]
-    ) -> re.Match[str]: ...
+        self, prompt: Any, constraint: Typed[ValueT] = None, **arguments: Unpack[GenerateArguments]
+    ) -> ValueT: ...
 
     @overload
     async def acall(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
 
     async def acall(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
-        """A call without blocking the event loop; see ``hg.agenerate``.
-
-        Args:
-            prompt: as for a call.
-            constraint: as for a call.
-            **arguments: as for a call.
-
-        Returns:
-            As a call.
-
-        Raises:
-            HFGuidedError: as a call.
-        """
-        self._check_single(prompt, constraint)
-        [value] = _values(await agenerate(*self._bound(prompt, constraint), **self._given(arguments)), 1)
+        """A call without blocking the event loop; arguments, value and errors are those of a call."""
+        given = self._single(prompt, constraint, arguments)
+        [value] = _values(await agenerate(self._model, self._tokenizer, prompt, constraint, stream=False, **given), 1)
         return value
 
-    def _check_single(self, prompt: Any, constraint: Any) -> None:
+    def _single(self, prompt: Any, constraint: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         with reading("Model"):
             check_order(prompt, constraint)
             if (count := len(as_prompts(prompt))) != 1:
                 raise InvalidArgument(f"expected one prompt, got a list of {count}; use Model.batch, or hg.generate")
-
-    def _bound(self, prompts: Any, constraint: Any) -> tuple[Any, Any, Any, Any]:
-        return self._model, self._tokenizer, prompts, constraint
+        return self._given(arguments)
 
     def _given(self, arguments: dict[str, Any]) -> dict[str, Any]:
         given = {**self._arguments, **arguments}
         if given.pop("stream", False):
             raise InvalidArgument("stream: a call returns finished values; use hg.generate(..., stream=True)")
         return given
-
-    def _generate(self, prompts: Any, constraint: Any, arguments: dict[str, Any]) -> list[GuidedResult[Any]]:
-        results: list[GuidedResult[Any]] = generate(
-            *self._bound(prompts, constraint), **self._given(arguments), stream=False
-        )
-        return results
 
     def __repr__(self) -> str:
         return f"hg.Model({type(self._model).__name__}, {type(self._tokenizer).__name__})"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypedDict
 
 from transformers import GenerationConfig, GenerationMixin
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
@@ -20,20 +20,13 @@ from transformers.utils import TransformersKwargs
 from ..constraints.argument_advice import Call, advice
 from ..constraints.argument_checks import CALL, FLAG, Rule, check
 from ..errors import BatchSizeError, UnknownArgument
+from ..guide import Guide
 from ..hf.compat import RENAMED_CACHES, layers
 from ..hf.decode.options import DecodeOptions
 from ..session.logprobs import num_top
 from ..session.options import OnViolation, SessionOptions
 from ..session.reasoning import Reasoning
 from ..session.stats import SessionStats
-
-if TYPE_CHECKING:
-    from transformers.generation.configuration_utils import ContinuousBatchingConfig
-
-    from ..guide import Guide
-    from ..session.options import OnViolation
-    from ..session.reasoning import Reasoning
-    from ..session.stats import SessionStats
 
 
 class GenerationConfigArguments(TypedDict, total=False):
@@ -189,12 +182,13 @@ _CONTINUOUS = Rule(
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """The arguments of ``hg.generate`` under their own names, where they are described.
+    """The keyword arguments of ``hg.generate`` that are its own, with their defaults; described there.
 
     Raises:
         InvalidArgument: a value that the argument cannot have.
     """
 
+    guide: Guide | None = None
     backend: str = "auto"
     prefix: str | Sequence[str | None] | None = None
     on_violation: OnViolation = "close"
@@ -220,6 +214,13 @@ class GenerateOptions:
             if value is not None or name != "progress":
                 check(name, value, rule)
         check("continuous_batching", self.continuous_batching, _CONTINUOUS)
+
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> tuple[GenerateOptions, dict[str, Any]]:
+        """The options among the keyword arguments of a call, and the other arguments."""
+        own = {field.name for field in fields(cls)} & arguments.keys()
+        others = {name: value for name, value in arguments.items() if name not in own}
+        return cls(**{name: arguments[name] for name in own}), others
 
     @property
     def top_logprobs(self) -> int | None:

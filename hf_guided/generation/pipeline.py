@@ -33,7 +33,7 @@ from ..session.reasoning import Reasoning
 from .arguments import GenerateOptions, check_arguments
 from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings, guide_for
 from .messages import has_calls
-from .plan import choose_route
+from .plan import choose_loop
 from .prompt_inputs import PromptInputs, check_takes_media
 from .prompts import Prompt, prepared, warn_of_unseen
 from .templates import is_processor, rendered, template_options
@@ -334,8 +334,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
         loop = None
         if options.jump_forward:
-            route, options = choose_route(settings, options)
-            loop = options.decode(streamer=None, seeds=None) if route.fast else None
+            fast, options = choose_loop(settings, options)
+            loop = options.decode(streamer=None, seeds=None) if fast else None
         budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
         of_rows = [request for request in requests for _ in range(batch.copies)]
         return GuidedCall(guide, of_rows, options.session(settings.stop_token_ids(), budget), loop)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
+from transformers.generation.configuration_utils import GenerationMode
 
 from ..constraints.argument_advice import GENERATE
 from ..constraints.coerce import coerce_batch
@@ -14,139 +15,42 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
 from ..guide import Guide
-from ..hf.compat import check_generates, check_pair, decoder_prompt_length, logits_width
+from ..hf.compat import check_generates, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.reasoning import Reasoning
 from ..session.requests import Request, check_budget, prefix_bytes, row_after_prefix
+from ..session.tensor_parallel import Ranks
 from ..vocabulary.processors import tokenizer_of
 from .arguments import GenerateArguments, GenerateOptions, check_arguments, one_each
-from .continuous import ContinuousRun
-from .guided_call import check_budgets, check_settings
+from .continuous import check_continuous
+from .guided_call import check_budgets, check_settings, guide_for
 from .prompt_inputs import PromptInputs, check_takes_media, row_arguments
 from .prompts import Prompt, as_prompts, check_order, prepared, warn_of_unseen
 from .templates import template_options
-from .threads import Cancellation, take
-
-
-@dataclass(frozen=True)
-class Route:
-    """Which loop runs, and how.
-
-    Args:
-        fast: whether a loop of this package runs, not transformers' own.
-        continuous: runs all prompts in one manager; None: they run batch by batch.
-        step: prompts per call.
-    """
-
-    fast: bool
-    continuous: ContinuousRun | None
-    step: int
-
-
-def choose_route(
-    settings: GenerationSettings,
-    options: GenerateOptions,
-    num_prompts: int = 1,
-    continuous: ContinuousRun | None = None,
-) -> tuple[Route, GenerateOptions]:
-    """Choose the loop; also return the options with the final ``draft``.
-
-    Args:
-        settings: of ``model.generate``.
-        options: of the call.
-        num_prompts: the number of prompts.
-        continuous: the manager of the call; None if it has none.
-
-    Raises:
-        InvalidArgument: a ``draft`` for a loop that takes none.
-    """
-    # For log probabilities transformers' own loops would keep the logits of all tokens until the end.
-    wants_fast = options.jump_forward or options.top_logprobs is not None
-    fast = wants_fast and settings.takes_decoder and continuous is None
-    drafts = options.jump_forward and fast
-    draft = options.draft
-    if draft == "auto":
-        draft = "prompt_lookup" if drafts and not settings.get("do_sample") else None
-    if draft is not None and not drafts:
-        raise InvalidArgument(
-            "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
-            "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
-        )
-    step = 1 if settings.one_at_a_time else options.batch_size if continuous is None else max(num_prompts, 1)
-    return Route(fast, continuous, step), replace(options, draft=draft)
-
-
-def continuous_batching(
-    model: Any,
-    guide: Guide,
-    prompts: Sequence[Prompt],
-    generate_kwargs: Mapping[str, Any],
-    options: GenerateOptions,
-) -> ContinuousRun | None:
-    """The run of all prompts in one manager; None unless the options request it.
-
-    Raises:
-        InvalidArgument: prompts or options that a manager does not take.
-    """
-    if not options.continuous_batching:
-        return None
-    if any(prompt.media for prompt in prompts):
-        raise InvalidArgument(
-            "continuous_batching: its manager takes text alone, not images, video or audio; leave it out"
-        )
-    if options.trace:
-        raise InvalidArgument("trace: nothing is written down in continuous_batching; leave one of them out")
-    if options.reasoning is not None:
-        raise InvalidArgument("reasoning: continuous_batching guides answers without thinking; leave one of them out")
-    if options.on_violation != "close":
-        raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
-    config = options.continuous_batching
-    given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return ContinuousRun(
-        model,
-        guide,
-        generate_kwargs,
-        given,
-        options.batch_size,
-        options.top_logprobs is not None,
-    )
+from .threads import Cancellation
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One ``hg.generate`` call; made by ``plan``, whose arguments these are.
-
-    Args:
-        model: a transformers model.
-        guide: for the model.
-        inputs: the prompts.
-        requests: one for each prompt: its constraint, compiled; its prefix; its thinking.
-        prefixes: one for each prompt: the beginning of its answer, if that is given.
-        options: of the call, with ``draft`` decided.
-        settings: what ``model.generate`` will use.
-        generate_kwargs: what ``model.generate`` is given.
-        stop_token_ids: tokens that end a row.
-        pad_token_id: what follows a row that has ended.
-        seeds: one for each prompt, for the samples of its rows; None draws with torch's generator.
-        route: which loop runs.
-        cancellation: ends the call from another thread; or None.
-    """
+    """One ``hg.generate`` call; made by ``plan``."""
 
     model: Any
-    guide: Guide
+    guide: Guide  # for the model
     inputs: PromptInputs
-    requests: Sequence[Request]
-    prefixes: Sequence[str | None]
-    options: GenerateOptions
-    settings: GenerationSettings
-    generate_kwargs: Mapping[str, Any]
-    stop_token_ids: tuple[int, ...]
-    pad_token_id: int
-    seeds: Sequence[int] | None
-    route: Route
-    cancellation: Cancellation | None
+    requests: Sequence[Request]  # one for each prompt: its constraint, compiled; its prefix; its thinking
+    prefixes: Sequence[str | None]  # one for each prompt: the beginning of its answer, if that is given
+    options: GenerateOptions  # with ``draft`` decided
+    settings: GenerationSettings  # what ``model.generate`` will use
+    generate_kwargs: Mapping[str, Any]  # what ``model.generate`` is given
+    stop_token_ids: tuple[int, ...]  # tokens that end a row
+    pad_token_id: int  # follows a row that has ended
+    seeds: Sequence[int] | None  # one for each prompt, for the samples of its rows; None draws with torch's generator
+    fast: bool  # whether a loop of this package runs, not transformers' own
+    continuous: bool  # whether all prompts run in one manager, not batch by batch
+    step: int  # prompts per call
+    cancellation: Cancellation | None  # ends the call from another thread
 
     @property
     def constraints(self) -> list[Constraint | None]:
@@ -160,7 +64,7 @@ class Plan:
 
     def batches(self, indices: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The indices of the prompts, or of some of them, that run in one call, in order."""
-        return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.route.step)
+        return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.step)
 
     def encoded(self, index: int) -> list[int]:
         """The tokens of a prompt."""
@@ -170,7 +74,7 @@ class Plan:
         """A text that has to be the same in all processes that hold the model."""
         prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
         keys = [constraint and constraint.key for constraint in self.constraints]
-        return repr((prompts, keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
+        return repr((prompts, keys, self.prefixes, self.seeds, self.fast, self.step))
 
     def start_of_output(self, inputs: Mapping[str, Any]) -> int:
         """The column at which the outputs of one call begin.
@@ -200,12 +104,39 @@ def plan(
     tokenizer: Any,
     prompts: Any,
     constraint: Any,
+    options: GenerateOptions,
+    generate_kwargs: Mapping[str, Any],
+    cancellation: Cancellation | None = None,
+) -> Plan:
+    """Check a whole call; arguments and errors are those of ``hg.generate``.
+
+    The processes that hold a model together check that they have the same plan.
+    """
+    guide = guide_for(tokenizer, model, options.guide)
+    make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs, cancellation)
+    ranks = Ranks.of(model)
+    if ranks is None:
+        return make()
+    if guide.ranks is None:
+        raise InvalidArgument(
+            "guide: several processes hold this model, and would mask each by itself with a guide that was made "
+            "without it; make it with this model, or leave it out"
+        )
+    # Each process compiles for itself, and reads the answers with what it has compiled.
+    return ranks.agreed(make, Plan.fingerprint)
+
+
+def _plan(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
     guide: Guide,
     options: GenerateOptions,
     generate_kwargs: Mapping[str, Any],
+    cancellation: Cancellation | None,
 ) -> Plan:
-    """Check a whole call; arguments and errors are those of ``hg.generate``."""
-    _check_call(model, tokenizer, prompts, constraint, guide, generate_kwargs)
+    _check_call(model, prompts, constraint, guide, generate_kwargs)
     batch = as_prompts(prompts)
     constraints, prefixes = _one_per_prompt(constraint, len(batch), options, model)
     settings = GenerationSettings(model, generate_kwargs)
@@ -222,14 +153,17 @@ def plan(
     ):  # one that was added to the tokenizer alone
         pad_token_id = stops[0]
     kwargs = _generate_kwargs(settings, tokenizer, pad_token_id)
-    continuous = continuous_batching(model, guide, rendered, kwargs, options)
+    continuous = bool(options.continuous_batching)
+    if continuous:
+        check_continuous(model, rendered, kwargs, options)
     if options.top_logprobs is not None:
         _check_logprobs(settings, guide, generate_kwargs)
-    route, options = choose_route(settings, options, len(batch), continuous)
-    if options.top_logprobs is not None and not route.fast and continuous is None:
+    fast, options = choose_loop(settings, options)
+    if options.top_logprobs is not None and not fast and not continuous:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         kwargs = GenerationSettings(model, kwargs).kwargs_with(**outputs)
-    several_calls = route.step < len(batch) or len({prompt.group for prompt in rendered}) > 1
+    step = max(len(batch), 1) if continuous else 1 if settings.one_at_a_time else options.batch_size
+    several_calls = step < len(batch) or len({prompt.group for prompt in rendered}) > 1
     of_rows = row_arguments(kwargs, len(batch), several_calls=several_calls)
     planned = Plan(
         model=model,
@@ -243,19 +177,46 @@ def plan(
         stop_token_ids=stops,
         pad_token_id=pad_token_id,
         seeds=prompt_seeds(options.seed, len(batch)),
-        route=route,
-        cancellation=take(),
+        fast=fast,
+        continuous=continuous,
+        step=step,
+        cancellation=cancellation,
     )
     _check_seeds(planned)
     _check_lengths(planned)
     return planned
 
 
-def _check_call(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, guide: Guide, generate_kwargs: Mapping[str, Any]
-) -> None:
+def choose_loop(settings: GenerationSettings, options: GenerateOptions) -> tuple[bool, GenerateOptions]:
+    """Choose the loop.
+
+    Args:
+        settings: of ``model.generate``.
+        options: of the call.
+
+    Returns:
+        Whether a loop of this package runs, not transformers' own; the options with the final ``draft``.
+
+    Raises:
+        InvalidArgument: a ``draft`` for a loop that takes none.
+    """
+    # For log probabilities transformers' own loops would keep the logits of all tokens until the end.
+    wants_fast = options.jump_forward or options.top_logprobs is not None
+    fast = wants_fast and settings.takes_decoder and not options.continuous_batching
+    drafts = options.jump_forward and fast
+    draft = options.draft
+    if draft == "auto":
+        draft = "prompt_lookup" if drafts and not settings.get("do_sample") else None
+    if draft is not None and not drafts:
+        raise InvalidArgument(
+            "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
+            "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
+        )
+    return fast, replace(options, draft=draft)
+
+
+def _check_call(model: Any, prompts: Any, constraint: Any, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Check the arguments against one another, before any of them is read."""
-    check_pair(model, tokenizer)
     check_generates(model)
     check_order(prompts, constraint)
     check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
@@ -328,7 +289,7 @@ def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | 
 
 def _check_seeds(plan: Plan) -> None:
     """Raise InvalidArgument where rows cannot draw by seeds of their own."""
-    if plan.seeds is not None and plan.settings.get("do_sample") and not plan.route.fast:
+    if plan.seeds is not None and plan.settings.get("do_sample") and not plan.fast:
         raise InvalidArgument(
             "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
             "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"

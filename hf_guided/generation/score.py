@@ -307,22 +307,16 @@ def score(
         guide = guide_for(tokenizer, model, guide)
         if guide.ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
-        planned = plan(
-            model,
-            tokenizer,
-            prompts,
-            _choices(choices),
-            guide,
-            GenerateOptions(
-                backend=backend,
-                batch_size=batch_size,
-                draft=None,
-                chat_template_kwargs=chat_template_kwargs,
-                documents=documents,
-                describe=describe,
-            ),
-            _SAMPLING,
+        options = GenerateOptions(
+            guide=guide,
+            backend=backend,
+            batch_size=batch_size,
+            draft=None,
+            chat_template_kwargs=chat_template_kwargs,
+            documents=documents,
+            describe=describe,
         )
+        planned = plan(model, tokenizer, prompts, _choices(choices), options, _SAMPLING)
     return [scores for indices in planned.batches() for scores in _Scorer(planned, indices, max_prefixes).scores()]
 
 
@@ -411,7 +405,7 @@ class _Scorer:
 
     def _next_nodes(self) -> Iterator[tuple[int, Node]]:
         """The heaviest nodes of all prompts, as many as one batch takes."""
-        for _ in range(self._plan.route.step):
+        for _ in range(self._plan.step):
             number = max(range(len(self._searches)), key=lambda i: self._searches[i].heaviest)
             node = self._searches[number].next_node()
             if node is None:
@@ -427,7 +421,7 @@ class _Scorer:
                 rows.append(number)
                 tokens.append(self._plan.guide.continuation(before, option.encode()) if option else [])
         logprobs: list[list[float]] = [[] for _ in self._indices]
-        step = self._plan.route.step
+        step = self._plan.step
         for first in range(0, len(rows), step):
             chunk = tokens[first : first + step]
             keep = max(1, *map(len, chunk))

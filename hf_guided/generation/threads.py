@@ -4,8 +4,7 @@
 model has a queue, whose thread lives while there are jobs; none of them blocks the event loop.
 
 A call checks a flag after each chosen token, and ends when another thread has set it: our own loops check it in a
-listener, transformers' loops in a logits processor. ``hg.agenerate`` puts the flag into a context variable, from which
-the plan of its call takes it.
+listener, transformers' loops in a logits processor.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from threading import Event, Lock, Thread
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,21 +37,6 @@ class Cancellation(Event):
         """Raise ``Cancelled`` if the flag is set."""
         if self.is_set():
             raise Cancelled
-
-
-_next: ContextVar[Cancellation | None] = ContextVar("hf_guided_cancellation", default=None)
-
-
-def hand_over(cancellation: Cancellation) -> None:
-    """Give the flag to the next ``hg.generate`` call of this context."""
-    _next.set(cancellation)
-
-
-def take() -> Cancellation | None:
-    """The flag for this call, removed from the context, so that calls made by its callbacks do not get it."""
-    cancellation = _next.get()
-    _next.set(None)
-    return cancellation
 
 
 class CancelledListener(TokenListener):

@@ -412,13 +412,13 @@ def test_a_cancelled_call_does_not_disturb_those_that_wait(
     pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
-    generate = api.generate
+    answers = api._answers
 
     def noted(*arguments: Any, **options: Any) -> Any:
         begun.append(arguments[2])
-        return generate(*arguments, **options)
+        return answers(*arguments, **options)
 
-    monkeypatch.setattr(api, "generate", noted)
+    monkeypatch.setattr(api, "_answers", noted)
 
     async def main() -> None:
         first, waiting = Steps(), Steps(held=False)

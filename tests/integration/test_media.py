@@ -187,7 +187,7 @@ def test_each_sample_is_read_after_the_decoders_prompt_of_its_chat(llava: Any, m
     model, processor = llava
     guide = hg.Guide(processor, model)
     sampled = {"do_sample": True, "num_return_sequences": 3}
-    planned = plan(model, processor, IMAGES[:2], LETTERS, guide, GenerateOptions(), sampled)
+    planned = plan(model, processor, IMAGES[:2], LETTERS, GenerateOptions(guide=guide), sampled)
     starts = torch.tensor([[0, 11], [0, 12]])
     inputs = replace(planned.inputs, rows={"decoder_input_ids": starts})
     batch = Batch(replace(planned, inputs=inputs), [0, 1])
