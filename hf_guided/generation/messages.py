@@ -62,19 +62,12 @@ _MEANT = {
 
 
 class MediaPart(NamedTuple):
-    """An image, video or audio in a chat; or another part of a message.
+    """An image, video or audio in a chat; or another part of a message."""
 
-    Args:
-        kind: "image", "video" or "audio".
-        message: index of its message.
-        part: index in the message's content.
-        loaded: whether transformers loads its content.
-    """
-
-    kind: str
-    message: int
-    part: int
-    loaded: bool
+    kind: str  # "image", "video" or "audio"
+    message: int  # index of its message
+    part: int  # index in the message's content
+    loaded: bool  # whether transformers loads its content
 
 
 def media_of(chat: Chat) -> Iterator[MediaPart]:
@@ -184,15 +177,10 @@ _NONE_CONTENT = (
 
 
 class CallForm(NamedTuple):
-    """How a template takes earlier calls.
+    """How a template takes earlier calls."""
 
-    Args:
-        as_text: whether arguments are JSON text; None if no rendering told, and they stay as they are.
-        without_content: whether calls are shown only where the content of their message is None.
-    """
-
-    as_text: bool | None = None
-    without_content: bool = False
+    as_text: bool | None = None  # whether arguments are JSON text; None if no rendering told, and they stay as they are
+    without_content: bool = False  # whether calls are shown only where the content of their message is None
 
 
 _forms: Measured[CallForm] = Measured()

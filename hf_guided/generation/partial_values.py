@@ -44,17 +44,11 @@ class _Kind(Enum):
 
 
 class Move(NamedTuple):
-    """One step of building a value.
+    """One step of building a value."""
 
-    Args:
-        kind: the kind of step.
-        key: the member's name; None for an array item, or for the whole value.
-        value: the scalar; or the type of the container.
-    """
-
-    kind: _Kind
-    key: str | None = None
-    value: Any = None
+    kind: _Kind  # the kind of step
+    key: str | None = None  # the member's name; None for an array item, or for the whole value
+    value: Any = None  # the scalar; or the type of the container
 
 
 def value_of(moves: Sequence[Move], number: int) -> Any:
@@ -99,19 +93,12 @@ def open_path(moves: Sequence[Move], number: int) -> tuple[str | int, ...] | Non
 
 @dataclass
 class _Container:
-    """An open container.
+    """An open container."""
 
-    Args:
-        pointer: its JSON pointer.
-        is_object: whether it is an object, not an array.
-        items: the number of members or items that have begun.
-        key: the name of the member that is being written.
-    """
-
-    pointer: str
-    is_object: bool
-    items: int = 0
-    key: str | None = None
+    pointer: str  # its JSON pointer
+    is_object: bool  # whether it is an object, not an array
+    items: int = 0  # the number of members or items that have begun
+    key: str | None = None  # the name of the member that is being written
 
 
 class _State(Enum):

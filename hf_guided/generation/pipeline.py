@@ -62,34 +62,21 @@ class _Prompt:
 
 @dataclass(frozen=True)
 class _Row:
-    """What belongs to one prompt's tokens.
+    """What belongs to one prompt's tokens."""
 
-    Args:
-        constraint: of the answer.
-        prefix: the beginning of the answer, if the prompt holds it already.
-        prompt: what a processor has still to make tensors of; None where a tokenizer has made the tokens.
-    """
-
-    constraint: Constraint | None
-    prefix: str | None
-    prompt: Prompt | None
+    constraint: Constraint | None  # the answer's; None is free
+    prefix: str | None  # the beginning of the answer, if the prompt holds it already
+    prompt: Prompt | None  # what a processor has still to make tensors of; None where a tokenizer has made the tokens
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Prompts that run in one ``model.generate`` call.
+    """Prompts that run in one ``model.generate`` call."""
 
-    Args:
-        inputs: their tensors.
-        rows: one for each prompt.
-        collated: whether the pipeline has collated the prompts; otherwise there is one, and its outputs are no list.
-        copies: how many rows of ``inputs`` each prompt has, in place of ``num_return_sequences``.
-    """
-
-    inputs: Any
-    rows: Sequence[_Row]
-    collated: bool
-    copies: int = 1
+    inputs: Any  # their tensors
+    rows: Sequence[_Row]  # one for each prompt
+    collated: bool  # whether the pipeline has collated the prompts; otherwise there is one, and its outputs are no list
+    copies: int = 1  # how many rows of ``inputs`` each prompt has, in place of ``num_return_sequences``
 
 
 class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  # transformers is untyped here

@@ -26,25 +26,15 @@ from .templates import applied, is_processor, rendered
 
 @dataclass(frozen=True)
 class PromptInputs:
-    """The prompts of one call.
+    """The prompts of one call."""
 
-    Args:
-        model: a transformers model.
-        vocabulary: of its tokenizer.
-        templates: the tokenizer, or a processor.
-        prompts: texts and chats.
-        prefixes: for each prompt, the part of its answer that it already ends with.
-        pad_token_id: pads short rows.
-        rows: by name, tensors for the model with one row for each prompt.
-    """
-
-    model: Any
-    vocabulary: Vocabulary
-    templates: Any
-    prompts: Sequence[Prompt]
-    prefixes: Sequence[str | None]
-    pad_token_id: int
-    rows: Mapping[str, Any]
+    model: Any  # a transformers model
+    vocabulary: Vocabulary  # its tokenizer's
+    templates: Any  # the tokenizer, or a processor
+    prompts: Sequence[Prompt]  # texts and chats
+    prefixes: Sequence[str | None]  # for each prompt, the part of its answer that it already ends with
+    pad_token_id: int  # pads short rows
+    rows: Mapping[str, Any]  # by name, tensors for the model with one row for each prompt
 
     def batches(self, indices: Sequence[int], step: int) -> Iterator[Sequence[int]]:
         """The indices in order, in groups that may run in one call, at most ``step`` in each."""

@@ -209,29 +209,18 @@ _TOOLS_OF_TEXT = (
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text or a chat, with the arguments of its template.
+    """A text or a chat, with the arguments of its template."""
 
-    Args:
-        text: of a plain prompt; None for a chat.
-        chat: its messages; empty for a plain prompt.
-        arguments: for ``apply_chat_template``.
-        media: the kinds of content other than text: "image", "video", "audio".
-        unseen: warnings about parts of the request that the model does not see.
-        group: equal for prompts that a processor can read in one call, so that they may share a batch.
-        rendered: the text that a template has made of the chat, if that text is all that is tokenized.
-        tokens: the token ids of the prompt, if they are already known.
-        answer_start: what comes after the rendered chat, before the answer: the header of an answer, or the end of
-            thinking that the template has begun.
-    """
-
-    text: str | None
-    chat: Chat = ()
-    arguments: Mapping[str, Any] | None = None
-    media: frozenset[str] = frozenset()
-    unseen: tuple[str, ...] = ()
-    group: Hashable = None
-    rendered: str | None = None
-    tokens: Sequence[int] | None = None
+    text: str | None  # a plain prompt; None for a chat
+    chat: Chat = ()  # its messages; empty for a plain prompt
+    arguments: Mapping[str, Any] | None = None  # arguments of ``apply_chat_template``
+    media: frozenset[str] = frozenset()  # the kinds of content other than text: "image", "video", "audio"
+    unseen: tuple[str, ...] = ()  # warnings about parts of the request that the model does not see
+    group: Hashable = None  # equal for prompts that a processor can read in one call, so that they may share a batch
+    rendered: str | None = None  # the text that a template has made of the chat, if that text is all that is tokenized
+    tokens: Sequence[int] | None = None  # the token ids of the prompt, if they are already known
+    # The text between the rendered chat and the answer: the header of an answer, or the end of thinking that the
+    # template has begun.
     answer_start: str = ""
 
 

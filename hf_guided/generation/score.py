@@ -90,21 +90,13 @@ class ChoiceScores:
 
 @dataclass(order=True)
 class Node:
-    """A token prefix after which a token has to be chosen. The heaviest sorts first.
+    """A token prefix after which a token has to be chosen. The heaviest sorts first."""
 
-    Args:
-        minus_mass: minus the probability that the loop reaches the node.
-        number: among equally heavy nodes the older sorts first.
-        token_ids: the prefix.
-        text: its bytes.
-        row: after the prefix.
-    """
-
-    minus_mass: float
-    number: int
-    token_ids: list[int] = field(compare=False)
-    text: bytes = field(compare=False)
-    row: Row = field(compare=False)
+    minus_mass: float  # minus the probability that the loop reaches the node
+    number: int  # among equally heavy nodes the older sorts first
+    token_ids: list[int] = field(compare=False)  # the prefix
+    text: bytes = field(compare=False)  # its bytes
+    row: Row = field(compare=False)  # the row after the prefix
 
 
 class OptionSearch:

@@ -182,22 +182,16 @@ _RENDERS_BY_TEMPLATE = ("transformers.tokenization_utils_base", "transformers.pr
 class TemplateOptions:
     """The arguments of one prompt's chat template, other than the chat.
 
-    Args:
-        kwargs: variables of the template (``enable_thinking`` ...), or other arguments of ``apply_chat_template``.
-        documents: for templates that show documents.
-        show_tools: whether the tools of ``ToolCalls`` are shown.
-        describe: whether the format of the answer is described, see ``hg.describe``.
-        thinks: whether the answer begins after thinking.
-
     Raises:
         InvalidArgument: an argument that hg.generate sets itself, or documents given twice.
     """
 
+    # Variables of the template (``enable_thinking`` ...), or other arguments of ``apply_chat_template``.
     kwargs: Mapping[str, Any]
-    documents: Sequence[Mapping[str, Any]] | None
-    show_tools: bool
-    describe: bool
-    thinks: bool = False
+    documents: Sequence[Mapping[str, Any]] | None  # the documents, for templates that show them
+    show_tools: bool  # whether the tools of ``ToolCalls`` are shown
+    describe: bool  # whether the format of the answer is described, see ``hg.describe``
+    thinks: bool = False  # whether the answer begins after thinking
 
     def __post_init__(self) -> None:
         if not isinstance(self.kwargs, Mapping):
