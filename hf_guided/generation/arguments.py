@@ -228,12 +228,7 @@ class GenerateOptions:
         return num_top(self.logprobs)
 
     def session(self, stop_token_ids: Sequence[int], max_new_tokens: int) -> SessionOptions:
-        """The options of a batch's masks.
-
-        Args:
-            stop_token_ids: tokens that end a row.
-            max_new_tokens: budget of each row.
-        """
+        """The options of a batch's masks."""
         return SessionOptions(
             self.backend,
             stop_token_ids,
@@ -244,12 +239,7 @@ class GenerateOptions:
         )
 
     def decode(self, *, streamer: Any, seeds: Sequence[int] | None) -> DecodeOptions:
-        """The options of a batch's fast loop, once ``draft`` is decided.
-
-        Args:
-            streamer: gets the tokens.
-            seeds: one for each row.
-        """
+        """The options of a batch's fast loop, once ``draft`` is decided."""
         return DecodeOptions(
             self.jump_forward,
             draft=self.draft,

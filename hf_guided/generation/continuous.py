@@ -38,12 +38,6 @@ def check_continuous(
 ) -> None:
     """Check that a manager can run a whole call.
 
-    Args:
-        model: a transformers model.
-        prompts: of the call.
-        generate_kwargs: for ``model.generate``.
-        options: of the call.
-
     Raises:
         InvalidArgument: arguments that the manager would ignore or does not know, or a manager that the model keeps.
         UnsupportedModel: an encoder-decoder, or an adapter with virtual tokens.
@@ -79,10 +73,6 @@ def check_continuous(
 
 def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[GuidedResult[Any]]], SessionStats, float]:
     """Run prompts in one manager.
-
-    Args:
-        plan: of the call.
-        indices: of the prompts.
 
     Returns:
         The results of each prompt; the counters of all of them; how many seconds the manager took.

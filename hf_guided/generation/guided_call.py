@@ -30,11 +30,7 @@ from ..session.tensor_parallel import Ranks
 from ..vocabulary.processors import tokenizer_of
 
 _MAX_KEPT = 4
-
-
 _kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
-
-
 _kept_lock = Lock()
 
 

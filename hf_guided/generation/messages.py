@@ -31,11 +31,7 @@ from ..constraints.chat_families import (
 from ..constraints.suggestions import did_you_mean
 
 Chat = Sequence[Mapping[str, Any]]
-
-
 _KINDS = ("image", "video", "audio")
-
-
 # The parts that transformers loads: their type, and the keys that may hold the content.
 _LOADED = {
     "image": ("image", "url", "path", "base64"),
@@ -43,11 +39,7 @@ _LOADED = {
     "video": ("video", "url", "path"),
     "audio": ("audio", "url", "path"),
 }
-
-
 PART_TYPES = ("text", *_LOADED)
-
-
 _MEANT = {
     "img": "image",
     "imgs": "image",
@@ -61,44 +53,38 @@ _MEANT = {
 }
 
 
-class MediaPart(NamedTuple):
-    """An image, video or audio in a chat; or another part of a message."""
+class Part(NamedTuple):
+    """A part of a message."""
 
-    kind: str  # "image", "video" or "audio"
+    kind: str  # "image", "video" or "audio"; another part's own "type"
     message: int  # index of its message
     part: int  # index in the message's content
-    loaded: bool  # whether transformers loads its content
+    media: bool  # whether it is an image, video or audio
+    known: bool  # whether transformers loads it, if it is one of these; otherwise whether it is a text
 
 
-def media_of(chat: Chat) -> Iterator[MediaPart]:
-    """The images, videos and audio of a chat, in order."""
+def parts_of(chat: Chat) -> Iterator[Part]:
+    """The parts of a chat's messages that a template should show, in order.
+
+    Templates leave thinking out of the assistant's earlier messages on purpose, so of its parts there is only media.
+    """
     for i, message in enumerate(chat):
         content = message.get("content")
         for j, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
-            named = part.get("type") if isinstance(part, Mapping) else "text"
-            words = [named] if isinstance(named, str) else [key for key in part if isinstance(key, str)]
+            named = part.get("type") if isinstance(part, Mapping) else None
+            words = (
+                [named] if isinstance(named, str) else [str(key) for key in part] if isinstance(part, Mapping) else []
+            )
             kind = next((kind for kind in _KINDS if any(kind in word for word in words)), None)
             if kind is not None:
                 keys = _LOADED.get(named, ()) if isinstance(named, str) else ()
-                yield MediaPart(kind, i, j, any(part.get(key) is not None for key in keys))
+                yield Part(kind, i, j, True, any(part.get(key) is not None for key in keys))
+            elif message.get("role") != "assistant":
+                is_text = named == "text" and isinstance(part.get("text"), str)
+                yield Part(str(named or ""), i, j, False, is_text)
 
 
-def other_parts(chat: Chat) -> Iterator[MediaPart]:
-    """The parts that are not media, whose text a template may leave out: ``kind`` is their own "type".
-
-    Templates leave thinking out of the assistant's earlier messages on purpose, so its parts are not among them.
-    """
-    media = {(media_part.message, media_part.part) for media_part in media_of(chat)}
-    for i, message in enumerate(chat):
-        content = message.get("content")
-        if message.get("role") != "assistant" and isinstance(content, (list, tuple)):
-            for j, part in enumerate(content):
-                if (i, j) not in media:
-                    named = part.get("type") if isinstance(part, Mapping) else None
-                    yield MediaPart(str(named or ""), i, j, named == "text" and isinstance(part.get("text"), str))
-
-
-def text_of(chat: Chat, part: MediaPart) -> str:
+def text_of(chat: Chat, part: Part) -> str:
     """The text of a part; empty if it has none."""
     content = chat[part.message]["content"][part.part]
     text = content.get("text") if isinstance(content, Mapping) else content
@@ -111,11 +97,11 @@ def meant(kind: str) -> str:
     return f"; did you mean {known!r}?" if known else did_you_mean(kind, PART_TYPES)
 
 
-def without(chat: Chat, media: MediaPart) -> list[Mapping[str, Any]]:
+def without(chat: Chat, part: Part) -> list[Mapping[str, Any]]:
     """The chat without one of its parts."""
-    message = chat[media.message]
-    content = [part for j, part in enumerate(message["content"]) if j != media.part]
-    return [*chat[: media.message], {**message, "content": content}, *chat[media.message + 1 :]]
+    message = chat[part.message]
+    content = [other for j, other in enumerate(message["content"]) if j != part.part]
+    return [*chat[: part.message], {**message, "content": content}, *chat[part.message + 1 :]]
 
 
 def in_system_message(chat: Chat, text: str) -> list[Mapping[str, Any]]:
@@ -144,14 +130,8 @@ def in_user_message(chat: Chat, text: str) -> list[Mapping[str, Any]] | None:
 
 
 _NAME, _KEY, _VALUE = "look_up", "probe", "value 7"
-
-
 _ARGUMENTS = {_KEY: _VALUE}
-
-
 _ID = "a1B2c3D4e"
-
-
 _TOOL = {
     "type": "function",
     "function": {
@@ -164,11 +144,7 @@ _TOOL = {
         },
     },
 }
-
-
 _AS_JSON = re.compile(rf'\{{\s*"{_KEY}"\s*:\s*"{_VALUE}"\s*\}}')
-
-
 _NONE_CONTENT = (
     "{%- set restored = namespace(messages=[]) %}{%- for message in messages %}"
     "{%- set restored.messages = restored.messages + [message if 'content' in message else "

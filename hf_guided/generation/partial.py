@@ -130,11 +130,7 @@ class _ModelValues(_JsonValues):
 
 
 class _CallValues(_Values):
-    """Tool calls; the text is searched for them after marks that may have ended one.
-
-    Args:
-        tools: the constraint.
-    """
+    """Tool calls; the text is searched for them after marks that may have ended one."""
 
     def __init__(self, tools: ToolCalls):
         self._tools = tools

@@ -26,14 +26,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel, TypeAdapter, create_model
 
 _QUOTE_OR_ESCAPE = re.compile(r'["\\]')
-
-
 _AFTER_SCALAR = re.compile(r"[ \t\n\r,\]}]")
-
-
 _SPACE = " \t\n\r"
-
-
 _WORDS = ("true", "false", "null")
 
 
@@ -255,8 +249,6 @@ class PartialJson:
 
 # Keys and indices from a value to the innermost open container in it; None: the value has closed.
 OpenPath: TypeAlias = tuple[str | int, ...] | None
-
-
 # The settings of a model's config that decide how one of its fields is read.
 _FIELD_CONFIG = (
     "allow_inf_nan",

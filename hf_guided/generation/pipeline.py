@@ -41,14 +41,8 @@ from .templates import is_processor, rendered, template_options
 TASK = "guided-generation"
 # Arguments that the text-generation pipeline takes, and that are in no signature.
 _PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefix_length")
-
-
 _FOR_PROMPTS = ("response_format", "chat_template_kwargs", "show_tools", "describe")
-
-
 _FOR_LOOP = ("backend", "reasoning", "jump_forward")
-
-
 _COMPILED = "compiled"  # the constraints of a call, from ``__call__`` to ``_forward``
 
 
@@ -274,16 +268,22 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     def _answered(
         self, batch: _Batch, options: GenerateOptions, compiled: Futures | None, generate_kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """The outputs of the text-generation pipeline for prompts that are tokens, with their results.
-
-        Args:
-            batch: the prompts.
-            options: of the call.
-            compiled: the constraints of the call.
-            generate_kwargs: for ``model.generate``.
-        """
+        """The outputs of the text-generation pipeline for prompts that are tokens, with their results."""
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
-        call = self._guided_call(batch, options, compiled, settings)
+        guide = guide_for(self.tokenizer, self.model)
+        constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
+        gate = guide.gate(options.reasoning)
+        requests = guide.requests(constraints, prefixes, options.backend, gate, futures=compiled)
+        check_settings(requests, settings)
+        input_ids = batch.inputs["input_ids"]
+        check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
+        loop = None
+        if options.jump_forward:
+            fast, options = choose_loop(settings, options)
+            loop = options.decode(streamer=None, seeds=None) if fast else None
+        budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
+        of_rows = [request for request in requests for _ in range(batch.copies)]
+        call = GuidedCall(guide, of_rows, options.session(settings.stop_token_ids(), budget), loop)
         if batch.copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
         outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))
@@ -307,25 +307,6 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         # The pipeline takes a batch apart by indexing; a lone prompt's outputs it leaves as they are.
         outputs["results"] = pairs if batch.collated else pairs[0]
         return outputs
-
-    def _guided_call(
-        self, batch: _Batch, options: GenerateOptions, compiled: Futures | None, settings: GenerationSettings
-    ) -> GuidedCall:
-        """The constraints of a batch, found to be possible with these settings."""
-        guide = guide_for(self.tokenizer, self.model)
-        constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
-        gate = guide.gate(options.reasoning)
-        requests = guide.requests(constraints, prefixes, options.backend, gate, futures=compiled)
-        check_settings(requests, settings)
-        input_ids = batch.inputs["input_ids"]
-        check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
-        loop = None
-        if options.jump_forward:
-            fast, options = choose_loop(settings, options)
-            loop = options.decode(streamer=None, seeds=None) if fast else None
-        budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
-        of_rows = [request for request in requests for _ in range(batch.copies)]
-        return GuidedCall(guide, of_rows, options.session(settings.stop_token_ids(), budget), loop)
 
     def postprocess(
         self, model_outputs: Any, return_type: ReturnType = ReturnType.NEW_TEXT, **kwargs: Any

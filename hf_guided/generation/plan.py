@@ -77,11 +77,7 @@ class Plan:
         return repr((prompts, keys, self.prefixes, self.seeds, self.fast, self.step))
 
     def start_of_output(self, inputs: Mapping[str, Any]) -> int:
-        """The column at which the outputs of one call begin.
-
-        Args:
-            inputs: of ``model.generate``.
-        """
+        """The column at which the outputs of one call begin."""
         given = {**self.generate_kwargs, **inputs}
         return decoder_prompt_length(self.model, self.settings, given) or int(inputs["input_ids"].shape[1])
 
@@ -138,7 +134,10 @@ def _plan(
 ) -> Plan:
     _check_call(model, prompts, constraint, guide, generate_kwargs)
     batch = as_prompts(prompts)
-    constraints, prefixes = _one_per_prompt(constraint, len(batch), options, model)
+    given, prefix = coerce_batch(constraint), options.prefix
+    constraints = one_each("constraint", given, len(batch), several=isinstance(given, list))
+    prefixes = one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
+    _check_prefixes(prefixes, model, options.reasoning)
     settings = GenerationSettings(model, generate_kwargs)
     settings.check_values()
     settings.warn_of_ignored()
@@ -146,13 +145,17 @@ def _plan(
     requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
-    requests = [_numbered(request, prompt) for request, prompt in zip(requests, rendered, strict=True)]
+    for i, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
+        if isinstance(request.constraint, ToolCalls):  # its calls are numbered after those of the chat
+            requests[i] = replace(request, constraint=request.constraint.after(prompt.chat))
     pad_token_id = settings.get("pad_token_id")
-    if (
-        pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size
-    ):  # one that was added to the tokenizer alone
+    # A greater id was added to the tokenizer alone.
+    if pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size:
         pad_token_id = stops[0]
-    kwargs = _generate_kwargs(settings, tokenizer, pad_token_id)
+    default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
+    kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **default)
+    if settings.needs_tokenizer:
+        kwargs["tokenizer"] = tokenizer_of(tokenizer)
     continuous = bool(options.continuous_batching)
     if continuous:
         check_continuous(model, rendered, kwargs, options)
@@ -182,17 +185,17 @@ def _plan(
         step=step,
         cancellation=cancellation,
     )
-    _check_seeds(planned)
+    if planned.seeds is not None and settings.get("do_sample") and not fast:
+        raise InvalidArgument(
+            "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
+            "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
+        )
     _check_lengths(planned)
     return planned
 
 
 def choose_loop(settings: GenerationSettings, options: GenerateOptions) -> tuple[bool, GenerateOptions]:
     """Choose the loop.
-
-    Args:
-        settings: of ``model.generate``.
-        options: of the call.
 
     Returns:
         Whether a loop of this package runs, not transformers' own; the options with the final ``draft``.
@@ -227,17 +230,6 @@ def _check_call(model: Any, prompts: Any, constraint: Any, guide: Guide, generat
         )
 
 
-def _one_per_prompt(
-    constraint: Any, num_prompts: int, options: GenerateOptions, model: Any
-) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The constraint and the prefix of each prompt."""
-    given = coerce_batch(constraint)
-    constraints = one_each("constraint", given, num_prompts, several=isinstance(given, list))
-    prefixes = one_each("prefix", options.prefix, num_prompts, several=isinstance(options.prefix, (list, tuple)))
-    _check_prefixes(prefixes, model, options.reasoning)
-    return constraints, prefixes
-
-
 def _rendered(
     model: Any, tokenizer: Any, batch: Sequence[Any], requests: Sequence[Request], options: GenerateOptions
 ) -> list[Prompt]:
@@ -259,22 +251,6 @@ def _rendered(
     return rendered
 
 
-def _numbered(request: Request, prompt: Prompt) -> Request:
-    """The request with its calls numbered after those of the chat."""
-    if isinstance(request.constraint, ToolCalls):
-        return replace(request, constraint=request.constraint.after(prompt.chat))
-    return request
-
-
-def _generate_kwargs(settings: GenerationSettings, tokenizer: Any, pad_token_id: int) -> dict[str, Any]:
-    """The arguments of ``model.generate``, with what a call of ``hg.generate`` may leave out."""
-    default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
-    kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **default)
-    if settings.needs_tokenizer:
-        kwargs["tokenizer"] = tokenizer_of(tokenizer)
-    return kwargs
-
-
 def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | None) -> None:
     for prefix in prefixes:
         prefix_bytes(prefix)  # a prefix that is no text raises here
@@ -285,15 +261,6 @@ def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | 
         )
     if any(prefixes) and reasoning is not None:
         raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
-
-
-def _check_seeds(plan: Plan) -> None:
-    """Raise InvalidArgument where rows cannot draw by seeds of their own."""
-    if plan.seeds is not None and plan.settings.get("do_sample") and not plan.fast:
-        raise InvalidArgument(
-            "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
-            "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
-        )
 
 
 def _check_lengths(plan: Plan) -> None:

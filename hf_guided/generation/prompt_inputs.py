@@ -184,8 +184,6 @@ def _take(value: Any, indices: Sequence[int], prompts: int, name: str) -> Any:
 
 # Tensors that describe tokens; all others that a processor makes are images, video or audio.
 OF_TOKENS = frozenset("input_ids attention_mask token_type_ids mm_token_type_ids position_ids".split())
-
-
 # Writes a chat that is already rendered; transformers loads the images of its messages.
 _AS_IT_IS = "{{ messages[0]['rendered'] }}"
 

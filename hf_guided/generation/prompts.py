@@ -26,8 +26,7 @@ from .messages import (
     in_system_message,
     in_user_message,
     meant,
-    media_of,
-    other_parts,
+    parts_of,
     text_of,
     without,
 )
@@ -117,6 +116,180 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, Mapping) and "role" in value
 
 
+_TOOLS_OF_CHAT = (
+    "the chat template does not show the tools of ToolCalls, so the model does not know them; pass describe=True to "
+    "describe them in the chat, or show_tools=False if the chat names them already"
+)
+_TOOLS_OF_TEXT = (
+    "a plain prompt does not show the tools of ToolCalls, so the model does not know them; pass a chat, "
+    '[{"role": "user", "content": text}], whose template shows them, describe=True to describe them in the prompt, or '
+    "show_tools=False if the prompt names them already"
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text or a chat, with the arguments of its template."""
+
+    text: str | None  # a plain prompt; None for a chat
+    chat: Chat = ()  # its messages; empty for a plain prompt
+    arguments: Mapping[str, Any] | None = None  # arguments of ``apply_chat_template``
+    media: frozenset[str] = frozenset()  # the kinds of content other than text: "image", "video", "audio"
+    unseen: tuple[str, ...] = ()  # warnings about parts of the request that the model does not see
+    group: Hashable = None  # equal for prompts that a processor can read in one call, so that they may share a batch
+    rendered: str | None = None  # the text that a template has made of the chat, if that text is all that is tokenized
+    tokens: Sequence[int] | None = None  # the token ids of the prompt, if they are already known
+    # The text between the rendered chat and the answer: the header of an answer, or the end of thinking that the
+    # template has begun.
+    answer_start: str = ""
+
+
+def prepared(
+    templates: Any, prompt: Any, constraint: Constraint | None, options: TemplateOptions, *, continues: bool = False
+) -> Prompt:
+    """A prompt as it will be rendered.
+
+    Args:
+        templates: the tokenizer, or a processor.
+        prompt: a text, a chat, or a ``Prompt``, which is returned unchanged.
+        constraint: of its answer.
+        options: of its template.
+        continues: whether the answer continues the last message of the chat.
+
+    Raises:
+        PromptError: the template refuses the chat; or the model would not see a part of it.
+        InvalidConstraint: the format cannot be described.
+    """
+    if isinstance(prompt, Prompt):
+        return prompt
+    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
+    if isinstance(prompt, str):
+        text = describe(constraint, templates) if options.describe else ""
+        return Prompt(
+            f"{text}\n\n{prompt}" if text else prompt,
+            unseen=(_TOOLS_OF_TEXT,) if tools and options.show_tools and not text else (),
+            group="text" if is_processor(templates) else None,
+        )
+    chat: Chat = list(prompt)
+    media_part = next((part for part in parts_of(chat) if part.media), None)
+    if media_part is not None and not is_processor(templates):
+        raise PromptError(
+            f"message {media_part.message} holds {_a(media_part.kind)}, which a tokenizer leaves out: the model would "
+            "not see it; pass the model's processor in place of the tokenizer"
+        )
+    _check_template(templates, options.kwargs)
+    arguments: dict[str, Any] = dict(options.kwargs)
+    if continues:
+        arguments["continue_final_message"] = True
+    if options.documents is not None:
+        arguments["documents"] = list(options.documents)
+    unread = unread_variables(templates, arguments)
+    shown = "tools" in arguments
+    if tools and options.show_tools and not shown:
+        shown = _shows(templates, chat, arguments, tools)
+        arguments["tools"] = tools
+    if options.describe and constraint is not None:
+        known = shown and isinstance(constraint, ToolCalls)
+        text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
+        chat = _described(templates, chat, arguments, text) if text else chat
+    ignored = bool(tools) and options.show_tools and not shown and not options.describe
+    lost = unshown(templates, chat, arguments)
+    unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
+    media = _check_parts(templates, chat, arguments)
+    whole = rendered(templates, chat, arguments) if _tokenizes_text(templates, arguments) else None
+    start = ""
+    if constraint is not None and not continues and not options.thinks:
+        render = (lambda: whole) if whole is not None else partial(rendered, templates, chat, arguments)
+        start = answer_start(templates, arguments, render, calls=isinstance(constraint, ToolCalls))
+    group = _group(templates, chat, arguments, media)
+    return Prompt(None, chat, arguments, media, tuple(unseen), group, whole, answer_start=start)
+
+
+def _tokenizes_text(templates: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether the tokens of a chat are those of its rendered text."""
+    of_tokenizer = {"sanitize_control_tokens", "tokenizer_kwargs"} & arguments.keys()
+    return _renders_by_template(templates) and not is_processor(templates) and not of_tokenizer
+
+
+def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:
+    """Whether the text of a template changes with tools."""
+    with_tools = rendered(templates, chat, {**arguments, "tools": tools})
+    try:
+        return with_tools != rendered(templates, chat, arguments)
+    except PromptError:  # it requires tools
+        return True
+
+
+def _described(templates: Any, chat: Chat, arguments: Mapping[str, Any], text: str) -> Chat:
+    """The chat with a description in its system message; in its first user message where the template has none.
+
+    Raises:
+        PromptError: the template writes neither.
+    """
+    refused: PromptError | None = None
+    for changed in (in_system_message(chat, text), in_user_message(chat, text)):
+        if changed is not None:
+            try:
+                if text in rendered(templates, changed, arguments):
+                    return changed
+            except PromptError as error:
+                refused = error
+    raise PromptError(
+        "describe: the chat template writes the description neither as a system message nor in the first user message"
+        f"{'' if refused is None else f' ({refused})'}; leave describe out, and put hg.describe(constraint) into the "
+        "chat where the template writes it"
+    )
+
+
+def _check_parts(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> frozenset[str]:
+    """The kinds of media in a chat.
+
+    Raises:
+        PromptError: the model would not see a part of a message: an image that cannot be loaded or that the template
+            leaves out, or a part of another type, which is most often misspelt.
+    """
+    parts = list(parts_of(chat))
+    whole = rendered(templates, chat, arguments) if parts else ""
+    for part in parts:
+        place = f"message {part.message}, part {part.part}"
+        if part.media and not part.known:
+            raise PromptError(
+                f"{place}: expected {_a(part.kind)} that transformers can load, "
+                f'{{"type": "{part.kind}", "{part.kind}" | "url" | "path": ...}}; the model would not see this one'
+            )
+        # A text is seen if it is in the output; any other part needs a second rendering.
+        if not part.media and part.known and text_of(chat, part).strip() in whole:
+            continue
+        try:
+            seen = rendered(templates, without(chat, part), arguments) != whole
+        except PromptError:  # the template refuses a chat without it
+            seen = True
+        if not seen and part.media:
+            raise PromptError(
+                f"{place}: the chat template leaves {_a(part.kind)} out, so the model would not see it; use the "
+                "processor that belongs to the model, or another chat_template"
+            )
+        if not seen:
+            raise PromptError(
+                f"{place}: the chat template leaves out the part of type {part.kind!r}, so the model would not see it; "
+                f"expected one of {', '.join(PART_TYPES)}{meant(part.kind)}"
+            )
+    return frozenset(part.kind for part in parts if part.media)
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind in ("image", "audio") else f"a {kind}"
+
+
+def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: frozenset[str]) -> Hashable:
+    if not is_processor(templates):
+        return None
+    # A processor decides by the first text of a batch whether it adds a BOS token to each.
+    bos = getattr(tokenizer_of(templates), "bos_token", None)
+    begins = bool(bos) and rendered(templates, chat, arguments).startswith(str(bos))
+    return "chat", begins, tuple(sorted(media)), repr(sorted(arguments.items(), key=lambda item: item[0]))
+
+
 def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     """The tokens of a prompt, followed by the beginning of its answer.
 
@@ -192,198 +365,3 @@ def padded(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict
         attention_mask[i, columns] = 1
     device = input_device(model)
     return {"input_ids": input_ids.to(device), "attention_mask": attention_mask.to(device)}
-
-
-_TOOLS_OF_CHAT = (
-    "the chat template does not show the tools of ToolCalls, so the model does not know them; pass describe=True to "
-    "describe them in the chat, or show_tools=False if the chat names them already"
-)
-
-
-_TOOLS_OF_TEXT = (
-    "a plain prompt does not show the tools of ToolCalls, so the model does not know them; pass a chat, "
-    '[{"role": "user", "content": text}], whose template shows them, describe=True to describe them in the prompt, or '
-    "show_tools=False if the prompt names them already"
-)
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A text or a chat, with the arguments of its template."""
-
-    text: str | None  # a plain prompt; None for a chat
-    chat: Chat = ()  # its messages; empty for a plain prompt
-    arguments: Mapping[str, Any] | None = None  # arguments of ``apply_chat_template``
-    media: frozenset[str] = frozenset()  # the kinds of content other than text: "image", "video", "audio"
-    unseen: tuple[str, ...] = ()  # warnings about parts of the request that the model does not see
-    group: Hashable = None  # equal for prompts that a processor can read in one call, so that they may share a batch
-    rendered: str | None = None  # the text that a template has made of the chat, if that text is all that is tokenized
-    tokens: Sequence[int] | None = None  # the token ids of the prompt, if they are already known
-    # The text between the rendered chat and the answer: the header of an answer, or the end of thinking that the
-    # template has begun.
-    answer_start: str = ""
-
-
-def prepared(
-    templates: Any, prompt: Any, constraint: Constraint | None, options: TemplateOptions, *, continues: bool = False
-) -> Prompt:
-    """A prompt as it will be rendered.
-
-    Args:
-        templates: the tokenizer, or a processor.
-        prompt: a text, a chat, or a ``Prompt``, which is returned unchanged.
-        constraint: of its answer.
-        options: of its template.
-        continues: whether the answer continues the last message of the chat.
-
-    Raises:
-        PromptError: the template refuses the chat; or the model would not see a part of it.
-        InvalidConstraint: the format cannot be described.
-    """
-    if isinstance(prompt, Prompt):
-        return prompt
-    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
-    if isinstance(prompt, str):
-        text = describe(constraint, templates) if options.describe else ""
-        return Prompt(
-            f"{text}\n\n{prompt}" if text else prompt,
-            unseen=(_TOOLS_OF_TEXT,) if tools and options.show_tools and not text else (),
-            group="text" if is_processor(templates) else None,
-        )
-    chat: Chat = list(prompt)
-    _check_processor(templates, chat)
-    _check_template(templates, options.kwargs)
-    arguments: dict[str, Any] = dict(options.kwargs)
-    if continues:
-        arguments["continue_final_message"] = True
-    if options.documents is not None:
-        arguments["documents"] = list(options.documents)
-    unread = unread_variables(templates, arguments)
-    shown = "tools" in arguments
-    if tools and options.show_tools and not shown:
-        shown = _shows(templates, chat, arguments, tools)
-        arguments["tools"] = tools
-    if options.describe and constraint is not None:
-        known = shown and isinstance(constraint, ToolCalls)
-        text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
-        chat = _described(templates, chat, arguments, text) if text else chat
-    ignored = bool(tools) and options.show_tools and not shown and not options.describe
-    lost = unshown(templates, chat, arguments)
-    unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
-    media = _media(templates, chat, arguments)
-    _check_parts(templates, chat, arguments)
-    whole = rendered(templates, chat, arguments) if _tokenizes_text(templates, arguments) else None
-    start = ""
-    if constraint is not None and not continues and not options.thinks:
-        render = (lambda: whole) if whole is not None else partial(rendered, templates, chat, arguments)
-        start = answer_start(templates, arguments, render, calls=isinstance(constraint, ToolCalls))
-    group = _group(templates, chat, arguments, media)
-    return Prompt(None, chat, arguments, media, tuple(unseen), group, whole, answer_start=start)
-
-
-def _tokenizes_text(templates: Any, arguments: Mapping[str, Any]) -> bool:
-    """Whether the tokens of a chat are those of its rendered text."""
-    of_tokenizer = {"sanitize_control_tokens", "tokenizer_kwargs"} & arguments.keys()
-    return _renders_by_template(templates) and not is_processor(templates) and not of_tokenizer
-
-
-def _check_processor(templates: Any, chat: Chat) -> None:
-    """Raise PromptError if a chat has images, video or audio, and there is only a tokenizer."""
-    first = next(media_of(chat), None)
-    if first is not None and not is_processor(templates):
-        raise PromptError(
-            f"message {first.message} holds {_a(first.kind)}, which a tokenizer leaves out: the model would not see "
-            "it; pass the model's processor in place of the tokenizer"
-        )
-
-
-def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:
-    """Whether the text of a template changes with tools."""
-    with_tools = rendered(templates, chat, {**arguments, "tools": tools})
-    try:
-        return with_tools != rendered(templates, chat, arguments)
-    except PromptError:  # it requires tools
-        return True
-
-
-def _described(templates: Any, chat: Chat, arguments: Mapping[str, Any], text: str) -> Chat:
-    """The chat with a description in its system message; in its first user message where the template has none.
-
-    Raises:
-        PromptError: the template writes neither.
-    """
-    refused: PromptError | None = None
-    for changed in (in_system_message(chat, text), in_user_message(chat, text)):
-        if changed is not None:
-            try:
-                if text in rendered(templates, changed, arguments):
-                    return changed
-            except PromptError as error:
-                refused = error
-    raise PromptError(
-        "describe: the chat template writes the description neither as a system message nor in the first user message"
-        f"{'' if refused is None else f' ({refused})'}; leave describe out, and put hg.describe(constraint) into the "
-        "chat where the template writes it"
-    )
-
-
-def _media(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> frozenset[str]:
-    """The kinds of media in a chat.
-
-    Raises:
-        PromptError: the model would not see one of them.
-    """
-    media = list(media_of(chat))
-    if not media:
-        return frozenset()
-    whole = rendered(templates, chat, arguments)
-    for part in media:
-        if not part.loaded:
-            raise PromptError(
-                f"message {part.message}, part {part.part}: expected {_a(part.kind)} that transformers can load, "
-                f'{{"type": "{part.kind}", "{part.kind}" | "url" | "path": ...}}; the model would not see this one'
-            )
-        try:
-            seen = rendered(templates, without(chat, part), arguments) != whole
-        except PromptError:  # the template refuses a chat without it
-            seen = True
-        if not seen:
-            raise PromptError(
-                f"message {part.message}, part {part.part}: the chat template leaves {_a(part.kind)} out, so the model "
-                "would not see it; use the processor that belongs to the model, or another chat_template"
-            )
-    return frozenset(part.kind for part in media)
-
-
-def _check_parts(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> None:
-    """Raise PromptError if the template leaves out a part of a message: most often its type is misspelt."""
-    parts = list(other_parts(chat))
-    whole = rendered(templates, chat, arguments) if parts else ""
-    for part in parts:
-        text = text_of(chat, part).strip()
-        # A text is seen if it is in the output; any other part needs a second rendering.
-        if part.loaded and (not text or text in whole):
-            continue
-        try:
-            seen = rendered(templates, without(chat, part), arguments) != whole
-        except PromptError:  # the template refuses a chat without it
-            seen = True
-        if not seen:
-            raise PromptError(
-                f"message {part.message}, part {part.part}: the chat template leaves out the part of type "
-                f"{part.kind!r}, so the model would not see it; expected one of {', '.join(PART_TYPES)}"
-                f"{meant(part.kind)}"
-            )
-
-
-def _a(kind: str) -> str:
-    return f"an {kind}" if kind in ("image", "audio") else f"a {kind}"
-
-
-def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: frozenset[str]) -> Hashable:
-    if not is_processor(templates):
-        return None
-    # A processor decides by the first text of a batch whether it adds a BOS token to each.
-    bos = getattr(tokenizer_of(templates), "bos_token", None)
-    begins = bool(bos) and rendered(templates, chat, arguments).startswith(str(bos))
-    return "chat", begins, tuple(sorted(media)), repr(sorted(arguments.items(), key=lambda item: item[0]))

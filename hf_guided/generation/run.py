@@ -26,41 +26,6 @@ from .plan import Plan
 from .threads import CancelledListener, CancelledProcessor
 
 
-class Progress:
-    """The progress of a call: a bar, which may be hidden, and statistics of each batch.
-
-    Args:
-        plan: of the call; its options say what is displayed.
-    """
-
-    def __init__(self, plan: Plan):
-        prompts, shown = len(plan.prompts), plan.options.progress
-        self._stats = plan.options.stats
-        silent = (prompts <= plan.step and self._stats is not True) if shown is None else not shown
-        self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bar.close()
-
-    def spent(self, stats: SessionStats, seconds: float) -> None:
-        """Report a finished call."""
-        if self._stats is True and stats.forwards:
-            self._bar.set_postfix_str(
-                f"{stats.tokens / seconds:.0f} tokens/s, {stats.row_forwards / stats.tokens:.2f} forwards/token"
-            )
-        elif callable(self._stats):
-            self._stats(stats)
-
-    def done(self, prompts: int) -> None:
-        """Report that this many more prompts have their results."""
-        self._bar.update(prompts)
-
-
 def run_plan(plan: Plan) -> list[GuidedResult[Any]]:
     """Run all prompts, then again those with refused values; the results, in order."""
     results: list[list[GuidedResult]] = []
@@ -219,3 +184,34 @@ class Batch:
         recorder = self._call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
         record_output(recorder, output, self._start, self._plan.stop_token_ids)
         return recorder.entries
+
+
+class Progress:
+    """The progress of a call: a bar, which may be hidden, and statistics of each batch."""
+
+    def __init__(self, plan: Plan):
+        prompts, shown = len(plan.prompts), plan.options.progress
+        self._stats = plan.options.stats
+        silent = (prompts <= plan.step and self._stats is not True) if shown is None else not shown
+        self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.close()
+
+    def spent(self, stats: SessionStats, seconds: float) -> None:
+        """Report a finished call."""
+        if self._stats is True and stats.forwards:
+            self._bar.set_postfix_str(
+                f"{stats.tokens / seconds:.0f} tokens/s, {stats.row_forwards / stats.tokens:.2f} forwards/token"
+            )
+        elif callable(self._stats):
+            self._stats(stats)
+
+    def done(self, prompts: int) -> None:
+        """Report that this many more prompts have their results."""
+        self._bar.update(prompts)

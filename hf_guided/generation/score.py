@@ -234,11 +234,7 @@ class OptionSearch:
 
 # Sampling of one row, without warpers, whatever the model's own generation config has.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
-
-
 _SCALARS = (str, int, float, type(None))  # a list of these is the options of all prompts
-
-
 _NAMED = 8  # options in a message
 
 
@@ -347,13 +343,7 @@ def _choice(value: Any) -> Choice:
 
 
 class _Scorer:
-    """Scores the options after the prompts of one batch.
-
-    Args:
-        plan: of the call.
-        indices: of the prompts.
-        max_prefixes: of each prompt.
-    """
+    """Scores the options after the prompts of one batch."""
 
     def __init__(self, plan: Plan, indices: Sequence[int], max_prefixes: int):
         self._plan = plan

@@ -68,12 +68,7 @@ def check_can_stream(plan: Plan) -> None:
 
 
 class _Rows:
-    """The rows of the current batch, on the thread that iterates; each method gives the Partials that it makes known.
-
-    Args:
-        plan: of the call.
-        progress: of the call.
-    """
+    """The rows of the current batch, on the thread that iterates; each method gives the Partials that are new."""
 
     def __init__(self, plan: Plan, progress: Progress):
         self._options = plan.options
@@ -131,11 +126,7 @@ class _QueueListener(TokenListener):
 
 
 def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
-    """Run the batches one after another, and yield new text of each row as it comes.
-
-    Args:
-        plan: one that can be streamed.
-    """
+    """Run the batches one after another, and yield new text of each row as it comes."""
     queue: _Queue = SimpleQueue()
     closing = plan.cancellation or Cancellation()
     reader = current_thread()

@@ -100,8 +100,6 @@ class Turns:
 
 
 _turns: WeakKeyDictionary[Any, Turns] = WeakKeyDictionary()
-
-
 _turns_lock = Lock()
 
 
