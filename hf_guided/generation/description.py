@@ -50,7 +50,9 @@ def describe(constraint: Any, tokenizer: Any = None) -> str:
         type_text = sketch_of(schema_json, required.registry, open_objects=required.extra == "allow")
         return f"Answer only with JSON of this type:\n{type_text}"
     if isinstance(required, StructuralTag):
-        return f"Answer exactly like this, {_BRACKETS}:\n{tag_sketch(required.tag)}"
+        tag = required.tag
+        whole = tag["format"] if "format" in tag else {**tag, "type": "triggered_tags"}
+        return f"Answer exactly like this, {_BRACKETS}:\n{_TagWriter(every=True).write(whole)}"
     return _plain(required)
 
 
@@ -103,24 +105,15 @@ def _tool(constraint: ToolCalls, tool: dict[str, Any]) -> str:
         return f"{name}\n  arguments: {sketch_of(schema, {})}"
     held = {**tool, "function": {**function, "strict": True}}  # also where any object is allowed
     call = ToolCalls([held], constraint.format, function["name"], parallel=False)
-    return f"{name}\n{call_sketch(call.structural_tag().tag)}"
+    # One call in its first form, without the text around it.
+    return f"{name}\n{_TagWriter(every=False).write(call.structural_tag().tag['format'])}"
 
 
 Format = Mapping[str, Any]
 
 
-def tag_sketch(tag: Format) -> str:
-    """The text that a structural tag describes, with brackets around variable parts."""
-    return _Writer(every=True).write(tag["format"] if "format" in tag else {**tag, "type": "triggered_tags"})
-
-
-def call_sketch(tag: Format) -> str:
-    """One call in a structural tag of tool calls: its first form, without the text around it."""
-    return _Writer(every=False).write(tag["format"])
-
-
-class _Writer:
-    """Writes one tag.
+class _TagWriter:
+    """Writes a structural tag, with brackets around its variable parts.
 
     Args:
         every: whether to write all alternatives and repetitions, or only the first of each.

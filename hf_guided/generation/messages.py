@@ -203,7 +203,8 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
 
     def with_mark(number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
         function = _function(call)
-        return {**call, "function": {**function, "arguments": {_KEY: new_mark(_call_text(number, function))}}}
+        meaning = f"the call of {function.get('name')!r} in message {number}"
+        return {**call, "function": {**function, "arguments": {_KEY: new_mark(meaning)}}}
 
     messages = []
     for number, message in enumerate(chat):
@@ -215,10 +216,6 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
             message["content"] = new_mark(f"{meaning} in message {number}")
         messages.append(message)
     return messages, marks
-
-
-def _call_text(number: int, function: Mapping[str, Any]) -> str:
-    return f"the call of {function.get('name')!r} in message {number}"
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -32,12 +32,12 @@ from .messages import (
 )
 from .templates import (
     TemplateOptions,
-    _check_template,
-    _renders_by_template,
     answer_start,
     applied,
+    check_template,
     is_processor,
     rendered,
+    renders_by_template,
     unread_variables,
     unshown,
 )
@@ -177,7 +177,7 @@ def prepared(
             f"message {media_part.message} holds {_a(media_part.kind)}, which a tokenizer leaves out: the model would "
             "not see it; pass the model's processor in place of the tokenizer"
         )
-    _check_template(templates, options.kwargs)
+    check_template(templates, options.kwargs)
     arguments: dict[str, Any] = dict(options.kwargs)
     if continues:
         arguments["continue_final_message"] = True
@@ -196,19 +196,16 @@ def prepared(
     lost = unshown(templates, chat, arguments)
     unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
     media = _check_parts(templates, chat, arguments)
-    whole = rendered(templates, chat, arguments) if _tokenizes_text(templates, arguments) else None
+    of_tokenizer = {"sanitize_control_tokens", "tokenizer_kwargs"} & arguments.keys()
+    # Whether the tokens of the chat are those of its rendered text.
+    tokenizes_text = renders_by_template(templates) and not is_processor(templates) and not of_tokenizer
+    whole = rendered(templates, chat, arguments) if tokenizes_text else None
     start = ""
     if constraint is not None and not continues and not options.thinks:
         render = (lambda: whole) if whole is not None else partial(rendered, templates, chat, arguments)
         start = answer_start(templates, arguments, render, calls=isinstance(constraint, ToolCalls))
     group = _group(templates, chat, arguments, media)
     return Prompt(None, chat, arguments, media, tuple(unseen), group, whole, answer_start=start)
-
-
-def _tokenizes_text(templates: Any, arguments: Mapping[str, Any]) -> bool:
-    """Whether the tokens of a chat are those of its rendered text."""
-    of_tokenizer = {"sanitize_control_tokens", "tokenizer_kwargs"} & arguments.keys()
-    return _renders_by_template(templates) and not is_processor(templates) and not of_tokenizer
 
 
 def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:

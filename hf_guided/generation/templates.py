@@ -157,17 +157,17 @@ def unshown(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> str | N
 
 def has_template(templates: Any, arguments: Mapping[str, Any]) -> bool:
     """Whether a tokenizer or processor can write chats."""
-    return not _renders_by_template(templates) or bool(
+    return not renders_by_template(templates) or bool(
         getattr(templates, "chat_template", None) or arguments.get("chat_template")
     )
 
 
-def _renders_by_template(templates: Any) -> bool:
+def renders_by_template(templates: Any) -> bool:
     """Whether chats are written by transformers' own method; others may write them in code."""
     return getattr(getattr(type(templates), "apply_chat_template", None), "__module__", "") in _RENDERS_BY_TEMPLATE
 
 
-def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
+def check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
     """Raise PromptError if transformers would find no chat template."""
     if not has_template(templates, arguments):
         raise PromptError(
