@@ -15,7 +15,7 @@ from ..session.logprobs import TokenLogprob
 from ..session.reasoning import Opening
 from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.result_types import PartialT, T
-from .partial_values import Move, PartialJson, model_in, not_begun, open_path, typed, value_of
+from .partial_values import Move, PartialJson, model_in, not_begun, typed, value_and_path
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _JsonValues(_Values):
         return self._final or (lambda: self._written(moves, number))
 
     def _written(self, moves: Sequence[Move], number: int) -> Any:
-        return value_of(moves, number)
+        return value_and_path(moves, number)[0]
 
 
 class _ModelValues(_JsonValues):
@@ -126,7 +126,7 @@ class _ModelValues(_JsonValues):
     def _written(self, moves: Sequence[Move], number: int) -> Any:
         if not number:
             return not_begun(self._type)
-        return typed(self._type, value_of(moves, number), open_path(moves, number))
+        return typed(self._type, *value_and_path(moves, number))
 
 
 class _CallValues(_Values):

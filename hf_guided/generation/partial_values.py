@@ -25,6 +25,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel, TypeAdapter, create_model
 
+# Keys and indices from a value to the innermost open container in it; None: the value has closed.
+OpenPath: TypeAlias = tuple[str | int, ...] | None
 _QUOTE_OR_ESCAPE = re.compile(r'["\\]')
 _AFTER_SCALAR = re.compile(r"[ \t\n\r,\]}]")
 _SPACE = " \t\n\r"
@@ -45,15 +47,19 @@ class Move(NamedTuple):
     value: Any = None  # the scalar; or the type of the container
 
 
-def value_of(moves: Sequence[Move], number: int) -> Any:
-    """A new value, built by the first ``number`` moves; None for 0 moves."""
+def value_and_path(moves: Sequence[Move], number: int) -> tuple[Any, OpenPath]:
+    """A new value, built by the first ``number`` moves, and the path to its open container; None for 0 moves."""
     whole: Any = None
     inside: list[Any] = []
+    path: list[str | int] = []
     for kind, key, value in islice(moves, number):
         if kind is _Kind.CLOSE:
             inside.pop()
+            del path[-1:]  # the whole value has no key in the path
             continue
         new = value() if kind is _Kind.OPEN else value
+        if kind is _Kind.OPEN and inside:
+            path.append(len(inside[-1]) if key is None else key)
         if not inside:
             whole = new
         elif key is None:
@@ -62,27 +68,7 @@ def value_of(moves: Sequence[Move], number: int) -> Any:
             inside[-1][key] = new
         if kind is _Kind.OPEN:
             inside.append(new)
-    return whole
-
-
-def open_path(moves: Sequence[Move], number: int) -> tuple[str | int, ...] | None:
-    """Keys and indices from the whole value to the innermost open container; None if nothing is open."""
-    path: list[str | int] = []
-    items: list[int] = []  # number of items of each open container
-    for kind, key, _ in islice(moves, number):
-        if kind is _Kind.CLOSE:
-            items.pop()
-            del path[-1:]  # the whole value has no key in the path
-            continue
-        index = 0
-        if items:
-            index = items[-1]
-            items[-1] += 1
-        if kind is _Kind.OPEN:
-            if items:
-                path.append(index if key is None else key)
-            items.append(0)
-    return tuple(path) if items else None
+    return whole, tuple(path) if inside else None
 
 
 @dataclass
@@ -247,24 +233,11 @@ class PartialJson:
         return f"{container.pointer}/{name.replace('~', '~0').replace('/', '~1')}"
 
 
-# Keys and indices from a value to the innermost open container in it; None: the value has closed.
-OpenPath: TypeAlias = tuple[str | int, ...] | None
 # The settings of a model's config that decide how one of its fields is read.
 _FIELD_CONFIG = (
-    "allow_inf_nan",
-    "arbitrary_types_allowed",
-    "coerce_numbers_to_str",
-    "regex_engine",
-    "str_max_length",
-    "str_min_length",
-    "str_strip_whitespace",
-    "str_to_lower",
-    "str_to_upper",
-    "strict",
-    "use_enum_values",
-    "val_json_bytes",
-    "val_temporal_unit",
-)
+    "allow_inf_nan arbitrary_types_allowed coerce_numbers_to_str regex_engine str_max_length str_min_length "
+    "str_strip_whitespace str_to_lower str_to_upper strict use_enum_values val_json_bytes val_temporal_unit"
+).split()
 
 
 def model_in(python_type: Any) -> Any:
