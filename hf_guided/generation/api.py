@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any, Literal, overload
 
 from typing_extensions import Unpack
 
+from ..constraints.argument_advice import with_fields
 from ..constraints.argument_checks import FLAG, check
 from ..errors import InvalidArgument, NoValue, reading
 from ..session.result import GuidedResult
@@ -96,6 +96,7 @@ def generate(
 ) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]: ...
 
 
+@with_fields(GenerateOptions, others=True)
 def generate(
     model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool = False, **generate_kwargs: Any
 ) -> Answers:
@@ -187,15 +188,6 @@ def generate(
             if other processors leave a row no allowed token.
     """
     return _answers(model, tokenizer, prompts, constraint, stream, generate_kwargs)
-
-
-# The options of a call have their names and defaults in the signature, for help() and whoever reads it.
-_signature = inspect.signature(generate)
-*_named, _others = _signature.parameters.values()
-_options = [
-    option.replace(kind=option.KEYWORD_ONLY) for option in inspect.signature(GenerateOptions).parameters.values()
-]
-generate.__signature__ = _signature.replace(parameters=[*_named, *_options, _others])  # type: ignore[attr-defined]
 
 
 def _answers(
