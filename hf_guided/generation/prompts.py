@@ -20,16 +20,7 @@ from ..hf.compat import input_device
 from ..vocabulary.processors import tokenizer_of
 from ..vocabulary.tokens import Vocabulary
 from .description import describe, describe_choice
-from .messages import (
-    PART_TYPES,
-    Chat,
-    in_system_message,
-    in_user_message,
-    meant,
-    parts_of,
-    text_of,
-    without,
-)
+from .messages import PART_TYPES, Chat, in_system_message, in_user_message, meant, parts_of, text_of, without
 from .templates import (
     TemplateOptions,
     answer_start,
@@ -41,12 +32,6 @@ from .templates import (
     unread_variables,
     unshown,
 )
-
-
-def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
-    """Warn once about parts of the prompts that the model does not see: tools, and variables that no template reads."""
-    for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
-        warnings.warn(text, stacklevel=2)
 
 
 def as_prompts(prompts: Any) -> list[Any]:
@@ -285,6 +270,12 @@ def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: froz
     bos = getattr(tokenizer_of(templates), "bos_token", None)
     begins = bool(bos) and rendered(templates, chat, arguments).startswith(str(bos))
     return "chat", begins, tuple(sorted(media)), repr(sorted(arguments.items(), key=lambda item: item[0]))
+
+
+def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
+    """Warn once about parts of the prompts that the model does not see: tools, and variables that no template reads."""
+    for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
+        warnings.warn(text, stacklevel=2)
 
 
 def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
