@@ -38,7 +38,6 @@ from .errors import (
     UsageError,
     VocabularySizeError,
 )
-from .generation.choice_scores import ChoiceScores, OptionScore
 from .generation.description import describe
 from .options import CompilerOptions
 from .schema.audit import Audit
@@ -47,12 +46,10 @@ from .session.stats import SessionStats
 from .trace.trace import Trace
 
 if TYPE_CHECKING:
-    from .generation.api import generate
-    from .generation.async_api import agenerate
-    from .generation.model import Model
+    from .generation.api import Model, agenerate, generate
     from .generation.partial import Partial
-    from .generation.register import register
-    from .generation.scoring import score
+    from .generation.pipeline import register
+    from .generation.score import ChoiceScores, OptionScore, score
     from .guide import Guide
     from .session.reasoning import Reasoning
     from .session.result import GuidedResult
@@ -118,15 +115,17 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ would accept every misspelt name as Any
     _LAZY = {  # name -> module that defines it
+        "ChoiceScores": "generation.score",
         "Guide": "guide",
         "GuidedResult": "session.result",
-        "Model": "generation.model",
+        "Model": "generation.api",
+        "OptionScore": "generation.score",
         "Partial": "generation.partial",
         "Reasoning": "session.reasoning",
-        "agenerate": "generation.async_api",
+        "agenerate": "generation.api",
         "generate": "generation.api",
-        "register": "generation.register",
-        "score": "generation.scoring",
+        "register": "generation.pipeline",
+        "score": "generation.score",
     }
     _SUBMODULES = frozenset({"backends", "bitmask", "demo", "drafts", "hf", "serve", "vocabulary"})
 

@@ -9,11 +9,12 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from typing_extensions import Unpack
 
 from .backends.base import CompiledConstraint
 from .backends.compile import Compiler, CompilerStats
 from .backends.grammar_text import grammar_text, not_shared
-from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
+from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments, with_fields
 from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each
 from .constraints.chat_families import answer_header, family_of, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
@@ -34,11 +35,11 @@ from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder
 from .hf.drafts import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
-from .options import CompilerOptions, Overlap
+from .options import CompilerOptions
 from .schema.audit import Audit
 from .session.logprobs import num_top
 from .session.mask_table import MaskTables
-from .session.options import OnViolation, SessionOptions
+from .session.options import SessionArguments, SessionOptions
 from .session.reasoning import Opening, Reasoning, ReasoningGate, with_own_markers
 from .session.requests import Request, prefix_bytes
 from .session.result import GuidedResult, RowReader
@@ -224,19 +225,14 @@ class Guide:
             raise not_shared(required, backend, error) from None
 
     @takes_only_its_arguments(PROCESSOR)
+    @with_fields(SessionOptions)
     @reading("Guide.logits_processor")
     def logits_processor(
         self,
         constraint: Any,
         *,
-        backend: str = "auto",
         prefix: str | Sequence[str | None] | None = None,
-        stop_token_ids: Sequence[int] | None = None,
-        on_violation: OnViolation = "close",
-        max_new_tokens: int | None = None,
-        overlap: Overlap | None = None,
-        reasoning: Reasoning | None = None,
-        trace: bool = False,
+        **options: Unpack[SessionArguments],
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -270,10 +266,10 @@ class Guide:
             VocabularySizeError: raised by the processor, for logits of another width than this guide's, except those of
                 an assistant model.
         """
-        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
-        return GuidedLogitsProcessor(self._session(constraint, prefix, options))
+        return GuidedLogitsProcessor(self._session(constraint, prefix, SessionOptions(**options)))
 
     @takes_only_its_arguments(DECODER)
+    @with_fields(SessionOptions)
     @reading("Guide.decoder")
     def decoder(
         self,
@@ -284,16 +280,10 @@ class Guide:
         draft: Any = None,
         streamer: Any = None,
         stop_strings: str | Sequence[str] = (),
-        backend: str = "auto",
         prefix: str | Sequence[str | None] | None = None,
-        stop_token_ids: Sequence[int] | None = None,
-        on_violation: OnViolation = "close",
-        max_new_tokens: int | None = None,
-        overlap: Overlap | None = None,
-        reasoning: Reasoning | None = None,
-        trace: bool = False,
         seeds: Sequence[int] | None = None,
         logprobs: bool | int = False,
+        **options: Unpack[SessionArguments],
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -341,8 +331,8 @@ class Guide:
                 in several processes.
         """
         loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
-        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
-        return self.decoder_of(self._session(constraint, prefix, options), loop, backend)
+        masks = SessionOptions(**options)
+        return self.decoder_of(self._session(constraint, prefix, masks), loop, masks.backend)
 
     def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
         """The fast loop over a session; see ``decoder``.
@@ -365,23 +355,17 @@ class Guide:
         )
         return GuidedDecoder(session, self._continuation, options, drafts=drafts)
 
+    @with_fields(SessionOptions)
     @reading("Guide.session")
     def session(
         self,
         constraint: Any,
         *,
-        backend: str = "auto",
         prefix: str | Sequence[str | None] | None = None,
-        stop_token_ids: Sequence[int] | None = None,
-        on_violation: OnViolation = "close",
-        max_new_tokens: int | None = None,
-        overlap: Overlap | None = None,
-        reasoning: Reasoning | None = None,
-        trace: bool = False,
+        **options: Unpack[SessionArguments],
     ) -> Session:
         """The state of a ``logits_processor``, for custom decode loops; arguments as for ``logits_processor``."""
-        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
-        return self._session(constraint, prefix, options)
+        return self._session(constraint, prefix, SessionOptions(**options))
 
     def _session(
         self,

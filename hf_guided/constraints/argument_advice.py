@@ -224,6 +224,25 @@ def _by_rule(name: str, call: Call, known: Iterable[str]) -> Advice:
     return Advice(f"it is for hg.generate, where {advice.text}", None)
 
 
+def with_fields(options: type, *, others: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """For functions whose keywords make an object: the signature, which help() shows, names its fields.
+
+    Args:
+        options: the class of the object.
+        others: whether the function takes other keywords too.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        *named, keywords = signature.parameters.values()
+        fields = [each.replace(kind=each.KEYWORD_ONLY) for each in inspect.signature(options).parameters.values()]
+        parameters = [*named, *fields, *([keywords] if others else [])]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def takes_only_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """For functions without ``**kwargs``: an unknown keyword is an ``UnknownArgument`` that says where it belongs.
 

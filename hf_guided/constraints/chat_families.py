@@ -1,7 +1,7 @@
 """Model families, as their chat templates tell them apart: thinking, calls, ids of calls.
 
 This is the one table of them. What a template says itself is read from the template: whether it shows a call's
-arguments as an object or as text, and which ids it refuses (generation/chat_history.py), the header of an answer, and
+arguments as an object or as text, and which ids it refuses (generation/messages.py), the header of an answer, and
 which markers of thinking it has.
 """
 

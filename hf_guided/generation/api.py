@@ -1,43 +1,33 @@
-"""``hg.generate``: prompts or chats and constraints in, parsed values out."""
+"""``hg.generate``, ``hg.agenerate`` and ``hg.Model``: prompts or chats and constraints in, parsed values out.
+
+For ``hg.agenerate`` all of the work, from compiling to reading back, happens on a thread; the event loop only receives
+what is finished.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any, Literal, overload
 
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
+from ..constraints.argument_advice import with_fields
 from ..constraints.argument_checks import FLAG, check
-from ..errors import InvalidArgument, reading
-from ..guide import Guide
-from ..session.options import OnViolation
-from ..session.reasoning import Reasoning
+from ..errors import InvalidArgument, NoValue, reading
 from ..session.result import GuidedResult
-from ..session.result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
-from ..session.stats import SessionStats
-from ..session.tensor_parallel import Ranks
-from .arguments import GenerateArguments
-from .guide_cache import guide_for
-from .options import GenerateOptions
+from ..session.result_types import PythonType, Typed, TypedParts, ValueT
+from .arguments import GenerateArguments, GenerateOptions
 from .partial import Partial
-from .plan import Plan, plan
+from .plan import plan
+from .prompts import as_prompts, check_order
 from .run import run_plan
 from .streaming import check_can_stream, stream_plan
+from .threads import Cancellation, Running, call_soon, surroundings, turns_of
 
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Texts,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
-) -> list[GuidedResult[str]]: ...
+Answers = list[GuidedResult[Any]] | Generator[Partial[Any], None, None]
 
 
 @overload
@@ -57,18 +47,6 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Pattern,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
-) -> list[GuidedResult[re.Match[str]]]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
     constraint: Any,
     *,
     stream: Literal[False] = False,
@@ -81,23 +59,11 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Texts,
+    constraint: TypedParts[ValueT],
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[str, str], None, None]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: type[ModelT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[ModelT, ModelT], None, None]: ...
+) -> Generator[Partial[ValueT, ValueT], None, None]: ...
 
 
 @overload
@@ -110,30 +76,6 @@ def generate(
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
 ) -> Generator[Partial[ValueT], None, None]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Parses[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[ValueT, ValueT], None, None]: ...
-
-
-@overload
-def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Pattern,
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[re.Match[str], re.Match[str]], None, None]: ...
 
 
 @overload
@@ -154,34 +96,10 @@ def generate(
 ) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]: ...
 
 
+@with_fields(GenerateOptions, others=True)
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: bool = False,
-    guide: Guide | None = None,
-    backend: str = "auto",
-    prefix: str | Sequence[str | None] | None = None,
-    on_violation: OnViolation = "close",
-    batch_size: int = 8,
-    retries: int = 0,
-    jump_forward: bool = True,
-    draft: Any = "auto",
-    continuous_batching: bool | ContinuousBatchingConfig = False,
-    stats: bool | Callable[[SessionStats], None] = False,
-    progress: bool | None = None,
-    reasoning: Reasoning | None = None,
-    trace: bool = False,
-    logprobs: bool | int = False,
-    seed: int | Sequence[int] | None = None,
-    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    documents: Sequence[Any] | None = None,
-    show_tools: bool = True,
-    describe: bool = False,
-    **generate_kwargs: Any,
-) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]:
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool = False, **generate_kwargs: Any
+) -> Answers:
     """Generate answers and parse them, in the generation mode that the arguments select.
 
     Args:
@@ -269,51 +187,298 @@ def generate(
         EmptyIntersection: the generation settings forbid what the constraint needs; with ``on_violation="raise"`` also
             if other processors leave a row no allowed token.
     """
+    return _answers(model, tokenizer, prompts, constraint, stream, generate_kwargs)
+
+
+def _answers(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    stream: bool,
+    arguments: Mapping[str, Any],
+    cancellation: Cancellation | None = None,
+) -> Answers:
+    """``generate``, which another thread may cancel."""
     with reading("generate"):
         check("stream", stream, FLAG)
-        options = GenerateOptions(
-            backend=backend,
-            prefix=prefix,
-            on_violation=on_violation,
-            batch_size=batch_size,
-            retries=retries,
-            jump_forward=jump_forward,
-            draft=draft,
-            continuous_batching=continuous_batching,
-            stats=stats,
-            progress=progress,
-            reasoning=reasoning,
-            trace=trace,
-            logprobs=logprobs,
-            seed=seed,
-            chat_template_kwargs=chat_template_kwargs,
-            documents=documents,
-            show_tools=show_tools,
-            describe=describe,
-        )
-        guide = guide_for(tokenizer, model, guide)
-        planned = _in_all_processes(
-            partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs), model, guide
-        )
+        options, generate_kwargs = GenerateOptions.among(arguments)
+        planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs, cancellation)
     if stream:
         check_can_stream(planned)
         return stream_plan(planned)
     return run_plan(planned)
 
 
-def _in_all_processes(make: Callable[[], Plan], model: Any, guide: Guide) -> Plan:
-    """The plan of a call; the processes that hold a model together check that they have the same plan.
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Typed[ValueT],
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> Coroutine[Any, Any, list[GuidedResult[ValueT]]]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> Coroutine[Any, Any, list[GuidedResult[Any]]]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: TypedParts[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[ValueT, ValueT], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: PythonType[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[ValueT], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[Any], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]: ...
+
+
+def agenerate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool = False, **arguments: Any
+) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]:
+    """``hg.generate`` without blocking the event loop.
+
+    ``await hg.agenerate(...)`` gives the list of results; ``async for partial in hg.agenerate(..., stream=True)`` gives
+    Partials. Arguments, types of values, and errors are those of ``hg.generate``; errors are raised where the call is
+    awaited or iterated. Nothing begins before that.
+
+    A cancelled task ends its generation at the next token (with ``continuous_batching``, within a twentieth of a
+    second) and waits for that end, so that afterwards the model is free. ``aclose()`` does the same, and so
+    does leaving the ``async for``, at the next iteration of the event loop.
+
+    Calls on one model run one after another, in the order in which they began; a cancelled call does not disturb the
+    waiting ones. Only calls of ``agenerate`` wait for each other: ``hg.generate`` or ``model.generate`` should not run
+    on another thread at the same time. A slow reader of a stream delays no other call, because answers are generated in
+    advance. Functions of the caller (``stats``, logits processors) are called on the thread of their call, with the
+    context variables of the task. Only asyncio is supported, no other event loop.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer.
+        prompts: as for ``hg.generate``.
+        constraint: as for ``hg.generate``.
+        stream: whether to yield answers while they are being written.
+        **arguments: the other arguments of ``hg.generate``.
+
+    Returns:
+        A coroutine for the list of results; with ``stream``, an async generator of Partials.
+    """
+    call = partial(_answers, model, tokenizer, prompts, constraint, stream, arguments)
+    return _later_partials(model, call) if stream else _later_results(model, call)
+
+
+async def _later_results(model: Any, call: Callable[..., Answers]) -> list[GuidedResult[Any]]:
+    async with _running(model, call, lambda results: results) as running:
+        await asyncio.wait([running.ended])
+        results: list[GuidedResult[Any]] = running.ended.result()
+        return results
+
+
+async def _later_partials(model: Any, call: Callable[..., Answers]) -> AsyncGenerator[Partial[Any], None]:
+    queue: asyncio.Queue[Partial[Any] | None] = asyncio.Queue()  # None follows the last
+    loop = asyncio.get_running_loop()
+
+    def read(partials: Any) -> None:
+        for partial in partials:
+            call_soon(loop, queue.put_nowait, partial)
+
+    async with _running(model, call, read) as running:
+        running.ended.add_done_callback(lambda _: queue.put_nowait(None))
+        while (partial := await queue.get()) is not None:
+            yield partial
+        running.ended.result()  # raises what the call raised
+
+
+@contextlib.asynccontextmanager
+async def _running(model: Any, call: Callable[..., Answers], read: Callable[[Any], Any]) -> AsyncIterator[Running]:
+    """Have a call made on the thread of its model; it is cancelled and has ended afterwards.
+
+    Args:
+        model: the model.
+        call: the call, which takes its ``cancellation``.
+        read: gets what the call returns, on the thread.
+    """
+    with reading("agenerate"):
+        entered = surroundings(getattr(getattr(model, "device", None), "type", "cpu"))
+    cancellation = Cancellation()
+
+    def work() -> Any:
+        with entered():
+            return read(call(cancellation=cancellation))
+
+    running = Running(turns_of(model), work)
+    try:
+        yield running
+    finally:
+        cancellation.set()
+        await running.end()
+
+
+class Model:
+    """A shorter form of ``hg.generate``: ``hg.Model(model, tokenizer)(prompt, Person)`` is a ``Person``.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer.
+        **arguments: arguments of ``hg.generate``, used by every call that does not set its own.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, **arguments: Unpack[GenerateArguments]):
+        self._model = model
+        self._tokenizer = tokenizer
+        self._arguments = arguments
+
+    @overload
+    def __call__(
+        self, prompt: Any, constraint: Typed[ValueT] = None, **arguments: Unpack[GenerateArguments]
+    ) -> ValueT: ...
+
+    @overload
+    def __call__(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
+
+    def __call__(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
+        """Generate one answer and return its value.
+
+        Args:
+            prompt: one text or one chat.
+            constraint: see ``hg.generate``; None gives free text.
+            **arguments: the other arguments of ``hg.generate``, without ``stream``.
+
+        Returns:
+            The value, which is an instance of the type, a dict for a schema, a match for a regex, text for a choice.
+            Free text may be cut by ``max_new_tokens``.
+
+        Raises:
+            NoValue: the answer did not finish, or a validator refused it; the error has the ``GuidedResult``.
+            InvalidArgument: more than one prompt, or arguments that request more than one answer.
+            HFGuidedError: see ``hg.generate``.
+        """
+        given = self._single(prompt, constraint, arguments)
+        [value] = _values(generate(self._model, self._tokenizer, prompt, constraint, stream=False, **given), 1)
+        return value
+
+    @overload
+    def batch(
+        self, prompts: Any, constraint: Typed[ValueT] = None, **arguments: Unpack[GenerateArguments]
+    ) -> list[ValueT]: ...
+
+    @overload
+    def batch(self, prompts: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> list[Any]: ...
+
+    def batch(self, prompts: Any, constraint: Any = None, **arguments: Any) -> list[Any]:
+        """Generate an answer to each of several prompts and return their values.
+
+        Args:
+            prompts: texts, or chats.
+            constraint: of all answers, or a list with one for each prompt; see ``hg.generate``.
+            **arguments: the other arguments of ``hg.generate``, without ``stream``.
+
+        Returns:
+            A value for each prompt.
+
+        Raises:
+            NoValue: the first answer without a value; ``hg.generate`` returns the results of all of them.
+            HFGuidedError: as for a call.
+        """
+        given = self._given(arguments)
+        results = generate(self._model, self._tokenizer, prompts, constraint, stream=False, **given)
+        return _values(results, len(as_prompts(prompts)))
+
+    @overload
+    async def acall(
+        self, prompt: Any, constraint: Typed[ValueT] = None, **arguments: Unpack[GenerateArguments]
+    ) -> ValueT: ...
+
+    @overload
+    async def acall(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
+
+    async def acall(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
+        """A call without blocking the event loop; arguments, value and errors are those of a call."""
+        given = self._single(prompt, constraint, arguments)
+        [value] = _values(await agenerate(self._model, self._tokenizer, prompt, constraint, stream=False, **given), 1)
+        return value
+
+    def _single(self, prompt: Any, constraint: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        with reading("Model"):
+            check_order(prompt, constraint)
+            if (count := len(as_prompts(prompt))) != 1:
+                raise InvalidArgument(f"expected one prompt, got a list of {count}; use Model.batch, or hg.generate")
+        return self._given(arguments)
+
+    def _given(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        given = {**self._arguments, **arguments}
+        if given.pop("stream", False):
+            raise InvalidArgument("stream: a call returns finished values; use hg.generate(..., stream=True)")
+        return given
+
+    def __repr__(self) -> str:
+        return f"hg.Model({type(self._model).__name__}, {type(self._tokenizer).__name__})"
+
+
+def _values(results: list[GuidedResult[Any]], prompts: int) -> list[Any]:
+    """The values of results, of which there is one for each prompt."""
+    if len(results) != prompts:
+        raise InvalidArgument(
+            f"expected {'one answer' if prompts == 1 else f'{prompts} answers'}, got {len(results)}; leave "
+            "num_return_sequences out, or use hg.generate"
+        )
+    return [value_of(result) for result in results]
+
+
+def value_of(result: GuidedResult[Any]) -> Any:
+    """The value of a result.
 
     Raises:
-        InvalidArgument: the guide does not know of the other processes.
+        NoValue: the answer did not finish, or it could not be read.
     """
-    ranks = Ranks.of(model)
-    if ranks is None:
-        return make()
-    if guide.ranks is None:
-        raise InvalidArgument(
-            "guide: several processes hold this model, and would mask each by itself with a guide that was made "
-            "without it; make it with this model, or leave it out"
-        )
-    # Each process compiles for itself, and reads the answers with what it has compiled.
-    return ranks.agreed(make, Plan.fingerprint)
+    if result.value is None and (result.finish_reason != "stop" or result.error is not None):
+        reasons = {
+            "stop": f"it could not be read: {result.error}",
+            "length": f"it was cut after {len(result.token_ids)} tokens; raise max_new_tokens",
+            "dead_end": result.error or "no token of this vocabulary could follow",
+        }
+        raise NoValue(f"the answer has no value: {reasons[result.finish_reason]}", result=result)
+    return result.value

@@ -1,22 +1,32 @@
-"""The keyword arguments of ``hg.generate`` and its siblings, as type checkers and editors read them.
+"""The arguments of ``hg.generate`` and its siblings: their names and types, the options of one call, unknown names.
 
-``**arguments: Unpack[GenerateArguments]`` makes every keyword real: a misspelled one is a type error. At run time
-``unknown_arguments.py`` refuses it. The first class mirrors transformers' ``GenerationConfig``, the second the
-parameters of ``model.generate``; a test compares both with the installed transformers.
+``**arguments: Unpack[GenerateArguments]`` makes every keyword real: a misspelled one is a type error, and
+``check_arguments`` refuses it at run time, before anything is compiled. The first class mirrors transformers'
+``GenerationConfig``, the second the parameters of ``model.generate``; a test compares both with the installed
+transformers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypedDict
 
-if TYPE_CHECKING:
-    from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers import GenerationConfig, GenerationMixin
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.utils import TransformersKwargs
 
-    from ..guide import Guide
-    from ..session.options import OnViolation
-    from ..session.reasoning import Reasoning
-    from ..session.stats import SessionStats
+from ..constraints.argument_advice import Call, advice
+from ..constraints.argument_checks import CALL, FLAG, Rule, check
+from ..errors import BatchSizeError, UnknownArgument
+from ..guide import Guide
+from ..hf.compat import RENAMED_CACHES, layers
+from ..hf.decode.options import DecodeOptions
+from ..session.logprobs import num_top
+from ..session.options import OnViolation, SessionOptions
+from ..session.reasoning import Reasoning
+from ..session.stats import SessionStats
 
 
 class GenerationConfigArguments(TypedDict, total=False):
@@ -162,3 +172,181 @@ class GenerateArguments(ModelArguments, total=False):
     documents: Sequence[Any] | None
     show_tools: bool
     describe: bool
+
+
+_CONTINUOUS = Rule(
+    "True, False or a ContinuousBatchingConfig",
+    lambda value: FLAG.holds(value) or isinstance(value, ContinuousBatchingConfig),
+)
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """The keyword arguments of ``hg.generate`` that are its own, with their defaults; described there.
+
+    Raises:
+        InvalidArgument: a value that the argument cannot have.
+    """
+
+    guide: Guide | None = None
+    backend: str = "auto"
+    prefix: str | Sequence[str | None] | None = None
+    on_violation: OnViolation = "close"
+    batch_size: int = 8
+    retries: int = 0
+    jump_forward: bool = True
+    draft: Any = "auto"
+    continuous_batching: bool | ContinuousBatchingConfig = False
+    stats: bool | Callable[[SessionStats], None] = False
+    progress: bool | None = None
+    reasoning: Reasoning | None = None
+    trace: bool = False
+    logprobs: bool | int = False
+    seed: int | Sequence[int] | None = None
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    documents: Sequence[Any] | None = None
+    show_tools: bool = True
+    describe: bool = False
+
+    def __post_init__(self) -> None:
+        for name, rule in CALL.items():
+            value = getattr(self, name, False)  # "stream" is not among these
+            if value is not None or name != "progress":
+                check(name, value, rule)
+        check("continuous_batching", self.continuous_batching, _CONTINUOUS)
+
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> tuple[GenerateOptions, dict[str, Any]]:
+        """The options among the keyword arguments of a call, and the other arguments."""
+        own = {field.name for field in fields(cls)} & arguments.keys()
+        others = {name: value for name, value in arguments.items() if name not in own}
+        return cls(**{name: arguments[name] for name in own}), others
+
+    @property
+    def top_logprobs(self) -> int | None:
+        """How many alternatives to record beside the log probability of each token; None records nothing."""
+        return num_top(self.logprobs)
+
+    def session(self, stop_token_ids: Sequence[int], max_new_tokens: int) -> SessionOptions:
+        """The options of a batch's masks."""
+        return SessionOptions(
+            self.backend,
+            stop_token_ids,
+            self.on_violation,
+            max_new_tokens,
+            reasoning=self.reasoning,
+            trace=self.trace,
+        )
+
+    def decode(self, *, streamer: Any, seeds: Sequence[int] | None) -> DecodeOptions:
+        """The options of a batch's fast loop, once ``draft`` is decided."""
+        return DecodeOptions(
+            self.jump_forward,
+            draft=self.draft,
+            streamer=streamer,
+            seeds=seeds,
+            top_logprobs=self.top_logprobs,
+        )
+
+
+# generate() takes these without having them in its signature.
+_BESIDE = ("assistant_tokenizer", "debug_io", "mm_encoder_outputs", "tokenizer", "trust_remote_code")
+
+
+def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterable[str], call: Call) -> None:
+    """Refuse arguments that neither this library nor generate() takes.
+
+    Args:
+        model: the model that will generate.
+        generate_kwargs: the arguments other than ``own``.
+        own: names of the caller's other arguments, for the suggestion.
+        call: which call this is, for the message.
+
+    Raises:
+        UnknownArgument: a name that neither the caller, nor ``GenerationConfig``, nor the model knows; or one for the
+            input, which comes from the prompts.
+    """
+    for name in ("inputs", "input_ids", "attention_mask"):
+        if generate_kwargs.get(name) is not None:
+            raise UnknownArgument(
+                f"{name}: the model's input is made from {call.prompts}; leave it out, or call model.generate with "
+                "guide.logits_processor(...) or guide.decoder(...)",
+                name=name,
+                suggestion=call.prompts,
+            )
+    known = _taken(model, generate_kwargs)
+    unknown = [name for name in generate_kwargs if name not in known]
+    if not unknown:
+        return
+    for name in unknown:
+        text, suggestion = advice(name, call, {*own, *known}) or ("leave it out", None)
+        if suggestion is None and (generate_kwargs[name] is None or not _refuses_unknown(model, generate_kwargs)):
+            continue  # generate() ignores None; a generate() of another library may take names of its own
+        raise UnknownArgument(
+            f"unknown argument {name}: neither an argument of this call, nor a generation setting, nor an input of "
+            f"{type(model).__name__}; {text}",
+            name=name,
+            suggestion=suggestion,
+        )
+
+
+def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
+    """The arguments that generate() takes, by the rules of its own check (``_validate_model_kwargs``)."""
+    configs = GenerationConfig(), model.generation_config, generate_kwargs.get("generation_config")
+    settings = [vars(config) for config in configs if isinstance(config, GenerationConfig)]
+    known = {name for each in settings for name in each if not name.startswith("_")}
+    known |= {*_BESIDE, *TransformersKwargs.__optional_keys__}
+    sources: list[Callable[..., Any] | None] = [generate_kwargs.get("custom_generate")]
+    for part in layers(model):
+        sources += [getattr(part, name, None) for name in ("generate", "prepare_inputs_for_generation", "forward")]
+        base = getattr(part, getattr(part, "base_model_prefix", "") or "model", None)
+        for holder in (part, base):
+            sources.append(getattr(getattr(holder, "encoder", None), "forward", None))
+            known |= {
+                f"decoder_{name}" for name in _parameters(getattr(getattr(holder, "decoder", None), "forward", None))
+            }
+        if model.config.is_encoder_decoder:
+            known.add("decoder_input_ids")
+    known = known.union(*map(_parameters, sources))
+    return known | RENAMED_CACHES if known & RENAMED_CACHES else known
+
+
+def _parameters(function: Any) -> set[str]:
+    """Names of the parameters of a function, without ``*args`` and ``**kwargs``."""
+    if not callable(function):
+        return set()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable without a signature
+        return set()
+    return {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+
+def _refuses_unknown(model: Any, generate_kwargs: Mapping[str, Any]) -> bool:
+    """Whether generate() is transformers' own, which raises for names that it does not know."""
+    return (
+        getattr(model.generate, "__func__", None) is GenerationMixin.generate
+        and getattr(model._validate_model_kwargs, "__func__", None) is GenerationMixin._validate_model_kwargs
+        and not isinstance(generate_kwargs.get("custom_generate"), str)
+    )
+
+
+def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]:
+    """One value for each prompt.
+
+    Args:
+        what: its name in an error.
+        value: one for all prompts, or one for each.
+        prompts: the number of prompts.
+        several: whether ``value`` has one for each.
+
+    Raises:
+        BatchSizeError: there are more or fewer values than prompts.
+    """
+    if not several:
+        return [value] * prompts
+    if len(value) != prompts:
+        raise BatchSizeError(
+            f"expected one {what} for all prompts or one for each of {prompts}, got {len(value)}; None stands for none"
+        )
+    return list(value)

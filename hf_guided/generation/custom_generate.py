@@ -14,7 +14,7 @@ from ..errors import InvalidArgument, InvalidConstraint
 from ..guide import Guide
 from ..hf.compat import with_cache_argument
 from ..hf.generation_settings import GenerationSettings
-from .guide_cache import guide_for
+from .guided_call import guide_for
 
 # Arguments for the decoder, unknown to generate(). Traces and log probabilities would be lost with the decoder.
 FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - {

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from ..constraints.incremental_utf8 import utf8_decoder
 from ..constraints.tool_calls import ToolAnswer, ToolCall, ToolCalls
@@ -15,8 +15,7 @@ from ..session.logprobs import TokenLogprob
 from ..session.reasoning import Opening
 from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.result_types import PartialT, T
-from .partial_json import Move, PartialJson, open_path, value_of
-from .partial_models import model_in, not_begun, typed
+from .partial_values import Move, PartialJson, model_in, not_begun, typed, value_and_path
 
 
 @dataclass(frozen=True)
@@ -68,23 +67,27 @@ class Partial(Generic[T, PartialT]):
         return value
 
 
-class _Values(Protocol):
-    """Finds values in a text that comes in pieces."""
+class _Values:
+    """Finds values in a text that comes in pieces. In this class, a value without parts."""
+
+    _value: Any = None
 
     def feed(self, text: str, so_far: str) -> list[str]:
         """Take more text, with which ``so_far`` ends; returns pointers to the parts that have closed."""
-        ...
+        return []
 
     def end(self, result: GuidedResult) -> list[str]:
         """The text is complete; returns the same as ``feed``."""
-        ...
+        self._value = result.value
+        return [""] if result.finish_reason == "stop" and result.error is None else []
 
     def snapshot(self) -> Callable[[], Any]:
         """A function that makes the current value."""
-        ...
+        value = self._value
+        return lambda: value
 
 
-class _JsonValues:
+class _JsonValues(_Values):
     """Plain JSON data until the answer ends; then the value of the result."""
 
     def __init__(self) -> None:
@@ -106,7 +109,7 @@ class _JsonValues:
         return self._final or (lambda: self._written(moves, number))
 
     def _written(self, moves: Sequence[Move], number: int) -> Any:
-        return value_of(moves, number)
+        return value_and_path(moves, number)[0]
 
 
 class _ModelValues(_JsonValues):
@@ -123,15 +126,11 @@ class _ModelValues(_JsonValues):
     def _written(self, moves: Sequence[Move], number: int) -> Any:
         if not number:
             return not_begun(self._type)
-        return typed(self._type, value_of(moves, number), open_path(moves, number))
+        return typed(self._type, *value_and_path(moves, number))
 
 
-class _CallValues:
-    """Tool calls; the text is searched for them after marks that may have ended one.
-
-    Args:
-        tools: the constraint.
-    """
+class _CallValues(_Values):
+    """Tool calls; the text is searched for them after marks that may have ended one."""
 
     def __init__(self, tools: ToolCalls):
         self._tools = tools
@@ -163,30 +162,12 @@ class _CallValues:
         return lambda: ToolAnswer(text, tuple(replace(call, arguments=copy.deepcopy(call.arguments)) for call in calls))
 
 
-class _LastValue:
-    """A value without parts."""
-
-    def __init__(self) -> None:
-        self._value: Any = None
-
-    def feed(self, text: str, so_far: str) -> list[str]:
-        return []
-
-    def end(self, result: GuidedResult) -> list[str]:
-        self._value = result.value
-        return [""] if result.finish_reason == "stop" and result.error is None else []
-
-    def snapshot(self) -> Callable[[], Any]:
-        value = self._value
-        return lambda: value
-
-
 def _values_of(constraint: Constraint | None) -> _Values:
     if isinstance(constraint, JsonSchema) and (python_type := model_in(constraint.python_type)) is not None:
         return _ModelValues(python_type)
     if isinstance(constraint, (JsonSchema, JsonObject)):
         return _JsonValues()
-    return _CallValues(constraint) if isinstance(constraint, ToolCalls) else _LastValue()
+    return _CallValues(constraint) if isinstance(constraint, ToolCalls) else _Values()
 
 
 class PartialRow:

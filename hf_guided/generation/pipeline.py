@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import GenerationConfig, TextGenerationPipeline
+import torch
+from torch.nn.functional import pad
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig, TextGenerationPipeline
+from transformers.pipelines import (
+    PIPELINE_REGISTRY,
+)  # takes seconds to import, so only users of the task import this file
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
@@ -25,18 +30,15 @@ from ..guide import Futures
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.reasoning import Reasoning
-from .chat_history import has_calls
-from .chat_prompts import Prompt, is_processor, prepared, rendered
-from .guide_cache import guide_for
-from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings
-from .options import GenerateOptions
-from .pipeline_outputs import joined, regrouped
-from .processor_inputs import check_takes_media
-from .prompt_inputs import PromptInputs
-from .route import choose_route
-from .template_arguments import template_options, warn_of_unseen
-from .unknown_arguments import check_arguments
+from .arguments import GenerateOptions, check_arguments
+from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings, guide_for
+from .messages import has_calls
+from .plan import choose_loop
+from .prompt_inputs import PromptInputs, check_takes_media
+from .prompts import Prompt, prepared, warn_of_unseen
+from .templates import is_processor, rendered, template_options
 
+TASK = "guided-generation"
 # Arguments that the text-generation pipeline takes, and that are in no signature.
 _PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefix_length")
 _FOR_PROMPTS = ("response_format", "chat_template_kwargs", "show_tools", "describe")
@@ -54,34 +56,21 @@ class _Prompt:
 
 @dataclass(frozen=True)
 class _Row:
-    """What belongs to one prompt's tokens.
+    """What belongs to one prompt's tokens."""
 
-    Args:
-        constraint: of the answer.
-        prefix: the beginning of the answer, if the prompt holds it already.
-        prompt: what a processor has still to make tensors of; None where a tokenizer has made the tokens.
-    """
-
-    constraint: Constraint | None
-    prefix: str | None
-    prompt: Prompt | None
+    constraint: Constraint | None  # the answer's; None is free
+    prefix: str | None  # the beginning of the answer, if the prompt holds it already
+    prompt: Prompt | None  # what a processor has still to make tensors of; None where a tokenizer has made the tokens
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Prompts that run in one ``model.generate`` call.
+    """Prompts that run in one ``model.generate`` call."""
 
-    Args:
-        inputs: their tensors.
-        rows: one for each prompt.
-        collated: whether the pipeline has collated the prompts; otherwise there is one, and its outputs are no list.
-        copies: how many rows of ``inputs`` each prompt has, in place of ``num_return_sequences``.
-    """
-
-    inputs: Any
-    rows: Sequence[_Row]
-    collated: bool
-    copies: int = 1
+    inputs: Any  # their tensors
+    rows: Sequence[_Row]  # one for each prompt
+    collated: bool  # whether the pipeline has collated the prompts; otherwise there is one, and its outputs are no list
+    copies: int = 1  # how many rows of ``inputs`` each prompt has, in place of ``num_return_sequences``
 
 
 class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  # transformers is untyped here
@@ -279,16 +268,22 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     def _answered(
         self, batch: _Batch, options: GenerateOptions, compiled: Futures | None, generate_kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """The outputs of the text-generation pipeline for prompts that are tokens, with their results.
-
-        Args:
-            batch: the prompts.
-            options: of the call.
-            compiled: the constraints of the call.
-            generate_kwargs: for ``model.generate``.
-        """
+        """The outputs of the text-generation pipeline for prompts that are tokens, with their results."""
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
-        call = self._guided_call(batch, options, compiled, settings)
+        guide = guide_for(self.tokenizer, self.model)
+        constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
+        gate = guide.gate(options.reasoning)
+        requests = guide.requests(constraints, prefixes, options.backend, gate, futures=compiled)
+        check_settings(requests, settings)
+        input_ids = batch.inputs["input_ids"]
+        check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
+        loop = None
+        if options.jump_forward:
+            fast, options = choose_loop(settings, options)
+            loop = options.decode(streamer=None, seeds=None) if fast else None
+        budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
+        of_rows = [request for request in requests for _ in range(batch.copies)]
+        call = GuidedCall(guide, of_rows, options.session(settings.stop_token_ids(), budget), loop)
         if batch.copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
         outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))
@@ -312,25 +307,6 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         # The pipeline takes a batch apart by indexing; a lone prompt's outputs it leaves as they are.
         outputs["results"] = pairs if batch.collated else pairs[0]
         return outputs
-
-    def _guided_call(
-        self, batch: _Batch, options: GenerateOptions, compiled: Futures | None, settings: GenerationSettings
-    ) -> GuidedCall:
-        """The constraints of a batch, found to be possible with these settings."""
-        guide = guide_for(self.tokenizer, self.model)
-        constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
-        gate = guide.gate(options.reasoning)
-        requests = guide.requests(constraints, prefixes, options.backend, gate, futures=compiled)
-        check_settings(requests, settings)
-        input_ids = batch.inputs["input_ids"]
-        check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
-        loop = None
-        if options.jump_forward:
-            route, options = choose_route(settings, options)
-            loop = options.decode(streamer=None, seeds=None) if route.fast else None
-        budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
-        of_rows = [request for request in requests for _ in range(batch.copies)]
-        return GuidedCall(guide, of_rows, options.session(settings.stop_token_ids(), budget), loop)
 
     def postprocess(
         self, model_outputs: Any, return_type: ReturnType = ReturnType.NEW_TEXT, **kwargs: Any
@@ -383,3 +359,52 @@ def _continued_text(prompt: Any, continue_final_message: bool | None) -> str | N
             raise PromptError("expected text alone in a message of the assistant that is to be continued")
         return "".join(part["text"] for part in content)
     return str(content)
+
+
+def regrouped(outputs: dict[str, Any], copies: int) -> dict[str, Any]:
+    """The outputs of copies of prompts, (prompts * copies, 1, ...), as those of prompts: (prompts, copies, ...)."""
+    rows = len(outputs["input_ids"])
+    fields = {
+        name: value.reshape(rows // copies, copies, *value.shape[2:])
+        for name, value in outputs.items()
+        if name != "input_ids" and isinstance(value, torch.Tensor) and value.shape[:2] == (rows, 1)
+    }
+    return {**outputs, **fields, "input_ids": outputs["input_ids"][::copies]}
+
+
+def joined(parts: list[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
+    """The outputs of several calls as those of one call: answers are padded at their end, prompts at their beginning.
+
+    Raises:
+        InvalidArgument: there are outputs other than tokens.
+    """
+    names = {"generated_sequence", "input_ids", "prompt_text", "results"}
+    if more := sorted({name for part in parts for name in part} - names):
+        raise InvalidArgument(
+            f"{', '.join(more)}: prompts of several kinds (texts, chats, chats with images) run in calls of their own, "
+            "and these outputs cannot be joined; pass batch_size=1"
+        )
+    widest = max(part["input_ids"].shape[-1] for part in parts)
+    longest = max(part["generated_sequence"].shape[-1] - part["input_ids"].shape[-1] for part in parts)
+    outputs: dict[str, Any] = {"generated_sequence": [], "input_ids": [], "prompt_text": [], "results": []}
+    for part in parts:
+        prompts, sequences = part["input_ids"], part["generated_sequence"]
+        before = widest - prompts.shape[-1]
+        after = longest - (sequences.shape[-1] - prompts.shape[-1])
+        outputs["input_ids"].append(pad(prompts, (before, 0), value=pad_token_id))
+        outputs["generated_sequence"].append(pad(sequences, (before, after), value=pad_token_id))
+        outputs["prompt_text"] += part["prompt_text"]
+        outputs["results"] += part["results"]
+    return outputs | {name: torch.cat(outputs[name]) for name in ("input_ids", "generated_sequence")}
+
+
+def register() -> None:
+    """Make ``transformers.pipeline("guided-generation", ...)`` work. Safe to call any number of times."""
+    known = PIPELINE_REGISTRY.supported_tasks.get(TASK)
+    if known is None or known["impl"] is not GuidedGenerationPipeline:
+        PIPELINE_REGISTRY.register_pipeline(
+            TASK,
+            pipeline_class=GuidedGenerationPipeline,
+            pt_model=(AutoModelForCausalLM, AutoModelForImageTextToText),
+            type="text",
+        )

@@ -1,9 +1,10 @@
-"""What one ``hg.generate`` call will do: checked as a whole before anything runs."""
+"""What one ``hg.generate`` call will do, and in which loop: checked as a whole before anything runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from transformers.generation.configuration_utils import GenerationMode
@@ -12,67 +13,44 @@ from ..constraints.argument_advice import GENERATE
 from ..constraints.coerce import coerce_batch
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
-from ..errors import (
-    BudgetTooSmall,
-    InvalidArgument,
-    InvalidConstraint,
-    UnsupportedModel,
-    VocabularySizeError,
-)
+from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
 from ..guide import Guide
-from ..hf.compat import check_generates, check_pair, decoder_prompt_length, logits_width
+from ..hf.compat import check_generates, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.reasoning import Reasoning
 from ..session.requests import Request, check_budget, prefix_bytes, row_after_prefix
+from ..session.tensor_parallel import Ranks
 from ..vocabulary.processors import tokenizer_of
-from .arguments import GenerateArguments
-from .cancellation import Cancellation, take
-from .chat_prompts import Prompt, prepared
-from .guided_call import check_budgets, check_settings
-from .options import GenerateOptions
-from .processor_inputs import check_takes_media
-from .prompt_inputs import PromptInputs, row_arguments
-from .prompts import as_prompts, check_order, one_each
-from .route import Route, choose_route, continuous_batching
-from .template_arguments import template_options, warn_of_unseen
-from .unknown_arguments import check_arguments
+from .arguments import GenerateArguments, GenerateOptions, check_arguments, one_each
+from .continuous import check_continuous
+from .guided_call import check_budgets, check_settings, guide_for
+from .prompt_inputs import PromptInputs, check_takes_media, row_arguments
+from .prompts import Prompt, as_prompts, check_order, prepared, warn_of_unseen
+from .templates import template_options
+from .threads import Cancellation
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One ``hg.generate`` call; made by ``plan``, whose arguments these are.
-
-    Args:
-        model: a transformers model.
-        guide: for the model.
-        inputs: the prompts.
-        requests: one for each prompt: its constraint, compiled; its prefix; its thinking.
-        prefixes: one for each prompt: the beginning of its answer, if that is given.
-        options: of the call, with ``draft`` decided.
-        settings: what ``model.generate`` will use.
-        generate_kwargs: what ``model.generate`` is given.
-        stop_token_ids: tokens that end a row.
-        pad_token_id: what follows a row that has ended.
-        seeds: one for each prompt, for the samples of its rows; None draws with torch's generator.
-        route: which loop runs.
-        cancellation: ends the call from another thread; or None.
-    """
+    """One ``hg.generate`` call; made by ``plan``."""
 
     model: Any
-    guide: Guide
+    guide: Guide  # for the model
     inputs: PromptInputs
-    requests: Sequence[Request]
-    prefixes: Sequence[str | None]
-    options: GenerateOptions
-    settings: GenerationSettings
-    generate_kwargs: Mapping[str, Any]
-    stop_token_ids: tuple[int, ...]
-    pad_token_id: int
-    seeds: Sequence[int] | None
-    route: Route
-    cancellation: Cancellation | None
+    requests: Sequence[Request]  # one for each prompt: its constraint, compiled; its prefix; its thinking
+    prefixes: Sequence[str | None]  # one for each prompt: the beginning of its answer, if that is given
+    options: GenerateOptions  # with ``draft`` decided
+    settings: GenerationSettings  # what ``model.generate`` will use
+    generate_kwargs: Mapping[str, Any]  # what ``model.generate`` is given
+    stop_token_ids: tuple[int, ...]  # tokens that end a row
+    pad_token_id: int  # follows a row that has ended
+    seeds: Sequence[int] | None  # one for each prompt, for the samples of its rows; None draws with torch's generator
+    fast: bool  # whether a loop of this package runs, not transformers' own
+    continuous: bool  # whether all prompts run in one manager, not batch by batch
+    step: int  # prompts per call
+    cancellation: Cancellation | None  # ends the call from another thread
 
     @property
     def constraints(self) -> list[Constraint | None]:
@@ -86,7 +64,7 @@ class Plan:
 
     def batches(self, indices: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The indices of the prompts, or of some of them, that run in one call, in order."""
-        return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.route.step)
+        return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.step)
 
     def encoded(self, index: int) -> list[int]:
         """The tokens of a prompt."""
@@ -96,14 +74,10 @@ class Plan:
         """A text that has to be the same in all processes that hold the model."""
         prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
         keys = [constraint and constraint.key for constraint in self.constraints]
-        return repr((prompts, keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
+        return repr((prompts, keys, self.prefixes, self.seeds, self.fast, self.step))
 
     def start_of_output(self, inputs: Mapping[str, Any]) -> int:
-        """The column at which the outputs of one call begin.
-
-        Args:
-            inputs: of ``model.generate``.
-        """
+        """The column at which the outputs of one call begin."""
         given = {**self.generate_kwargs, **inputs}
         return decoder_prompt_length(self.model, self.settings, given) or int(inputs["input_ids"].shape[1])
 
@@ -126,14 +100,44 @@ def plan(
     tokenizer: Any,
     prompts: Any,
     constraint: Any,
+    options: GenerateOptions,
+    generate_kwargs: Mapping[str, Any],
+    cancellation: Cancellation | None = None,
+) -> Plan:
+    """Check a whole call; arguments and errors are those of ``hg.generate``.
+
+    The processes that hold a model together check that they have the same plan.
+    """
+    guide = guide_for(tokenizer, model, options.guide)
+    make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs, cancellation)
+    ranks = Ranks.of(model)
+    if ranks is None:
+        return make()
+    if guide.ranks is None:
+        raise InvalidArgument(
+            "guide: several processes hold this model, and would mask each by itself with a guide that was made "
+            "without it; make it with this model, or leave it out"
+        )
+    # Each process compiles for itself, and reads the answers with what it has compiled.
+    return ranks.agreed(make, Plan.fingerprint)
+
+
+def _plan(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
     guide: Guide,
     options: GenerateOptions,
     generate_kwargs: Mapping[str, Any],
+    cancellation: Cancellation | None,
 ) -> Plan:
-    """Check a whole call; arguments and errors are those of ``hg.generate``."""
-    _check_call(model, tokenizer, prompts, constraint, guide, generate_kwargs)
+    _check_call(model, prompts, constraint, guide, generate_kwargs)
     batch = as_prompts(prompts)
-    constraints, prefixes = _one_per_prompt(constraint, len(batch), options, model)
+    given, prefix = coerce_batch(constraint), options.prefix
+    constraints = one_each("constraint", given, len(batch), several=isinstance(given, list))
+    prefixes = one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
+    _check_prefixes(prefixes, model, options.reasoning)
     settings = GenerationSettings(model, generate_kwargs)
     settings.check_values()
     settings.warn_of_ignored()
@@ -141,21 +145,28 @@ def plan(
     requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
-    requests = [_numbered(request, prompt) for request, prompt in zip(requests, rendered, strict=True)]
+    for i, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
+        if isinstance(request.constraint, ToolCalls):  # its calls are numbered after those of the chat
+            requests[i] = replace(request, constraint=request.constraint.after(prompt.chat))
     pad_token_id = settings.get("pad_token_id")
-    if (
-        pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size
-    ):  # one that was added to the tokenizer alone
+    # A greater id was added to the tokenizer alone.
+    if pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size:
         pad_token_id = stops[0]
-    kwargs = _generate_kwargs(settings, tokenizer, pad_token_id)
-    continuous = continuous_batching(model, guide, rendered, kwargs, options)
+    default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
+    kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **default)
+    if settings.needs_tokenizer:
+        kwargs["tokenizer"] = tokenizer_of(tokenizer)
+    continuous = bool(options.continuous_batching)
+    if continuous:
+        check_continuous(model, rendered, kwargs, options)
     if options.top_logprobs is not None:
         _check_logprobs(settings, guide, generate_kwargs)
-    route, options = choose_route(settings, options, len(batch), continuous)
-    if options.top_logprobs is not None and not route.fast and continuous is None:
+    fast, options = choose_loop(settings, options)
+    if options.top_logprobs is not None and not fast and not continuous:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         kwargs = GenerationSettings(model, kwargs).kwargs_with(**outputs)
-    several_calls = route.step < len(batch) or len({prompt.group for prompt in rendered}) > 1
+    step = max(len(batch), 1) if continuous else 1 if settings.one_at_a_time else options.batch_size
+    several_calls = step < len(batch) or len({prompt.group for prompt in rendered}) > 1
     of_rows = row_arguments(kwargs, len(batch), several_calls=several_calls)
     planned = Plan(
         model=model,
@@ -169,19 +180,46 @@ def plan(
         stop_token_ids=stops,
         pad_token_id=pad_token_id,
         seeds=prompt_seeds(options.seed, len(batch)),
-        route=route,
-        cancellation=take(),
+        fast=fast,
+        continuous=continuous,
+        step=step,
+        cancellation=cancellation,
     )
-    _check_seeds(planned)
+    if planned.seeds is not None and settings.get("do_sample") and not fast:
+        raise InvalidArgument(
+            "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
+            "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
+        )
     _check_lengths(planned)
     return planned
 
 
-def _check_call(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, guide: Guide, generate_kwargs: Mapping[str, Any]
-) -> None:
+def choose_loop(settings: GenerationSettings, options: GenerateOptions) -> tuple[bool, GenerateOptions]:
+    """Choose the loop.
+
+    Returns:
+        Whether a loop of this package runs, not transformers' own; the options with the final ``draft``.
+
+    Raises:
+        InvalidArgument: a ``draft`` for a loop that takes none.
+    """
+    # For log probabilities transformers' own loops would keep the logits of all tokens until the end.
+    wants_fast = options.jump_forward or options.top_logprobs is not None
+    fast = wants_fast and settings.takes_decoder and not options.continuous_batching
+    drafts = options.jump_forward and fast
+    draft = options.draft
+    if draft == "auto":
+        draft = "prompt_lookup" if drafts and not settings.get("do_sample") else None
+    if draft is not None and not drafts:
+        raise InvalidArgument(
+            "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
+            "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
+        )
+    return fast, replace(options, draft=draft)
+
+
+def _check_call(model: Any, prompts: Any, constraint: Any, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Check the arguments against one another, before any of them is read."""
-    check_pair(model, tokenizer)
     check_generates(model)
     check_order(prompts, constraint)
     check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
@@ -190,17 +228,6 @@ def _check_call(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
             f"{guide.vocabulary.padded_size}; make it with this model, or leave it out"
         )
-
-
-def _one_per_prompt(
-    constraint: Any, num_prompts: int, options: GenerateOptions, model: Any
-) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The constraint and the prefix of each prompt."""
-    given = coerce_batch(constraint)
-    constraints = one_each("constraint", given, num_prompts, several=isinstance(given, list))
-    prefixes = one_each("prefix", options.prefix, num_prompts, several=isinstance(options.prefix, (list, tuple)))
-    _check_prefixes(prefixes, model, options.reasoning)
-    return constraints, prefixes
 
 
 def _rendered(
@@ -224,22 +251,6 @@ def _rendered(
     return rendered
 
 
-def _numbered(request: Request, prompt: Prompt) -> Request:
-    """The request with its calls numbered after those of the chat."""
-    if isinstance(request.constraint, ToolCalls):
-        return replace(request, constraint=request.constraint.after(prompt.chat))
-    return request
-
-
-def _generate_kwargs(settings: GenerationSettings, tokenizer: Any, pad_token_id: int) -> dict[str, Any]:
-    """The arguments of ``model.generate``, with what a call of ``hg.generate`` may leave out."""
-    default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
-    kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **default)
-    if settings.needs_tokenizer:
-        kwargs["tokenizer"] = tokenizer_of(tokenizer)
-    return kwargs
-
-
 def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | None) -> None:
     for prefix in prefixes:
         prefix_bytes(prefix)  # a prefix that is no text raises here
@@ -250,15 +261,6 @@ def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | 
         )
     if any(prefixes) and reasoning is not None:
         raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
-
-
-def _check_seeds(plan: Plan) -> None:
-    """Raise InvalidArgument where rows cannot draw by seeds of their own."""
-    if plan.seeds is not None and plan.settings.get("do_sample") and not plan.route.fast:
-        raise InvalidArgument(
-            "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
-            "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
-        )
 
 
 def _check_lengths(plan: Plan) -> None:

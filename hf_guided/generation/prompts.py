@@ -1,20 +1,37 @@
-"""The forms of prompts, and how they become rows of tokens."""
+"""Prompts: their forms, what a chat template makes of them, and their tokens."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_origin
 
 import torch
 from torch import Tensor
 
 from ..constraints.json_text import shorten
+from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
-from ..errors import BatchSizeError, InvalidArgument, PromptError, VocabularySizeError, shown
+from ..errors import InvalidArgument, PromptError, VocabularySizeError, shown
 from ..hf.compat import input_device
+from ..vocabulary.processors import tokenizer_of
 from ..vocabulary.tokens import Vocabulary
-from .chat_prompts import Prompt, applied
+from .description import describe, describe_choice
+from .messages import PART_TYPES, Chat, in_system_message, in_user_message, meant, parts_of, text_of, without
+from .templates import (
+    TemplateOptions,
+    answer_start,
+    applied,
+    check_template,
+    is_processor,
+    rendered,
+    renders_by_template,
+    unread_variables,
+    unshown,
+)
 
 
 def as_prompts(prompts: Any) -> list[Any]:
@@ -84,25 +101,181 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, Mapping) and "role" in value
 
 
-def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]:
-    """One value for each prompt.
+_TOOLS_OF_CHAT = (
+    "the chat template does not show the tools of ToolCalls, so the model does not know them; pass describe=True to "
+    "describe them in the chat, or show_tools=False if the chat names them already"
+)
+_TOOLS_OF_TEXT = (
+    "a plain prompt does not show the tools of ToolCalls, so the model does not know them; pass a chat, "
+    '[{"role": "user", "content": text}], whose template shows them, describe=True to describe them in the prompt, or '
+    "show_tools=False if the prompt names them already"
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text or a chat, with the arguments of its template."""
+
+    text: str | None  # a plain prompt; None for a chat
+    chat: Chat = ()  # its messages; empty for a plain prompt
+    arguments: Mapping[str, Any] | None = None  # arguments of ``apply_chat_template``
+    media: frozenset[str] = frozenset()  # the kinds of content other than text: "image", "video", "audio"
+    unseen: tuple[str, ...] = ()  # warnings about parts of the request that the model does not see
+    group: Hashable = None  # equal for prompts that a processor can read in one call, so that they may share a batch
+    rendered: str | None = None  # the text that a template has made of the chat, if that text is all that is tokenized
+    tokens: Sequence[int] | None = None  # the token ids of the prompt, if they are already known
+    # The text between the rendered chat and the answer: the header of an answer, or the end of thinking that the
+    # template has begun.
+    answer_start: str = ""
+
+
+def prepared(
+    templates: Any, prompt: Any, constraint: Constraint | None, options: TemplateOptions, *, continues: bool = False
+) -> Prompt:
+    """A prompt as it will be rendered.
 
     Args:
-        what: its name in an error.
-        value: one for all prompts, or one for each.
-        prompts: the number of prompts.
-        several: whether ``value`` has one for each.
+        templates: the tokenizer, or a processor.
+        prompt: a text, a chat, or a ``Prompt``, which is returned unchanged.
+        constraint: of its answer.
+        options: of its template.
+        continues: whether the answer continues the last message of the chat.
 
     Raises:
-        BatchSizeError: there are more or fewer values than prompts.
+        PromptError: the template refuses the chat; or the model would not see a part of it.
+        InvalidConstraint: the format cannot be described.
     """
-    if not several:
-        return [value] * prompts
-    if len(value) != prompts:
-        raise BatchSizeError(
-            f"expected one {what} for all prompts or one for each of {prompts}, got {len(value)}; None stands for none"
+    if isinstance(prompt, Prompt):
+        return prompt
+    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
+    if isinstance(prompt, str):
+        text = describe(constraint, templates) if options.describe else ""
+        return Prompt(
+            f"{text}\n\n{prompt}" if text else prompt,
+            unseen=(_TOOLS_OF_TEXT,) if tools and options.show_tools and not text else (),
+            group="text" if is_processor(templates) else None,
         )
-    return list(value)
+    chat: Chat = list(prompt)
+    media_part = next((part for part in parts_of(chat) if part.media), None)
+    if media_part is not None and not is_processor(templates):
+        raise PromptError(
+            f"message {media_part.message} holds {_a(media_part.kind)}, which a tokenizer leaves out: the model would "
+            "not see it; pass the model's processor in place of the tokenizer"
+        )
+    check_template(templates, options.kwargs)
+    arguments: dict[str, Any] = dict(options.kwargs)
+    if continues:
+        arguments["continue_final_message"] = True
+    if options.documents is not None:
+        arguments["documents"] = list(options.documents)
+    unread = unread_variables(templates, arguments)
+    shown = "tools" in arguments
+    if tools and options.show_tools and not shown:
+        shown = _shows(templates, chat, arguments, tools)
+        arguments["tools"] = tools
+    if options.describe and constraint is not None:
+        known = shown and isinstance(constraint, ToolCalls)
+        text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
+        chat = _described(templates, chat, arguments, text) if text else chat
+    ignored = bool(tools) and options.show_tools and not shown and not options.describe
+    lost = unshown(templates, chat, arguments)
+    unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
+    media = _check_parts(templates, chat, arguments)
+    of_tokenizer = {"sanitize_control_tokens", "tokenizer_kwargs"} & arguments.keys()
+    # Whether the tokens of the chat are those of its rendered text.
+    tokenizes_text = renders_by_template(templates) and not is_processor(templates) and not of_tokenizer
+    whole = rendered(templates, chat, arguments) if tokenizes_text else None
+    start = ""
+    if constraint is not None and not continues and not options.thinks:
+        render = (lambda: whole) if whole is not None else partial(rendered, templates, chat, arguments)
+        start = answer_start(templates, arguments, render, calls=isinstance(constraint, ToolCalls))
+    group = _group(templates, chat, arguments, media)
+    return Prompt(None, chat, arguments, media, tuple(unseen), group, whole, answer_start=start)
+
+
+def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:
+    """Whether the text of a template changes with tools."""
+    with_tools = rendered(templates, chat, {**arguments, "tools": tools})
+    try:
+        return with_tools != rendered(templates, chat, arguments)
+    except PromptError:  # it requires tools
+        return True
+
+
+def _described(templates: Any, chat: Chat, arguments: Mapping[str, Any], text: str) -> Chat:
+    """The chat with a description in its system message; in its first user message where the template has none.
+
+    Raises:
+        PromptError: the template writes neither.
+    """
+    refused: PromptError | None = None
+    for changed in (in_system_message(chat, text), in_user_message(chat, text)):
+        if changed is not None:
+            try:
+                if text in rendered(templates, changed, arguments):
+                    return changed
+            except PromptError as error:
+                refused = error
+    raise PromptError(
+        "describe: the chat template writes the description neither as a system message nor in the first user message"
+        f"{'' if refused is None else f' ({refused})'}; leave describe out, and put hg.describe(constraint) into the "
+        "chat where the template writes it"
+    )
+
+
+def _check_parts(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> frozenset[str]:
+    """The kinds of media in a chat.
+
+    Raises:
+        PromptError: the model would not see a part of a message: an image that cannot be loaded or that the template
+            leaves out, or a part of another type, which is most often misspelt.
+    """
+    parts = list(parts_of(chat))
+    whole = rendered(templates, chat, arguments) if parts else ""
+    for part in parts:
+        place = f"message {part.message}, part {part.part}"
+        if part.media and not part.known:
+            raise PromptError(
+                f"{place}: expected {_a(part.kind)} that transformers can load, "
+                f'{{"type": "{part.kind}", "{part.kind}" | "url" | "path": ...}}; the model would not see this one'
+            )
+        # A text is seen if it is in the output; any other part needs a second rendering.
+        if not part.media and part.known and text_of(chat, part).strip() in whole:
+            continue
+        try:
+            seen = rendered(templates, without(chat, part), arguments) != whole
+        except PromptError:  # the template refuses a chat without it
+            seen = True
+        if not seen and part.media:
+            raise PromptError(
+                f"{place}: the chat template leaves {_a(part.kind)} out, so the model would not see it; use the "
+                "processor that belongs to the model, or another chat_template"
+            )
+        if not seen:
+            raise PromptError(
+                f"{place}: the chat template leaves out the part of type {part.kind!r}, so the model would not see it; "
+                f"expected one of {', '.join(PART_TYPES)}{meant(part.kind)}"
+            )
+    return frozenset(part.kind for part in parts if part.media)
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind in ("image", "audio") else f"a {kind}"
+
+
+def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: frozenset[str]) -> Hashable:
+    if not is_processor(templates):
+        return None
+    # A processor decides by the first text of a batch whether it adds a BOS token to each.
+    bos = getattr(tokenizer_of(templates), "bos_token", None)
+    begins = bool(bos) and rendered(templates, chat, arguments).startswith(str(bos))
+    return "chat", begins, tuple(sorted(media)), repr(sorted(arguments.items(), key=lambda item: item[0]))
+
+
+def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
+    """Warn once about parts of the prompts that the model does not see: tools, and variables that no template reads."""
+    for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
+        warnings.warn(text, stacklevel=2)
 
 
 def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:

@@ -15,49 +15,33 @@ from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.result import GuidedResult
 from ..session.stats import SessionStats
 from .api import generate
-from .chat_prompts import Prompt, TemplateOptions, prepared
 from .guided_call import check_budgets, check_compiled
-from .prompts import as_prompts, encoded
+from .prompts import Prompt, as_prompts, encoded, prepared
+from .templates import TemplateOptions
 
 
 @dataclass(frozen=True)
 class RowRequest:
-    """One row.
+    """One row."""
 
-    Args:
-        prompt: a text, or a chat.
-        constraint: of this row; None is free.
-        documents: for its chat template; None if it has none.
-    """
-
-    prompt: Any
-    constraint: Constraint | None
-    documents: list[dict[str, Any]] | None = None
+    prompt: Any  # a text, or a chat
+    constraint: Constraint | None  # this row's; None is free
+    documents: list[dict[str, Any]] | None = None  # its chat template's; None if it has none
 
 
 @dataclass(frozen=True)
 class RowSettings:
-    """How rows are answered.
+    """How rows are answered."""
 
-    Args:
-        batch_size: rows per ``generate`` call.
-        max_new_tokens: of each answer.
-        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
-        top_p: of the samples.
-        seed: of the samples; each row draws with a seed of its own.
-        backend: "auto", or the name of a grammar engine.
-        describe: whether the format of an answer is described in its prompt.
-        chat_template_kwargs: arguments of the chat template.
-    """
-
-    batch_size: int = 8
-    max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
+    batch_size: int = 8  # rows per ``generate`` call
+    max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS  # the limit of each answer
+    # The samples' temperature; 0 is greedy. None samples as the model's generation config says, else is greedy.
     temperature: float | None = None
-    top_p: float | None = None
-    seed: int = 0
-    backend: str = "auto"
-    describe: bool = False
-    chat_template_kwargs: Mapping[str, Any] | None = None
+    top_p: float | None = None  # the samples' top_p
+    seed: int = 0  # the samples' seed; each row draws with a seed of its own
+    backend: str = "auto"  # "auto", or the name of a grammar engine
+    describe: bool = False  # whether the format of an answer is described in its prompt
+    chat_template_kwargs: Mapping[str, Any] | None = None  # arguments of the chat template
 
     def __post_init__(self) -> None:
         if self.top_p is not None and (self.temperature == 0 or not 0 < self.top_p <= 1):
@@ -95,19 +79,12 @@ def _message_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Ready(NamedTuple):
-    """A row that can be answered.
+    """A row that can be answered."""
 
-    Args:
-        prompt: with its tokens.
-        constraint: of the answer; None is free.
-        max_new_tokens: how many tokens the answer may have.
-        seed: of its samples.
-    """
-
-    prompt: Prompt
-    constraint: Constraint | None
-    max_new_tokens: int
-    seed: int
+    prompt: Prompt  # a prompt with its tokens
+    constraint: Constraint | None  # the answer's; None is free
+    max_new_tokens: int  # how many tokens the answer may have
+    seed: int  # its samples' seed
 
 
 class RowAnswers:

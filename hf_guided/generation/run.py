@@ -5,59 +5,40 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any
 
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from ..hf.decode.options import DecodeOptions
 from ..hf.decode.step_logprobs import record_output
 from ..hf.decode.streamers import RowStreamer, TokenListener
 from ..hf.decoder import GuidedDecoder
-from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import row_seed
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprobs import TokenLogprob
-from ..session.result import GuidedResult, RowReader, with_dead_end
+from ..session.result import GuidedResult, RowReader
 from ..session.stats import SessionStats
-from .cancellation import CancelledListener, CancelledProcessor
-from .continuous import Answer, ContinuousRun, GuidedRequest
+from .continuous import run_continuous
 from .guided_call import GuidedCall
-from .pass_logprobs import logprobs_of
 from .plan import Plan
-from .progress import Progress
-
-
-class BatchResults(NamedTuple):
-    """The results of one call.
-
-    Args:
-        results: of each prompt, one or more.
-        stats: what was spent on guidance.
-        seconds: how long the call took.
-    """
-
-    results: list[list[GuidedResult]]
-    stats: SessionStats
-    seconds: float
+from .threads import CancelledListener, CancelledProcessor
 
 
 def run_plan(plan: Plan) -> list[GuidedResult[Any]]:
     """Run all prompts, then again those with refused values; the results, in order."""
     results: list[list[GuidedResult]] = []
-    with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as progress:
+    with Progress(plan) as progress:
         for indices in plan.batches():
-            batch = run_batch(plan, indices)
-            progress.spent(batch.stats, batch.seconds)
-            results += batch.results
+            results += _run_batch(plan, indices, progress)
             progress.done(len(indices))
         for attempt in range(1, plan.options.retries + 1):
             failed = [i for i, copies in enumerate(results) if any(map(_was_refused, copies))]
             if not failed:
                 break
             for indices in plan.batches(failed):
-                batch = run_batch(plan, indices, attempt)
-                progress.spent(batch.stats, batch.seconds)
-                for i, retried in zip(indices, batch.results, strict=True):
+                for i, retried in zip(indices, _run_batch(plan, indices, progress, attempt), strict=True):
                     results[i] = [
                         new if _was_refused(old) else old for old, new in zip(results[i], retried, strict=True)
                     ]
@@ -68,22 +49,20 @@ def _was_refused(result: GuidedResult) -> bool:
     return result.finish_reason == "stop" and result.error is not None
 
 
-def run_batch(plan: Plan, indices: Sequence[int], attempt: int = 0) -> BatchResults:
-    """Run some prompts in one call.
-
-    Args:
-        plan: of the whole call.
-        indices: of the prompts.
-        attempt: how often these prompts were run before.
-    """
-    if plan.route.continuous is not None:
-        return _run_continuous(plan, indices, plan.route.continuous)
-    batch = Batch(plan, indices, attempt=attempt)
-    rows, seconds = batch.run()
-    results: list[list[GuidedResult]] = [[] for _ in indices]
-    for row, token_ids in enumerate(rows):
-        results[row // batch.copies].append(batch.finished(row, batch.reader(row).read(token_ids)))
-    return BatchResults(results, batch.stats, seconds)
+def _run_batch(
+    plan: Plan, indices: Sequence[int], progress: Progress, attempt: int = 0
+) -> list[list[GuidedResult[Any]]]:
+    """Run some prompts in one call, and report it; the results of each prompt, one or more."""
+    if plan.continuous:
+        results, stats, seconds = run_continuous(plan, indices)
+    else:
+        batch = Batch(plan, indices, attempt=attempt)
+        rows, seconds = batch.run()
+        results, stats = [[] for _ in indices], batch.stats
+        for row, token_ids in enumerate(rows):
+            results[row // batch.copies].append(batch.finished(row, batch.reader(row).read(token_ids)))
+    progress.spent(stats, seconds)
+    return results
 
 
 class Batch:
@@ -112,7 +91,7 @@ class Batch:
         self._generate_kwargs = dict(plan.generate_kwargs)
         if self._expand > 1:
             self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)
-        loop = self._fast_loop(listener, attempt) if plan.route.fast else None
+        loop = self._fast_loop(listener, attempt) if plan.fast else None
         if loop is None:
             self._listen(listener)
         budget = plan.settings.max_new_tokens(self._start) or DEFAULT_MAX_NEW_TOKENS
@@ -141,16 +120,6 @@ class Batch:
     def stats(self) -> SessionStats:
         """What has been spent so far."""
         return self._call.stats
-
-    @property
-    def records(self) -> bool:
-        """Whether log probabilities are recorded."""
-        return self._plan.options.top_logprobs is not None
-
-    @property
-    def traces(self) -> bool:
-        """Whether the steps are recorded for a trace, which is complete when the batch has ended."""
-        return self._plan.options.trace
 
     @property
     def num_rows(self) -> int:
@@ -191,7 +160,7 @@ class Batch:
 
     def with_trace(self, row: int, result: GuidedResult) -> GuidedResult:
         """A row's result with its trace, if it is requested; after ``run``."""
-        if not self.traces:
+        if not self._plan.options.trace:
             return result
         assert self._sequences is not None
         index = self.indices[row // self.copies]
@@ -217,61 +186,32 @@ class Batch:
         return recorder.entries
 
 
-def _run_continuous(plan: Plan, indices: Sequence[int], manager: ContinuousRun) -> BatchResults:
-    """All of these prompts in one manager."""
-    requests = []
-    for i in indices:
-        ids = plan.encoded(i)
-        budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
-        requests.append(GuidedRequest(ids, plan.constraints[i], plan.prefixes[i], budget))
-    began = time.perf_counter()
-    answers, stats = manager.run(requests, plan.options.backend, plan.stop_token_ids, plan.cancellation)
-    seconds = time.perf_counter() - began
-    results = [
-        [
-            with_dead_end(_reader(plan, i, stats, request.input_ids).read(answer.token_ids), answer.dead_end)
-            for answer in rows
-        ]
-        for i, request, rows in zip(indices, requests, answers, strict=True)
-    ]
-    if plan.options.top_logprobs is not None:
-        results = [
-            _with_logprobs(plan, i, request, rows, read)
-            for i, request, rows, read in zip(indices, requests, answers, results, strict=True)
-        ]
-    return BatchResults(results, stats, seconds)
+class Progress:
+    """The progress of a call: a bar, which may be hidden, and statistics of each batch."""
 
+    def __init__(self, plan: Plan):
+        prompts, shown = len(plan.prompts), plan.options.progress
+        self._stats = plan.options.stats
+        silent = (prompts <= plan.step and self._stats is not True) if shown is None else not shown
+        self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))
 
-def _with_logprobs(
-    plan: Plan, index: int, request: GuidedRequest, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
-) -> list[GuidedResult[Any]]:
-    """The results of one prompt with their log probabilities."""
-    assert plan.options.top_logprobs is not None
-    if plan.cancellation is not None:
-        plan.cancellation.check()
-    options = replace(plan.options.session(plan.stop_token_ids, request.max_new_tokens), overlap=False)
-    session = plan.guide.session_of([plan.requests[index]], options, per_prompt=False)
-    entries = logprobs_of(
-        plan.model,
-        session,
-        request.input_ids,
-        [answer.token_ids for answer in answers],
-        [answer.logprobs for answer in answers],
-        top=plan.options.top_logprobs,
-        pad_token_id=plan.pad_token_id,
-        generate_kwargs=GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1),
-    )
-    return [
-        replace(result, logprobs=logprobs[: len(result.token_ids)])
-        for result, logprobs in zip(results, entries, strict=True)
-    ]
+    def __enter__(self) -> Progress:
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.close()
 
-def _reader(plan: Plan, index: int, stats: SessionStats, prompt: list[int]) -> RowReader:
-    return plan.guide.reader_of(
-        plan.requests[index],
-        stop_token_ids=plan.stop_token_ids,
-        pad_token_id=plan.pad_token_id,
-        stats=stats,
-        prompt=prompt,
-    )
+    def spent(self, stats: SessionStats, seconds: float) -> None:
+        """Report a finished call."""
+        if self._stats is True and stats.forwards:
+            self._bar.set_postfix_str(
+                f"{stats.tokens / seconds:.0f} tokens/s, {stats.row_forwards / stats.tokens:.2f} forwards/token"
+            )
+        elif callable(self._stats):
+            self._stats(stats)
+
+    def done(self, prompts: int) -> None:
+        """Report that this many more prompts have their results."""
+        self._bar.update(prompts)

@@ -8,24 +8,23 @@ the next token, which ends the call; the thread that began to iterate waits for 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread, current_thread
 
-import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..errors import InvalidArgument
 from ..hf.compat import input_device
 from ..hf.decode.streamers import TokenListener
 from ..session.logprobs import TokenLogprob
-from .cancellation import Cancellation, Cancelled
 from .partial import Partial, PartialRow
 from .plan import Plan
-from .progress import Progress
-from .run import Batch
+from .run import Batch, Progress
+from .threads import Cancellation, Cancelled, surroundings
 
 
 def check_can_stream(plan: Plan) -> None:
@@ -37,7 +36,7 @@ def check_can_stream(plan: Plan) -> None:
     settings = plan.settings
     if plan.options.retries:
         raise InvalidArgument("stream, retries: a retry would replace text that was returned; leave retries out")
-    if plan.route.continuous is not None:
+    if plan.continuous:
         raise InvalidArgument(
             "stream, continuous_batching: leave continuous_batching out; or use guide.attach(manager), and "
             "manager.add_request(..., streaming=True) with manager.request_id_iter(...)"
@@ -68,36 +67,48 @@ def check_can_stream(plan: Plan) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Begun:
-    batch: Batch
-    first: int  # index of its first row
+class _Rows:
+    """The rows of the current batch, on the thread that iterates; each method gives the Partials that are new."""
+
+    def __init__(self, plan: Plan, progress: Progress):
+        self._options = plan.options
+        self._progress = progress
+        self._rows: list[PartialRow] = []
+
+    def begin(self, batch: Batch, first: int) -> list[Partial]:
+        """A batch begins, whose first row has this index among all answers."""
+        logprobs, traced = self._options.top_logprobs is not None, self._options.trace
+        self._rows = [
+            PartialRow(first + row, batch.reader(row), logprobs=logprobs, traced=traced)
+            for row in range(batch.num_rows)
+        ]
+        return []
+
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> list[Partial]:
+        """A row has new tokens."""
+        return _some(self._rows[row].add_tokens(token_ids))
+
+    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> list[Partial]:
+        """The log probabilities of a row's next tokens are known."""
+        return _some(self._rows[row].on_logprobs(entries))
+
+    def end(self, batch: Batch, token_ids: Sequence[list[int]], seconds: float) -> Iterator[Partial]:
+        """The batch has ended with these tokens of its rows."""
+        self._progress.spent(batch.stats, seconds)
+        for number, row in enumerate(self._rows):
+            if not row.ended:
+                last = row.end(token_ids[number], batch.logprobs(number), batch.dead_end(number))
+                assert last.result is not None
+                yield replace(last, result=batch.with_trace(number, last.result))
+        self._progress.done(len(batch.indices))
 
 
-@dataclass(frozen=True)
-class _NewTokens:
-    row: int
-    token_ids: Sequence[int]
+def _some(partial: Partial | None) -> list[Partial]:
+    return [] if partial is None else [partial]
 
 
-@dataclass(frozen=True)
-class _NewLogprobs:
-    row: int
-    entries: Sequence[TokenLogprob]
-
-
-@dataclass(frozen=True)
-class _Ended:
-    rows: list[list[int]]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class _Finished:
-    error: BaseException | None
-
-
-_Queue = SimpleQueue[_Begun | _NewTokens | _NewLogprobs | _Ended | _Finished]
+# Calls of methods of _Rows, for the iterating thread; an exception, which it raises; None at the end.
+_Queue = SimpleQueue[Callable[[_Rows], Iterable[Partial]] | BaseException | None]
 
 
 class _QueueListener(TokenListener):
@@ -107,19 +118,15 @@ class _QueueListener(TokenListener):
 
     def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
         self._closing.check()
-        self._queue.put(_NewTokens(row, token_ids))
+        self._queue.put(lambda rows: rows.on_tokens(row, token_ids))
 
     def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:
         self._closing.check()
-        self._queue.put(_NewLogprobs(row, entries))
+        self._queue.put(lambda rows: rows.on_logprobs(row, entries))
 
 
 def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
-    """Run the batches one after another, and yield new text of each row as it comes.
-
-    Args:
-        plan: one that can be streamed.
-    """
+    """Run the batches one after another, and yield new text of each row as it comes."""
     queue: _Queue = SimpleQueue()
     closing = plan.cancellation or Cancellation()
     reader = current_thread()
@@ -131,8 +138,12 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     )
     worker.start()
     try:
-        with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as progress:
-            yield from _partials(queue, progress)
+        with Progress(plan) as progress:
+            rows = _Rows(plan, progress)
+            while (item := queue.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield from item(rows)
     finally:
         closing.set()
         # Garbage collection may run on any thread: on the worker itself, or on one that the worker waits for.
@@ -140,45 +151,11 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
             worker.join()
 
 
-def _partials(queue: _Queue, progress: Progress) -> Iterator[Partial]:
-    batch: Batch | None = None
-    rows: list[PartialRow] = []
-    while True:
-        item = queue.get()
-        if isinstance(item, _Begun):
-            batch = item.batch
-            rows = [
-                PartialRow(item.first + row, batch.reader(row), logprobs=batch.records, traced=batch.traces)
-                for row in range(batch.num_rows)
-            ]
-        elif isinstance(item, _NewTokens):
-            partial = rows[item.row].add_tokens(item.token_ids)
-            if partial is not None:
-                yield partial
-        elif isinstance(item, _NewLogprobs):
-            partial = rows[item.row].on_logprobs(item.entries)
-            if partial is not None:
-                yield partial
-        elif isinstance(item, _Ended):
-            assert batch is not None
-            progress.spent(batch.stats, item.seconds)
-            for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
-                if not row.ended:
-                    last = row.end(token_ids, batch.logprobs(number), batch.dead_end(number))
-                    assert last.result is not None
-                    yield replace(last, result=batch.with_trace(number, last.result))
-            progress.done(len(batch.indices))
-        elif item.error is not None:
-            raise item.error
-        else:
-            return
-
-
 def _generate(
     plan: Plan, queue: _Queue, closing: Cancellation, surroundings: Callable[[], contextlib.ExitStack]
 ) -> None:
     """Run the batches, on the worker."""
-    error: BaseException | None = None
+    last: BaseException | None = None
     try:
         with surroundings():
             first = 0
@@ -186,34 +163,12 @@ def _generate(
                 if closing.is_set():
                     break
                 batch = Batch(plan, indices, _QueueListener(queue, closing))
-                queue.put(_Begun(batch, first))
-                rows, seconds = batch.run()
-                queue.put(_Ended(rows, seconds))
+                queue.put(partial(_Rows.begin, batch=batch, first=first))
+                token_ids, seconds = batch.run()
+                queue.put(partial(_Rows.end, batch=batch, token_ids=token_ids, seconds=seconds))
                 first += batch.num_rows
     except Cancelled:
         pass
-    except BaseException as caught:  # the iterating thread raises it
-        error = caught
-    queue.put(_Finished(error))
-
-
-def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
-    """The state that torch keeps for each thread, copied from this one; the returned function enters it on another.
-
-    Args:
-        kind: the device type.
-    """
-    cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
-    autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    inference = torch.is_inference_mode_enabled()
-
-    def entered() -> contextlib.ExitStack:
-        stack = contextlib.ExitStack()
-        stack.enter_context(torch.inference_mode(inference))
-        if cuda_stream is not None:
-            stack.enter_context(torch.cuda.stream(cuda_stream))
-        if autocast is not None:
-            stack.enter_context(torch.autocast(kind, dtype=autocast))
-        return stack
-
-    return entered
+    except BaseException as error:  # the iterating thread raises it
+        last = error
+    queue.put(last)

@@ -10,9 +10,9 @@ from ..constraints.coerce import coerce
 from ..constraints.tool_calls import ToolCall, ToolCalls
 from ..constraints.values import Constraint
 from ..errors import InvalidConstraint
-from ..generation.chat_prompts import TemplateOptions, prepared
 from ..generation.partial import Partial
-from ..generation.prompts import encoded
+from ..generation.prompts import encoded, prepared
+from ..generation.templates import TemplateOptions
 from ..guide import Guide
 from ..hf.generation_settings import sampling_at
 from ..session.result import GuidedResult

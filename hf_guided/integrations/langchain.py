@@ -31,8 +31,7 @@ from pydantic import ConfigDict, Field
 from ..constraints.coerce import coerce
 from ..constraints.values import JsonObject, JsonSchema
 from ..errors import InvalidArgument, cause
-from ..generation.api import generate
-from ..generation.async_api import agenerate
+from ..generation.api import agenerate, generate
 from ..generation.partial import Partial
 from ..guide import Guide
 from ..options import DEFAULT_MAX_NEW_TOKENS

@@ -26,9 +26,8 @@ from llama_index.core.types import PydanticProgramMode
 from pydantic import ConfigDict, Field
 
 from ..errors import InvalidArgument
-from ..generation.api import generate
-from ..generation.async_api import agenerate
-from ..generation.chat_prompts import has_template
+from ..generation.api import agenerate, generate
+from ..generation.templates import has_template
 from ..guide import Guide
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from .chat_call import ChatSettings

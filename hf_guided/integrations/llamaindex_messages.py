@@ -18,7 +18,7 @@ from llama_index.core.program.utils import create_flexible_model
 from pydantic import BaseModel
 
 from ..errors import PromptError, shown
-from ..generation.model import value_of
+from ..generation.api import value_of
 from ..generation.partial import Partial
 from ..session.result import GuidedResult
 from .chat_call import AnswerParts, ChatCall

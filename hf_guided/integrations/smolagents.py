@@ -17,10 +17,10 @@ from transformers import BatchFeature
 
 from ..constraints.coerce import coerce
 from ..constraints.values import Constraint
-from ..generation.chat_prompts import RESERVED, TemplateOptions, applied, is_processor, prepared
 from ..generation.guided_call import GuidedCall, check_budgets, check_compiled, check_settings
-from ..generation.processor_inputs import processed
-from ..generation.template_arguments import warn_of_unseen
+from ..generation.prompt_inputs import processed
+from ..generation.prompts import prepared, warn_of_unseen
+from ..generation.templates import RESERVED, TemplateOptions, applied, is_processor
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..session.options import SessionOptions

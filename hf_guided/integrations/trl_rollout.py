@@ -14,10 +14,9 @@ from trl.models import unwrap_model_for_generation
 from ..constraints.values import Constraint
 from ..errors import GenerationError, InvalidArgument, UnsupportedModel
 from ..generation.api import generate
-from ..generation.chat_prompts import Prompt, TemplateOptions, prepared
-from ..generation.guide_cache import guide_for
-from ..generation.guided_call import check_budgets, check_compiled
-from ..generation.prompts import as_prompts, encoded
+from ..generation.guided_call import check_budgets, check_compiled, guide_for
+from ..generation.prompts import Prompt, as_prompts, encoded, prepared
+from ..generation.templates import TemplateOptions
 from ..hf.generation_settings import GenerationSettings
 from ..session.options import SessionOptions
 from ..session.reasoning import Reasoning

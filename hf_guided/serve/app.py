@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from ..errors import HFGuidedError
-from ..generation.template_variables import own_variables
+from ..generation.templates import own_variables
 from . import models
 from .admission import Admission
 from .answering import Answering

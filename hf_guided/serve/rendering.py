@@ -10,8 +10,8 @@ from typing import Any
 import torch.nn.functional as F
 
 from ..errors import PromptError
-from ..generation.chat_prompts import answer_start, applied, unshown
-from ..generation.chat_prompts import rendered as written
+from ..generation.templates import answer_start, applied, unshown
+from ..generation.templates import rendered as written
 from ..hf.compat import input_device
 from .call import Chat, Prompt
 from .error_responses import log

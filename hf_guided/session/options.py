@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from ..constraints.argument_checks import OVERLAP, TOKEN_IDS, check_each
 from ..errors import InvalidArgument, reading, shown
@@ -12,6 +12,18 @@ from ..options import LoopOptions, Overlap
 from .reasoning import Reasoning
 
 OnViolation = Literal["close", "raise"]
+
+
+class SessionArguments(TypedDict, total=False):
+    """The fields of ``SessionOptions`` as keyword arguments, for type checkers."""
+
+    backend: str
+    stop_token_ids: Sequence[int] | None
+    on_violation: OnViolation
+    max_new_tokens: int | None
+    overlap: Overlap | None
+    reasoning: Reasoning | None
+    trace: bool
 
 
 @dataclass(frozen=True)

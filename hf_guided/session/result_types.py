@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 from typing_extensions import TypeVar
@@ -10,26 +9,37 @@ from typing_extensions import TypeVar
 from ..constraints.values import Grammar, StructuralTag
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, TypeAdapter
+    from pydantic import TypeAdapter
 
 T = TypeVar("T", default=Any)
 PartialT = TypeVar("PartialT", default=Any)  # of an answer that is being generated
-ModelT = TypeVar("ModelT", bound="BaseModel")
-ValueT = TypeVar("ValueT")
-_Parsed = TypeVar("_Parsed", covariant=True)
+ValueT = TypeVar("ValueT", default=str)  # the default is the type of forms that have none, such as a list of strings
+_Value = TypeVar("_Value", covariant=True)
 
 
-class Parses(Protocol[_Parsed]):
+class Parses(Protocol[_Value]):
     """A constraint: what ``parse`` returns is the type of the value."""
 
-    def parse(self, text: str) -> _Parsed:
+    def parse(self, text: str) -> _Value:
         """The value of a finished text."""
         ...
 
 
-# Types mean themselves, constraints mean the result of their ``parse``.
+class _Matches(Protocol[_Value]):
+    """A pattern of ``re``: the value is its match."""
+
+    def fullmatch(self, string: str, /) -> _Value | None: ...
+
+
+class _ReadsJson(Protocol[_Value]):
+    """A Pydantic model: the value is an instance of it."""
+
+    def model_validate_json(self, json_data: str) -> _Value: ...
+
+
+_Texts: TypeAlias = list[str] | tuple[str, ...] | Grammar | StructuralTag | None
 PythonType: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]"]
-Typed: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]", Parses[ValueT]]
-Pattern: TypeAlias = re.Pattern[str]
-# Constraints whose value is text: a choice, free text, a grammar.
-Texts: TypeAlias = list[str] | tuple[str, ...] | Grammar | StructuralTag | None
+# All forms whose value has a known type: types mean themselves, constraints mean the result of their ``parse``.
+Typed: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]", Parses[ValueT], _Matches[ValueT], _Texts]
+# Those among them whose value has this type also while it is being generated.
+TypedParts: TypeAlias = _ReadsJson[ValueT] | Parses[ValueT] | _Matches[ValueT] | _Texts

@@ -19,9 +19,8 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.generation import async_api
-from hf_guided.generation.cancellation import Cancellation
-from hf_guided.generation.turns import THREAD_NAME, Running, Turns, turns_of
+from hf_guided.generation import api
+from hf_guided.generation.threads import THREAD_NAME, Cancellation, Running, Turns, turns_of
 
 LONG = hg.Regex("[a-z]{300}")
 PROMPTS = [example.prompt for example in demo.examples(3, seed=5)]
@@ -413,13 +412,13 @@ def test_a_cancelled_call_does_not_disturb_those_that_wait(
     pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
-    generate = async_api.generate
+    answers = api._answers
 
     def noted(*arguments: Any, **options: Any) -> Any:
         begun.append(arguments[2])
-        return generate(*arguments, **options)
+        return answers(*arguments, **options)
 
-    monkeypatch.setattr(async_api, "generate", noted)
+    monkeypatch.setattr(api, "_answers", noted)
 
     async def main() -> None:
         first, waiting = Steps(), Steps(held=False)

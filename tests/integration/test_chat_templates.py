@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import pipeline
+from transformers.generation.continuous_batching import ContinuousBatchingManager
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.generation.continuous import ContinuousRun
 from tests import vocabularies
 from tests.integration import models
 from tests.pairs import one_in
@@ -78,13 +78,13 @@ class Prompts:
             return generate(*args, **kwargs)
 
         monkeypatch.setattr(model, "generate", heard)
-        run = ContinuousRun.run
+        add_request = ContinuousBatchingManager.add_request
 
-        def heard_together(together: Any, asks: Any, *args: Any) -> Any:
-            self.texts += [tokenizer.decode(ask.input_ids) for ask in asks]
-            return run(together, asks, *args)
+        def heard_together(manager: Any, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            self.texts.append(tokenizer.decode(input_ids))
+            return add_request(manager, input_ids, *args, **kwargs)
 
-        monkeypatch.setattr(ContinuousRun, "run", heard_together)
+        monkeypatch.setattr(ContinuousBatchingManager, "add_request", heard_together)
 
     def rendered(self, chat: Any, **arguments: Any) -> str:
         return str(self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False, **arguments))

@@ -61,7 +61,7 @@ def test_ids_and_scores_must_have_as_many_rows(pair: tuple[Any, Any]) -> None:
 
 
 def test_kept_guides_are_few(pair: tuple[Any, Any]) -> None:
-    from hf_guided.generation.guide_cache import _MAX_KEPT, _kept, guide_for
+    from hf_guided.generation.guided_call import _MAX_KEPT, _kept, guide_for
 
     model, tokenizer = pair
     assert guide_for(tokenizer, model) is guide_for(tokenizer, model)

@@ -13,11 +13,12 @@ from transformers import GenerationConfig, pipeline
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.generation.chat_prompts import TemplateOptions, prepared
-from hf_guided.generation.options import GenerateOptions
+from hf_guided.generation.arguments import GenerateOptions
 from hf_guided.generation.plan import plan
 from hf_guided.generation.prompt_inputs import PromptInputs
+from hf_guided.generation.prompts import prepared
 from hf_guided.generation.run import Batch
+from hf_guided.generation.templates import TemplateOptions
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import media_models, vocabularies
 from tests.integration import families, models
@@ -186,7 +187,7 @@ def test_each_sample_is_read_after_the_decoders_prompt_of_its_chat(llava: Any, m
     model, processor = llava
     guide = hg.Guide(processor, model)
     sampled = {"do_sample": True, "num_return_sequences": 3}
-    planned = plan(model, processor, IMAGES[:2], LETTERS, guide, GenerateOptions(), sampled)
+    planned = plan(model, processor, IMAGES[:2], LETTERS, GenerateOptions(guide=guide), sampled)
     starts = torch.tensor([[0, 11], [0, 12]])
     inputs = replace(planned.inputs, rows={"decoder_input_ids": starts})
     batch = Batch(replace(planned, inputs=inputs), [0, 1])

@@ -478,7 +478,7 @@ def test_progress_bar_only_when_asked_or_on_a_terminal() -> None:
 def test_guides_are_kept_per_tokenizer_and_width() -> None:
     tokenizer = copy.deepcopy(vocabularies.demo())
     wider = models.llama(tokenizer, layers=1, padding=99)
-    from hf_guided.generation.guide_cache import guide_for
+    from hf_guided.generation.guided_call import guide_for
 
     assert guide_for(tokenizer, model()) is guide_for(tokenizer, model())
     assert guide_for(tokenizer, wider) is not guide_for(tokenizer, model())

@@ -24,8 +24,8 @@ import hf_guided as hg
 from hf_guided import demo
 from hf_guided.constraints.tool_formats import formats
 from hf_guided.generation import streaming
-from hf_guided.generation.cancellation import Cancellation
 from hf_guided.generation.partial import PartialRow
+from hf_guided.generation.threads import Cancellation
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.test_decoder import SCHEMA

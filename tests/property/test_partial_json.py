@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.generation.partial import PartialRow
-from hf_guided.generation.partial_json import PartialJson, value_of
+from hf_guided.generation.partial_values import PartialJson, value_and_path
 from hf_guided.session.result import RowReader
 from tests.effort import repeats
 from tests.toy import all_bytes
@@ -183,7 +183,9 @@ def test_closed_parts_are_those_common_to_all_continuations() -> None:
     for beginning, whole_texts in continuations.items():
         json_so_far = PartialJson()
         closed = set(json_so_far.feed(beginning))
-        values_so_far = dict(parts(value_of(json_so_far.moves, len(json_so_far.moves)))) if json_so_far.moves else {}
+        values_so_far = (
+            dict(parts(value_and_path(json_so_far.moves, len(json_so_far.moves))[0])) if json_so_far.moves else {}
+        )
         certain = {
             pointer: value
             for pointer, value in parts_of[whole_texts[0]].items()
@@ -210,7 +212,7 @@ def test_last_value_of_a_duplicate_name_counts() -> None:
     text = '{"a": [1, 2], "b": 0, "a": {"c": 3}, "a": 4}'
     partial = PartialJson()
     assert partial.feed(text) == ["/a/0", "/a/1", "/a", "/b", "/a/c", "/a", "/a", ""]
-    assert value_of(partial.moves, len(partial.moves)) == json.loads(text)
+    assert value_and_path(partial.moves, len(partial.moves))[0] == json.loads(text)
 
 
 def test_snapshots_share_no_objects() -> None:
@@ -218,10 +220,10 @@ def test_snapshots_share_no_objects() -> None:
     partial.feed('{"a": [[1], 2')
     early = len(partial.moves)
     partial.feed(", 3]}")
-    first = value_of(partial.moves, early)
+    first = value_and_path(partial.moves, early)[0]
     first["a"][0].append("mine")
-    assert value_of(partial.moves, early) == {"a": [[1]]}
-    assert value_of(partial.moves, len(partial.moves)) == {"a": [[1], 2, 3]}
+    assert value_and_path(partial.moves, early)[0] == {"a": [[1]]}
+    assert value_and_path(partial.moves, len(partial.moves))[0] == {"a": [[1], 2, 3]}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_short_texts_close_where_json_ends() -> None:
         rest = text.lstrip()[end:]
         if isinstance(value, (dict, list, str)) or (rest and rest[0] in " ,]}"):
             assert closed[-1] == "", text
-            assert value_of(partial.moves, len(partial.moves)) == value
+            assert value_and_path(partial.moves, len(partial.moves))[0] == value
 
 
 def test_numbers_close_at_the_next_character_or_the_end() -> None:
@@ -259,4 +261,4 @@ def test_numbers_close_at_the_next_character_or_the_end() -> None:
     assert partial.feed(" ") == ["/0"]
     only_number = PartialJson()
     assert only_number.feed("-17") == [] and only_number.end() == [""]
-    assert value_of(only_number.moves, 1) == -17
+    assert value_and_path(only_number.moves, 1)[0] == -17

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from typing import Any
 
@@ -14,8 +15,8 @@ from transformers import GenerationConfig, GenerationMixin
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.constraints.argument_advice import DECODER, GENERATE, PROCESSOR, RENAMED, RULES, SCORE, advice
-from hf_guided.generation.arguments import GenerateArguments, GenerationConfigArguments, ModelArguments
-from hf_guided.generation.unknown_arguments import check_arguments
+from hf_guided.generation.arguments import GenerateArguments, GenerationConfigArguments, ModelArguments, check_arguments
+from hf_guided.session.options import SessionArguments, SessionOptions
 from tests import vocabularies
 from tests.integration import models
 
@@ -41,6 +42,13 @@ def test_parameters_of_transformers_generate_are_all_declared() -> None:
 def test_declared_arguments_equal_those_of_generate() -> None:
     ours = set(GenerateArguments.__annotations__) - set(ModelArguments.__annotations__)
     assert ours == keyword_only_names(hg.generate) - {"stream"}
+
+
+def test_declared_arguments_of_a_session_equal_its_options() -> None:
+    options = set(SessionArguments.__annotations__)
+    assert options == {field.name for field in dataclasses.fields(SessionOptions)}
+    for function in (hg.Guide.logits_processor, hg.Guide.decoder, hg.Guide.session):
+        assert options | {"prefix"} <= keyword_only_names(function)
 
 
 @pytest.fixture(scope="module")

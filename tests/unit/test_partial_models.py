@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from hf_guided.constraints.coerce import coerce
 from hf_guided.generation.partial import PartialRow, _JsonValues, _ModelValues, _values_of
-from hf_guided.generation.partial_models import model_in
+from hf_guided.generation.partial_values import model_in
 from hf_guided.session.result import GuidedResult, RowReader
 from tests.toy import all_bytes
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from ...constraints.coerce import coerce
 from ...constraints.values import Constraint
 from ...errors import HFGuidedError, InvalidArgument, PromptError, shown
-from ...generation.async_api import agenerate
-from ...generation.chat_prompts import Prompt, TemplateOptions, prepared
-from ...generation.prompts import encoded
+from ...generation.api import agenerate
+from ...generation.prompts import Prompt, encoded, prepared
+from ...generation.templates import TemplateOptions
 from ...guide import Guide
 from ...hf.generation_settings import GenerationSettings, sampling_at
 from ...session.result import GuidedResult

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ...generation.cancellation import Cancelled
 from ...generation.guided_call import GuidedCall
+from ...generation.threads import Cancelled
 from ...guide import Guide
 from ...hf.compat import input_device
 from ...hf.decode.options import DecodeOptions

@@ -1,4 +1,4 @@
-"""Earlier tool calls of a chat, as its template takes them: their arguments, their ids, and whether they are shown.
+"""The messages of a chat: their parts, and earlier tool calls as a chat template takes them.
 
 Templates differ in three ways that their source does not tell in a form that could be parsed, so small chats are
 rendered to find out, once for each template:
@@ -28,7 +28,106 @@ from ..constraints.chat_families import (
     rendered_if_taken,
     template_source,
 )
-from .chat_content import Chat
+from ..constraints.suggestions import did_you_mean
+
+Chat = Sequence[Mapping[str, Any]]
+_KINDS = ("image", "video", "audio")
+# The parts that transformers loads: their type, and the keys that may hold the content.
+_LOADED = {
+    "image": ("image", "url", "path", "base64"),
+    "image_url": ("image_url",),
+    "video": ("video", "url", "path"),
+    "audio": ("audio", "url", "path"),
+}
+PART_TYPES = ("text", *_LOADED)
+_MEANT = {
+    "img": "image",
+    "imgs": "image",
+    "photo": "image",
+    "picture": "image",
+    "pixel_values": "image",
+    "sound": "audio",
+    "speech": "audio",
+    "txt": "text",
+    "voice": "audio",
+}
+
+
+class Part(NamedTuple):
+    """A part of a message."""
+
+    kind: str  # "image", "video" or "audio"; another part's own "type"
+    message: int  # index of its message
+    part: int  # index in the message's content
+    media: bool  # whether it is an image, video or audio
+    known: bool  # whether transformers loads it, if it is one of these; otherwise whether it is a text
+
+
+def parts_of(chat: Chat) -> Iterator[Part]:
+    """The parts of a chat's messages that a template should show, in order.
+
+    Templates leave thinking out of the assistant's earlier messages on purpose, so of its parts there is only media.
+    """
+    for i, message in enumerate(chat):
+        content = message.get("content")
+        for j, part in enumerate(content if isinstance(content, (list, tuple)) else ()):
+            named = part.get("type") if isinstance(part, Mapping) else None
+            words = (
+                [named] if isinstance(named, str) else [str(key) for key in part] if isinstance(part, Mapping) else []
+            )
+            kind = next((kind for kind in _KINDS if any(kind in word for word in words)), None)
+            if kind is not None:
+                keys = _LOADED.get(named, ()) if isinstance(named, str) else ()
+                yield Part(kind, i, j, True, any(part.get(key) is not None for key in keys))
+            elif message.get("role") != "assistant":
+                is_text = named == "text" and isinstance(part.get("text"), str)
+                yield Part(str(named or ""), i, j, False, is_text)
+
+
+def text_of(chat: Chat, part: Part) -> str:
+    """The text of a part; empty if it has none."""
+    content = chat[part.message]["content"][part.part]
+    text = content.get("text") if isinstance(content, Mapping) else content
+    return text if isinstance(text, str) else ""
+
+
+def meant(kind: str) -> str:
+    """The end of a message about an unknown type of part: "; did you mean 'image'?", or nothing."""
+    known = _MEANT.get(kind.lower())
+    return f"; did you mean {known!r}?" if known else did_you_mean(kind, PART_TYPES)
+
+
+def without(chat: Chat, part: Part) -> list[Mapping[str, Any]]:
+    """The chat without one of its parts."""
+    message = chat[part.message]
+    content = [other for j, other in enumerate(message["content"]) if j != part.part]
+    return [*chat[: part.message], {**message, "content": content}, *chat[part.message + 1 :]]
+
+
+def in_system_message(chat: Chat, text: str) -> list[Mapping[str, Any]]:
+    """The chat with a text at the end of its system message, or with a new system message of that text."""
+    first = chat[0]
+    if first.get("role") in ("system", "developer"):
+        content = first.get("content")
+        if isinstance(content, (list, tuple)):
+            parts = [*content, {"type": "text", "text": f"\n\n{text}" if content else text}]
+            return [{**first, "content": parts}, *chat[1:]]
+        return [{**first, "content": f"{content}\n\n{text}" if content else text}, *chat[1:]]
+    listed = isinstance(first.get("content"), (list, tuple))  # templates for lists may read no other form
+    return [{"role": "system", "content": [{"type": "text", "text": text}] if listed else text}, *chat]
+
+
+def in_user_message(chat: Chat, text: str) -> list[Mapping[str, Any]] | None:
+    """The chat with a text at the beginning of its first user message; None if there is none."""
+    for i, message in enumerate(chat):
+        if message.get("role") == "user":
+            content = message.get("content")
+            added: Any = f"{text}\n\n{content}" if content else text
+            if isinstance(content, (list, tuple)):
+                added = [{"type": "text", "text": f"{text}\n\n"}, *content]
+            return [*chat[:i], {**message, "content": added}, *chat[i + 1 :]]
+    return None
+
 
 _NAME, _KEY, _VALUE = "look_up", "probe", "value 7"
 _ARGUMENTS = {_KEY: _VALUE}
@@ -54,15 +153,10 @@ _NONE_CONTENT = (
 
 
 class CallForm(NamedTuple):
-    """How a template takes earlier calls.
+    """How a template takes earlier calls."""
 
-    Args:
-        as_text: whether arguments are JSON text; None if no rendering told, and they stay as they are.
-        without_content: whether calls are shown only where the content of their message is None.
-    """
-
-    as_text: bool | None = None
-    without_content: bool = False
+    as_text: bool | None = None  # whether arguments are JSON text; None if no rendering told, and they stay as they are
+    without_content: bool = False  # whether calls are shown only where the content of their message is None
 
 
 _forms: Measured[CallForm] = Measured()
@@ -109,7 +203,8 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
 
     def with_mark(number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
         function = _function(call)
-        return {**call, "function": {**function, "arguments": {_KEY: new_mark(_call_text(number, function))}}}
+        meaning = f"the call of {function.get('name')!r} in message {number}"
+        return {**call, "function": {**function, "arguments": {_KEY: new_mark(meaning)}}}
 
     messages = []
     for number, message in enumerate(chat):
@@ -121,10 +216,6 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
             message["content"] = new_mark(f"{meaning} in message {number}")
         messages.append(message)
     return messages, marks
-
-
-def _call_text(number: int, function: Mapping[str, Any]) -> str:
-    return f"the call of {function.get('name')!r} in message {number}"
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:

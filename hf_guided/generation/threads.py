@@ -1,7 +1,10 @@
-"""Jobs on one model: they run one after another on a thread, so that none blocks the event loop.
+"""Calls on other threads: their turns on a model, torch's state there, and their cancellation.
 
 ``model.generate`` is not made for two calls at a time: hooks, caches and processors of a model are shared. So every
-model has a queue. The thread of the queue lives while there are jobs.
+model has a queue, whose thread lives while there are jobs; none of them blocks the event loop.
+
+A call checks a flag after each chosen token, and ends when another thread has set it: our own loops check it in a
+listener, transformers' loops in a logits processor.
 """
 
 from __future__ import annotations
@@ -9,13 +12,55 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor
+
 from ..hf.compat import layers
+from ..hf.decode.streamers import TokenListener
+
+
+class Cancelled(BaseException):
+    """The caller no longer wants the answer. Not an Exception, so that no handler takes it for an error."""
+
+
+class Cancellation(Event):
+    """A flag that any thread may set."""
+
+    def check(self) -> None:
+        """Raise ``Cancelled`` if the flag is set."""
+        if self.is_set():
+            raise Cancelled
+
+
+class CancelledListener(TokenListener):
+    """Checks the flag at the tokens of our own loops."""
+
+    def __init__(self, cancellation: Cancellation):
+        self._cancellation = cancellation
+
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
+        """See ``TokenListener``."""
+        self._cancellation.check()
+
+
+class CancelledProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
+    """Checks the flag in transformers' own loops, beam search included; returns the scores unchanged."""
+
+    def __init__(self, cancellation: Cancellation):
+        self._cancellation = cancellation
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores (rows, vocab), unchanged."""
+        self._cancellation.check()
+        return scores
+
 
 THREAD_NAME = "hf-guided-async"
 
@@ -131,3 +176,25 @@ class Running:
             self._ended.set_result(result)
         else:
             self._ended.set_exception(error)
+
+
+def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
+    """The state that torch keeps for each thread, copied from this one; the returned function enters it on another.
+
+    Args:
+        kind: the device type.
+    """
+    cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
+    autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    inference = torch.is_inference_mode_enabled()
+
+    def entered() -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        stack.enter_context(torch.inference_mode(inference))
+        if cuda_stream is not None:
+            stack.enter_context(torch.cuda.stream(cuda_stream))
+        if autocast is not None:
+            stack.enter_context(torch.autocast(kind, dtype=autocast))
+        return stack
+
+    return entered
