@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints.arguments import add_layout, positive
 from ..checkpoints.load import ModelSource, add_model
 from ..options import api_keys_from_env
-from ..serve.limits import ServeLimits
+from ..serve.options import ServeLimits
 
 if TYPE_CHECKING:
     from ..serve.options import ServeOptions

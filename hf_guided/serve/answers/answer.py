@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...session.logprobs import TokenLogprob
 from ..job import EndReason
-from .logprobs import ShownToken, shown_token
-from .parts import CallArguments, CallBegins, Part, Text, Thinking
-from .reader import AnswerReader, Format
+from .reader import AnswerReader, CallArguments, CallBegins, Format, Part, Text, Thinking
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+_LEAST = -9999.0  # for -inf: JSON has no infinities
+
+
+class ShownToken(NamedTuple):
+    """A token with its bytes as text, its log probability, and its alternatives, the most likely first.
+
+    Log probabilities are the model's own: before the mask, penalties and temperature.
+    """
+
+    data: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...]
 
 
 class Delta(NamedTuple):
@@ -140,6 +151,13 @@ class Answer:
             if end > end_of_text and not (ended and start < end_of_text):
                 break
             if end > start and start_of_text is not None and end > start_of_text:
-                new.append(shown_token(self._reported[self._num_shown], self._reader.name, self._top or 0))
+                token = self._reported[self._num_shown]
+                name, top = self._reader.name, token.top.raw[: self._top]
+                shown = tuple((name(token_id), _finite(logprob)) for token_id, logprob in top)
+                new.append(ShownToken(name(token.token_id), _finite(token.logprob), shown))
             self._num_shown += 1
         return new
+
+
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else _LEAST

@@ -24,13 +24,9 @@ from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats
 from ..error_responses import shuts_down
-from ..job import Event, Job, NewTokens
-from .first_row import first_row
-from .limits import check_prompt, max_positions
-from .live_jobs import LiveJobs
-from .row_end import ended
-from .running import RunningJob
-from .sampling import answer_seeds, generation_config, own_processors
+from ..job import Ended, EndReason, Event, Job, NewTokens
+from .jobs import LiveJobs, RunningJob, check_prompt, first_row, left_constraint, max_positions
+from .sampler import answer_seeds, generation_config, own_processors
 
 
 class OneByOne:
@@ -176,10 +172,21 @@ class _AnswerListener(TokenListener):
             self._end(row)
 
     def _end(self, row: int) -> None:
-        assert self.call is not None
         answer = self._answers[row]
         if self._running.is_open(answer):
-            self._running.emit(ended(self.call, row, self._running.job, answer, self._prompt, self._tokens[row]))
+            try:
+                self._running.emit(Ended(answer, self._reason(row)))
+            except Exception as error:  # reading may call the constraint's own code
+                self._running.fail(error, answer)
+
+    def _reason(self, row: int) -> EndReason:
+        job, tokens = self._running.job, self._tokens[row]
+        if job.guided.compiled is not None:
+            assert self.call is not None
+            result = self.call.ended(row, self.call.reader(row, self._prompt).read(tokens))
+            if result.finish_reason == "dead_end":
+                raise left_constraint(result.error)
+        return "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
