@@ -269,9 +269,9 @@ class _LiveRequest:
             for index in range(call.best_of)
         ]
         self._open = set(self.answers)
-        shared.metrics.tokens(prompt=self._num_prompt_tokens)
+        shared.metrics.count("text_tokens", "prompt", self._num_prompt_tokens)
         if self._guided:
-            shared.metrics.begun()
+            shared.metrics.count("generations_running")
         self._counted = False
         for number, ((token_ids, model_inputs), length) in enumerate(zip(prompts, lengths, strict=True)):
             job = Job(
@@ -330,10 +330,11 @@ class _LiveRequest:
         self._ended = True
         self._end_jobs()
         if not self._counted:
-            self._counted = True
-            self._shared.metrics.tokens(answer=sum(answer.num_tokens for answer in self.answers))
+            self._counted, metrics = True, self._shared.metrics
+            metrics.count("text_tokens", "answer", sum(answer.num_tokens for answer in self.answers))
             if self._guided:
-                self._shared.metrics.ended(outcome)
+                metrics.count("generations_running", number=-1)
+                metrics.count("generations", outcome)
 
     def _rendered(self) -> list[Any]:
         """For each prompt its token ids, and further inputs of the model."""

@@ -78,7 +78,7 @@ class RequestRefused(Exception):
 
     def response(self, app: Any) -> JSONResponse:
         """As an HTTP answer; the app's metrics count it."""
-        app.state.metrics.refused(self.code)
+        app.state.metrics.count("refused", self.code)
         return JSONResponse(self.body, self.status, self.headers)
 
     async def send(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,7 +21,7 @@ from ..hf.generation_settings import GenerationSettings
 from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request
-from .answers.reader import Format
+from .answers.parts import Format
 from .error_responses import RequestRefused, refusal
 from .job import Call, Chat
 from .metrics import Metrics
@@ -86,7 +86,7 @@ class Guidance:
         except HFGuidedError as error:
             raise refusal(error, call.param) from error
         constraint = format.constraint
-        self._metrics.request("free" if constraint is None else constraint.kind)
+        self._metrics.count("requests", "free" if constraint is None else constraint.kind)
         return request, format
 
     async def _read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> tuple[Request, Format]:
@@ -153,7 +153,7 @@ class Guidance:
             return requests[0].compiled
 
         known = self.guide.knows(constraint)
-        self._metrics.looked_up(found=known)
+        self._metrics.count("compile_cache_hits" if known else "compile_cache_misses")
         future = submit() if known else await self.queue.begin(client, submit)
         done = asyncio.wrap_future(future)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # it is known, even if nobody waits

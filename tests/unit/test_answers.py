@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.serve.answers.answer import Answer, Content
-from hf_guided.serve.answers.reader import AnswerReader, CallArguments, CallBegins, Format, StopStrings, Text, Thinking
+from hf_guided.serve.answers.answer import Answer
+from hf_guided.serve.answers.parts import CallArguments, CallBegins, Format, StopStrings, Text, Thinking
 from hf_guided.serve.answers.response import ResponseWriter
 from hf_guided.serve.answers.writers import ChatWriter, CompletionWriter
 from hf_guided.serve.error_responses import RequestRefused
@@ -81,19 +81,19 @@ QWEN = hg.ToolCalls(TOOLS, "qwen_3")
 def test_parts_do_not_depend_on_the_tokenization(guide, constraint, reasoning, text, content, thinking, arguments):
     chance = random.Random(text)
     for _ in range(20):
-        reader = AnswerReader(Format(guide.vocabulary, constraint, guide.gate(reasoning)), [])
-        found = Content()
-        for step in random_steps(reader.vocabulary, text, chance):
-            found.add(reader.feed(step))
-        found.add(reader.finish())
+        answer = Answer(0, Format(guide.vocabulary, constraint, guide.gate(reasoning)), [])
+        for step in random_steps(answer.vocabulary, text, chance):
+            answer.take(step)
+        answer.end("length")
+        found = answer.content
         assert (found.text, found.thinking) == (content, thinking)
         assert [call.arguments for call in found.calls] == arguments
         assert {call.name for call in found.calls} <= {"f"}
 
 
 def test_parts_come_as_soon_as_they_are_decided(guide):
-    reader = AnswerReader(Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [])
-    pieces = [list(reader.feed(guide.vocabulary.encode_bytes(text.encode()))) for text in (
+    answer = Answer(0, Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [])
+    pieces = [answer.take(guide.vocabulary.encode_bytes(text.encode())).parts for text in (
         "<think>", "a</", "think", ">b", "c<tool_", "x", "<tool_call>",
         '\n{"name": "f", "arguments": {', '"a', '": 1}', "}",
     )]  # fmt: skip
@@ -158,7 +158,7 @@ def test_logprobs_are_those_of_the_answers_text(guide, late, stop):
     format = Format(guide.vocabulary, hg.Regex(".*"), guide.gate(THINKS), stop=stop)
     for _ in range(10):
         answer = Answer(0, format, [], top_logprobs=1)
-        steps = random_steps(answer._reader.vocabulary, text, chance)
+        steps = random_steps(answer.vocabulary, text, chance)
         ids = [token_id for step in steps for token_id in step]
         every = with_logprobs(ids, guide.vocabulary)
         done = 0

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..error_responses import RequestRefused
 from .answer import Answer, Delta, ShownToken
-from .reader import CallBegins, Part, Text, Thinking
+from .parts import CallBegins, Part, Text, Thinking
 from .writers import Writer, event, listed_logprobs, new_id
 
 # What a response says about settings that its request leaves out.

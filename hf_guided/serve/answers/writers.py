@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from ..error_responses import RequestRefused
 from ..job import Call
 from .answer import Answer, Delta, ShownToken
-from .reader import CallArguments, CallBegins, Part, Text, Thinking
+from .parts import CallArguments, CallBegins, Part, Text, Thinking
 
 DONE = "data: [DONE]\n\n"
 # Clients ignore comments; they keep connections open that something between would close as idle.

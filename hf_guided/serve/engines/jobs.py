@@ -6,9 +6,11 @@ the forward pass ends all of them.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from ...errors import BudgetTooSmall, GenerationError
@@ -20,6 +22,7 @@ from ..error_responses import RequestRefused, shuts_down
 from ..job import Ended, Event, Job
 
 log = logging.getLogger("hf_guided.serve")
+_serials = itertools.count()
 
 
 class RunningJob:
@@ -33,10 +36,15 @@ class RunningJob:
 
     def __init__(self, job: Job, emit: Callable[[Event], None], on_closed: Callable[[RunningJob, int], None]):
         self.job = job
+        self._serial = next(_serials)  # clients choose the ids of their requests, and may repeat them
         self._emit = emit
         self._on_closed = on_closed
         self._open = set(range(job.num_answers))
         self._lock = threading.RLock()  # a client may cancel its answer while it takes an event
+
+    def id_of(self, answer: int) -> str:
+        """The id of an answer, which no other has in this process."""
+        return f"{self.job.request_id}#{self._serial}.{answer}"
 
     @property
     def open_answers(self) -> frozenset[int]:
@@ -79,48 +87,67 @@ class RunningJob:
             self._on_closed(self, number)
 
 
-class LiveJobs:
-    """Thread safe.
+class JobEngine:
+    """What both engines have: the jobs that are not finished, a queue, and a thread; see ``Engine``. Thread safe.
 
     Args:
-        on_closed: called once with each answer that has ended for any reason.
+        model: of transformers.
+        name: of the thread, which the engine starts when it is complete.
     """
 
-    def __init__(self, on_closed: Callable[[RunningJob, int], None] = lambda running, answer: None):
-        self.closed = False  # whether new jobs are refused
-        self._on_closed = on_closed
-        self._jobs: set[RunningJob] = set()
+    def __init__(self, model: Any, name: str):
+        self._model = model
+        self._cache_tokens: int | None = None  # the most tokens that a cache holds for one answer
+        self._closing = False  # whether new jobs are refused
+        self._jobs: set[RunningJob] = set()  # each until its last answer has ended
         self._lock = threading.Lock()
+        self._queue: SimpleQueue[RunningJob | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def __len__(self) -> int:
-        return len(self._jobs)
+    @property
+    def max_tokens(self) -> int | None:
+        """See ``Engine``."""
+        limits = [limit for limit in (max_positions(self._model), self._cache_tokens) if limit is not None]
+        return min(limits, default=None)
 
-    def begin(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """A new job, which is kept until its last answer has ended.
-
-        Raises:
-            RequestRefused: the engine shuts down.
-        """
+    def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
+        """See ``Engine``."""
+        check_prompt(self._model, job, self.max_tokens)
         running = RunningJob(job, emit, self._ended)
         with self._lock:
-            if self.closed:
+            if self._closing:
                 raise shuts_down()
             self._jobs.add(running)
+        self._queue.put(running)
         return running
 
-    def end_all(self, error: Exception) -> None:
-        """End all jobs with an error, and refuse new ones."""
+    def alive(self) -> bool:
+        """See ``Engine``."""
+        return self._thread.is_alive() and not self._closing
+
+    def end_jobs(self) -> None:
+        """See ``Engine``."""
         with self._lock:
-            self.closed = True
+            self._closing = True
             jobs = list(self._jobs)
         for running in jobs:
-            running.fail(error)
+            running.fail(shuts_down())
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        self.end_jobs()
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        """Generate what is in the queue, until None comes; on the thread."""
+        raise NotImplementedError
 
     def _ended(self, running: RunningJob, answer: int) -> None:
+        """An answer has ended, for any reason; on any thread."""
         if not running.open_answers:
             with self._lock:
                 self._jobs.discard(running)
-        self._on_closed(running, answer)
 
 
 def max_positions(model: Any) -> int | None:
@@ -130,13 +157,8 @@ def max_positions(model: Any) -> int | None:
     return positions if isinstance(positions, int) and positions > 0 else None
 
 
-def check_prompt(model: Any, job: Job, cache_tokens: int | None = None) -> None:
-    """Refuse a job that the model cannot run.
-
-    Args:
-        model: that will run it.
-        job: the job.
-        cache_tokens: the most tokens that the engine's cache holds for one answer; None: no limit.
+def check_prompt(model: Any, job: Job, max_tokens: int | None) -> None:
+    """Refuse a job that the model cannot run, or whose prompt and answer have more than ``max_tokens`` together.
 
     Raises:
         RequestRefused: the prompt is empty; prompt and answer are too long together; a token id that is not known.
@@ -144,12 +166,11 @@ def check_prompt(model: Any, job: Job, cache_tokens: int | None = None) -> None:
     prompt, answer = len(job.prompt), job.max_new_tokens
     if not prompt:
         raise RequestRefused("the prompt is empty: expected at least one token", code="empty_prompt")
-    limits = [limit for limit in (max_positions(model), cache_tokens) if limit is not None]
     # The input of an encoder takes no positions of the decoder.
     total = max(prompt, answer) if model.config.is_encoder_decoder else prompt + answer
-    if limits and total > min(limits):
+    if max_tokens is not None and total > max_tokens:
         raise RequestRefused(
-            f"expected at most {min(limits)} tokens for the prompt and its answer together, got {prompt + answer}: "
+            f"expected at most {max_tokens} tokens for the prompt and its answer together, got {prompt + answer}: "
             f"{prompt} of the prompt and {answer} of the answer; shorten the prompt, or lower max_tokens",
             code="context_length_exceeded",
         )

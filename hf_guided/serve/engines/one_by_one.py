@@ -5,11 +5,9 @@ It has what shared batches do not have: forced text and confirmed drafts take no
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -23,13 +21,12 @@ from ...hf.decode.streamers import TokenListener
 from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats
-from ..error_responses import shuts_down
-from ..job import Ended, EndReason, Event, Job, NewTokens
-from .jobs import LiveJobs, RunningJob, check_prompt, first_row, left_constraint, max_positions
+from ..job import Ended, EndReason, NewTokens
+from .jobs import JobEngine, RunningJob, first_row, left_constraint
 from .sampler import answer_seeds, generation_config, own_processors
 
 
-class OneByOne:
+class OneByOne(JobEngine):
     """Generates on one thread; see ``Engine``.
 
     Args:
@@ -39,39 +36,10 @@ class OneByOne:
     """
 
     def __init__(self, model: Any, guide: Guide, surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext):
+        super().__init__(model, "hf-guided-one-by-one")
         self.stats = SessionStats()
-        self._model, self._guide = model, guide
-        self._surroundings = surroundings
-        self._live = LiveJobs()
-        self._queue: SimpleQueue[RunningJob | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="hf-guided-one-by-one", daemon=True)
+        self._guide, self._surroundings = guide, surroundings
         self._thread.start()
-
-    @property
-    def max_tokens(self) -> int | None:
-        """See ``Engine``."""
-        return max_positions(self._model)
-
-    def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """See ``Engine``; also raises what ``check_prompt`` raises."""
-        check_prompt(self._model, job)
-        running = self._live.begin(job, emit)
-        self._queue.put(running)
-        return running
-
-    def alive(self) -> bool:
-        """See ``Engine``."""
-        return self._thread.is_alive() and not self._live.closed
-
-    def end_jobs(self) -> None:
-        """See ``Engine``."""
-        self._live.end_all(shuts_down())
-
-    def close(self) -> None:
-        """See ``Engine``."""
-        self.end_jobs()
-        self._queue.put(None)
-        self._thread.join()
 
     def _run(self) -> None:
         while (running := self._queue.get()) is not None:

@@ -7,7 +7,6 @@ share a batch, while the manager is paused.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -25,9 +24,8 @@ from ...hf.decode.rope_switches import rope_reason
 from ...hf.decode.scores import Scoring
 from ...hf.drafts.forced_text import ForcedText
 from ...session.stats import SessionStats
-from ..error_responses import shuts_down
 from ..job import Event, Job
-from .jobs import LiveJobs, RunningJob, check_prompt, first_row, max_positions
+from .jobs import JobEngine, RunningJob, first_row, max_positions
 from .one_by_one import OneByOne
 from .sampler import BatchSampler, SharedAnswer, all_processors, answer_seeds
 
@@ -36,7 +34,7 @@ log = logging.getLogger("hf_guided.serve")
 _WATCH_S = 0.2  # how often the dispatcher looks whether the manager is alive
 
 
-class SharedBatches:
+class SharedBatches(JobEngine):
     """Generates many answers at once; see ``Engine``.
 
     Args:
@@ -52,20 +50,16 @@ class SharedBatches:
     def __init__(self, model: Any, guide: Guide, on_restart: Callable[[Exception | None], None] | None = None):
         if reason := _unsupported(model, guide):
             raise UnsupportedModel(reason)
+        super().__init__(model, "hf-guided-dispatcher")
         self.restarts = 0
         self._on_restart = on_restart
-        self._model, self._guide = model, guide
+        self._guide = guide
         self._sampler = BatchSampler(guide.vocabulary.padded_size)
-        self._live = LiveJobs(self._closed)
-        self._numbers = itertools.count()
         self._answers: dict[str, SharedAnswer] = {}  # those in the manager, by request id
-        self._request_ids: dict[tuple[RunningJob, int], str] = {}
         self._lifecycle = threading.RLock()  # around a restart, and around a pause
         self._manager: BatchManager | None = BatchManager(model, self._sampler, self._deliver)
         self._cache_tokens = self._manager.cache_tokens
         self._alone = OneByOne(model, guide, self._paused)
-        self._queue: Queue[RunningJob | None] = Queue()
-        self._thread = threading.Thread(target=self._run, name="hf-guided-dispatcher", daemon=True)
         self._thread.start()
 
     @property
@@ -78,37 +72,24 @@ class SharedBatches:
         """The work of the jobs that ran alone."""
         return self._alone.stats
 
-    @property
-    def max_tokens(self) -> int | None:
-        """See ``Engine``."""
-        limits = [limit for limit in (max_positions(self._model), self._cache_tokens) if limit is not None]
-        return min(limits, default=None)
-
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """See ``Engine``; also raises what ``check_prompt`` raises."""
-        if self._live.closed:
-            raise shuts_down()
+        """See ``Engine``."""
         if job.model_inputs or rope_reason(self._model, 0, 0, len(job.prompt) + job.max_new_tokens - 1):
             return self._alone.submit(job, emit)
-        check_prompt(self._model, job, self._cache_tokens)
-        running = self._live.begin(job, emit)
-        self._queue.put(running)
-        return running
+        return super().submit(job, emit)
 
     def alive(self) -> bool:
         """See ``Engine``; False while no new manager could be started."""
-        return self._thread.is_alive() and not self._live.closed and self._manager is not None
+        return super().alive() and self._manager is not None
 
     def end_jobs(self) -> None:
         """See ``Engine``."""
-        self._live.end_all(shuts_down())
+        super().end_jobs()
         self._alone.end_jobs()
 
     def close(self) -> None:
         """See ``Engine``."""
-        self.end_jobs()
-        self._queue.put(None)
-        self._thread.join()
+        super().close()
         self._alone.close()
         if self._manager is not None:
             self._manager.stop()
@@ -158,11 +139,10 @@ class SharedBatches:
             self._add(answer)
 
     def _add(self, answer: SharedAnswer) -> None:
-        request_id = f"{answer.job.request_id}#{next(self._numbers)}"
-        self._request_ids[answer.running, answer.number] = request_id
+        request_id = answer.running.id_of(answer.number)
         self._answers[request_id] = answer
         if not answer.is_open:  # closed before its id was known
-            self._closed(answer.running, answer.number)
+            self._ended(answer.running, answer.number)
             return
         assert self._manager is not None
         if not self._manager.add(request_id, answer):
@@ -190,18 +170,12 @@ class SharedBatches:
 
     # Any thread.
 
-    def _closed(self, running: RunningJob, answer: int) -> None:
-        """An answer has ended early: the manager drops it."""
-        request_id = self._forget(running, answer)
-        if request_id is not None and (manager := self._manager) is not None:
+    def _ended(self, running: RunningJob, answer: int) -> None:
+        """The manager drops an answer that has ended early."""
+        super()._ended(running, answer)
+        request_id = running.id_of(answer)
+        if self._answers.pop(request_id, None) is not None and (manager := self._manager) is not None:
             manager.cancel(request_id)
-
-    def _forget(self, running: RunningJob, answer: int) -> str | None:
-        """The id under which the manager had this answer; None if it is forgotten already."""
-        request_id = self._request_ids.pop((running, answer), None)
-        if request_id is not None:
-            self._answers.pop(request_id, None)
-        return request_id
 
     def _deliver(self, output: Any) -> None:
         """Take an output of the manager, on its thread; no error may leave this method."""
@@ -213,7 +187,7 @@ class SharedBatches:
                 answer.fail(_died(output.error))
             else:
                 if output.is_finished():
-                    self._forget(answer.running, answer.number)
+                    self._answers.pop(output.request_id, None)
                 answer.deliver(output)
         except Exception as error:
             answer.fail(error)

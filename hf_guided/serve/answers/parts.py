@@ -1,21 +1,10 @@
-"""What an answer is made of, in the order in which a client reads it.
-
-Finds the texts that end an answer, in the bytes of its tokens.
-
-Bytes, because a token may end inside a character: a stop string is found wherever its bytes are, over any tokens, and
-in UTF-8 these cannot be a part of another character.
-
-
-One answer as it grows, split into thinking, text and tool calls.
+"""What an answer is made of, and how its bytes are split into these parts: stop strings, thinking, text, tool calls.
 
 The constraint itself defines the parts: the gate where thinking ends, the tag of the tool calls what a call is. A free
 answer of a model that thinks may begin with thinking, or not.
 
-
-Text with tool calls, as it grows: text as it comes, and the arguments of a call piece by piece.
-
-The constraint defines what a call is. Where its arguments are JSON they are passed on as the model writes them; in
-other notations (elements) their types are known when the call is complete, so the call then comes as a whole.
+Bytes, because a token may end inside a character: a stop string is found wherever its bytes are, over any tokens, and
+in UTF-8 these cannot be a part of another character.
 """
 
 from __future__ import annotations
@@ -74,6 +63,27 @@ class CallArguments(NamedTuple):
 Part: TypeAlias = "Text | Thinking | CallBegins | CallArguments"
 
 
+@dataclass(frozen=True)
+class Format:
+    """How an answer's tokens are to be read.
+
+    Args:
+        vocabulary: of the tokenizer, in which all that the constraint writes is text.
+        constraint: of the answer, bound to the tokenizer; None is free.
+        gate: of the thinking before it, if the model thinks.
+        header: what a free answer may begin with that is no part of its text.
+        stop: texts that end the answer.
+        stop_token_ids: tokens that end it, and are no part of its text.
+    """
+
+    vocabulary: Vocabulary
+    constraint: Constraint | None = None
+    gate: ReasoningGate | None = None
+    header: bytes = b""
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+
+
 class StopStrings:
     """Passes an answer's bytes on, up to the first stop string.
 
@@ -105,99 +115,7 @@ class StopStrings:
         return held
 
 
-@dataclass(frozen=True)
-class Format:
-    """How an answer's tokens are to be read.
-
-    Args:
-        vocabulary: of the tokenizer, in which all that the constraint writes is text.
-        constraint: of the answer, bound to the tokenizer; None is free.
-        gate: of the thinking before it, if the model thinks.
-        header: what a free answer may begin with that is no part of its text.
-        stop: texts that end the answer.
-        stop_token_ids: tokens that end it, and are no part of its text.
-    """
-
-    vocabulary: Vocabulary
-    constraint: Constraint | None = None
-    gate: ReasoningGate | None = None
-    header: bytes = b""
-    stop: tuple[str, ...] = ()
-    stop_token_ids: frozenset[int] = frozenset()
-
-
-class AnswerReader:
-    """Reads tokens, and gives each part as soon as its kind is known.
-
-    Args:
-        format: of the answer.
-        prompt: token ids, which may have begun the thinking.
-    """
-
-    def __init__(self, format: Format, prompt: Sequence[int]):
-        gate = None if format.gate is None else format.gate.for_vocabulary(format.vocabulary)
-        self.vocabulary = format.vocabulary if gate is None else gate.vocabulary
-        self._stop_token_ids = format.stop_token_ids
-        self._stops = StopStrings(format.stop)
-        self._thinking = (
-            None if gate is None else _Thinking(gate, prompt, free=format.constraint is None, header=format.header)
-        )
-        self._thought = _Text()
-        self._answer = CallReader(format.constraint) if isinstance(format.constraint, ToolCalls) else _Text()
-        self.num_bytes = 0  # of all tokens so far
-        self._given = 0  # of them, the bytes that are certainly before a stop string
-        self.answer_start: int | None = None if self._thinking is not None else 0  # the first byte after the thinking
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a stop string has ended the answer."""
-        return self._stops.found
-
-    @property
-    def text_end(self) -> int:
-        """The bytes up to the end of the text that has been passed on, before any tool call."""
-        return (self.answer_start or 0) + self._answer.num_given
-
-    def data(self, token_id: int) -> bytes:
-        """The bytes of a token as text; a token that ends the answer has none."""
-        return b"" if token_id in self._stop_token_ids else self.vocabulary.decode_bytes((token_id,))
-
-    def name(self, token_id: int) -> bytes:
-        """Its bytes; of a token without text its name, such as "<|im_end|>"."""
-        return self.data(token_id) or str(self.vocabulary.tokenizer.convert_ids_to_tokens(token_id)).encode()
-
-    def feed(self, token_ids: Sequence[int]) -> Iterator[Part]:
-        """The parts that further tokens complete."""
-        data = b"".join(map(self.data, token_ids))
-        self.num_bytes += len(data)
-        yield from self._read(self._stops.feed(data))
-
-    def finish(self) -> Iterator[Part]:
-        """The text that was held back; called after the last token."""
-        yield from self._read(self._stops.finish())
-        if self._thinking is not None:
-            thinking, rest = self._thinking.finish()
-            if thought := self._thought.decoded(thinking):
-                yield Thinking(thought)
-            if self._thinking.over and self.answer_start is None:
-                self.answer_start = 0
-            yield from self._answer.feed(rest)
-            if not self._thinking.over:
-                return
-        yield from self._answer.finish()
-
-    def _read(self, data: bytes) -> Iterator[Part]:
-        self._given += len(data)
-        if self._thinking is not None:
-            thinking, data = self._thinking.take(data)
-            if thought := self._thought.decoded(thinking):
-                yield Thinking(thought)
-            if self._thinking.over and self.answer_start is None:
-                self.answer_start = self._given - len(data)
-        yield from self._answer.feed(data)
-
-
-class _Thinking:
+class ThinkingReader:
     """Separates the thinking from the answer.
 
     Args:
@@ -241,7 +159,7 @@ class _Thinking:
         return self._splitter.rest(), b""
 
 
-class _Text:
+class TextReader:
     """Bytes as text, in whole characters."""
 
     def __init__(self) -> None:
@@ -249,20 +167,26 @@ class _Text:
         self.num_given = 0  # bytes
 
     def decoded(self, data: bytes) -> str:
+        """The characters that are complete."""
         return self._decoder.decode(data)
 
     def feed(self, data: bytes) -> Iterator[Part]:
+        """The part that further bytes add."""
         self.num_given += len(data)
         if text := self.decoded(data):
             yield Text(text)
 
     def finish(self) -> Iterator[Part]:
+        """The rest; called after the last byte."""
         if rest := self._decoder.decode(b"", final=True):
             yield Text(rest)
 
 
 class CallReader:
-    """Reads bytes of an answer.
+    """Reads text with tool calls: text as it comes, and the arguments of a call piece by piece.
+
+    Where the arguments of a call are JSON they are passed on as the model writes them; in other notations (elements)
+    their types are known when the call is complete, so the call then comes as a whole.
 
     Args:
         constraint: bound to a tokenizer, so that its format is known.
