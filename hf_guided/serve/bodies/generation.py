@@ -356,8 +356,12 @@ _MAKERS: dict[str, Callable[[Any], Constraint]] = {
     "ebnf": Grammar,
     "structural_tag": StructuralTag,
 }
-_OPENAI = ("response_format", "text", "tools", "tool_choice", "parallel_tool_calls")
-_FIELDS = {*_OPENAI, *(name.partition(".")[0] for name in _MAKERS)}
+_OPENAI = {  # which fields belong to a constraint, by the name of the one that holds it
+    "response_format": ("response_format",),
+    "text.format": ("text",),
+    "tools": ("tools", "tool_choice", "parallel_tool_calls"),
+}
+_FIELDS = {*sum(_OPENAI.values(), ()), *(name.partition(".")[0] for name in _MAKERS)}
 
 
 def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constraint | None, str | None]:
@@ -373,20 +377,21 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     options = defaults.options
     given = {name: value for name, value in body.items() if value is not None and name in _FIELDS}
     _check_size(given, options.limits.max_schema_bytes)
-    openai = {name: given[name] for name in _OPENAI if name in given}
     found: dict[str, Constraint] = {}
-    param = _param(openai)
-    with naming(param):
-        constraint = from_request(openai, options.tool_format)
-        if constraint is not None and param is not None:
-            found[param] = constraint
+    for name, fields in _OPENAI.items():
+        with naming(name):
+            constraint = from_request({key: given[key] for key in fields if key in given}, options.tool_format)
+        if constraint is not None:
+            found[name] = constraint
     outputs = {f"structured_outputs.{name}": value for name, value in given.get("structured_outputs", {}).items()}
     for name, value in {**given, **outputs}.items():
         if name in _MAKERS and value is not None and (name, value) != ("structured_outputs.json_object", False):
             with naming(name):
                 found[name] = _MAKERS[name](value)
     if len(found) > 1:
-        raise refused(next(iter(found)), f"expected one kind of constraint, got {' and '.join(found)}; leave one out")
+        hint = ', or say "tool_choice": "none" for an answer without calls' if "tools" in found else ""
+        names = " and ".join(found)
+        raise refused(next(iter(found)), f"expected one kind of constraint, got {names}; leave one out{hint}")
     for name, constraint in found.items():
         with naming(name):
             return laid_out(constraint, options.whitespace, options.indent, options.spelling), name
@@ -394,15 +399,6 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
         with naming("tools"):
             return from_tools(given["tools"], "none", options.tool_format), "tools"
     return None, None
-
-
-def _param(openai: Mapping[str, Any]) -> str | None:
-    """Which of OpenAI's fields holds the constraint; None if none does."""
-    if openai.get("response_format") is not None:
-        return "response_format"
-    if isinstance(openai.get("text"), Mapping) and openai["text"].get("format") is not None:
-        return "text.format"
-    return "tools" if openai.get("tools") or openai.get("tool_choice") not in (None, "auto", "none") else None
 
 
 def _check_size(given: Mapping[str, Any], most: int) -> None:
