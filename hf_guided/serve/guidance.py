@@ -14,7 +14,7 @@ from typing import Any
 from ..constraints.chat_families import thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, json_style
-from ..errors import CompileLimitExceeded, HFGuidedError, InvalidArgument, InvalidConstraint
+from ..errors import CompileLimitExceeded, InvalidArgument, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
@@ -22,7 +22,7 @@ from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request
 from .answers.parts import Format
-from .error_responses import RequestRefused, refusal
+from .error_responses import RequestRefused, naming
 from .job import Call, Chat
 from .metrics import Metrics
 from .models import ServedModel
@@ -50,12 +50,12 @@ class Guidance:
         # Raises now, not with the first request.
         json_style(options.whitespace or "flexible", options.indent, options.spelling or "canonical")
         compiler = CompilerOptions.from_env()
-        self._compiler = replace(
+        compiler = replace(
             compiler,
             workers=max(compiler.workers, _LEAST_WORKERS),
             cache_bytes=options.compile_cache_bytes,
         )
-        self.guide = Guide(served.templates, served.model, options=self._compiler)
+        self.guide = Guide(served.templates, served.model, options=compiler)
         self._model = served.model
         self._strict_budget = options.strict_budget
         self._may_think = options.reasoning != "off"
@@ -68,7 +68,7 @@ class Guidance:
         thinking = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
         self._gate = self.guide.gate(thinking)
         self._metrics = metrics
-        self.queue = CompileQueue(self._compiler.workers)
+        self.queue = CompileQueue(compiler.workers)
 
     async def read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> tuple[Request, Format]:
         """The constraint of a request for the engine, and how its answers are read; waits for compilation.
@@ -81,33 +81,27 @@ class Guidance:
         Raises:
             RequestRefused: no answer that keeps to it can be promised.
         """
-        try:
-            request, format = await self._read(call, client, max_new_tokens)
-        except HFGuidedError as error:
-            raise refusal(error, call.param) from error
-        constraint = format.constraint
-        self._metrics.count("requests", "free" if constraint is None else constraint.kind)
+        with naming(call.param):
+            gate = self._gate if self.thinks(call) else None
+            settings = self._settings(call, min(max_new_tokens))
+            format = Format(
+                self.guide.vocabulary,
+                constraint=self._bound(call),
+                gate=self.guide.answer_gate(gate, call.constraint),
+                header=self.guide.answer_header.encode(),
+                stop=call.stop,
+                stop_token_ids=frozenset(settings.stop_token_ids()),
+            )
+            request = Request()
+            if format.constraint is not None:
+                request = await self._compiled(format.constraint, gate, client)
+                assert request.compiled is not None
+                await asyncio.to_thread(check_settings, [request], settings)
+                if self._strict_budget:
+                    await asyncio.to_thread(check_budgets, [request], settings, [()])
+                format = replace(format, vocabulary=request.compiled.result().vocabulary)
+        self._metrics.count("requests", "free" if format.constraint is None else format.constraint.kind)
         return request, format
-
-    async def _read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> tuple[Request, Format]:
-        gate = self._gate if self.thinks(call) else None
-        settings = self._settings(call, min(max_new_tokens))
-        format = Format(
-            self.guide.vocabulary,
-            gate=self.guide.answer_gate(gate, call.constraint),
-            header=self.guide.answer_header.encode(),
-            stop=call.stop,
-            stop_token_ids=frozenset(settings.stop_token_ids()),
-        )
-        constraint = self._bound(call)
-        if constraint is None:
-            return Request(), format
-        request = await self._compiled(constraint, gate, client)
-        assert request.compiled is not None
-        await asyncio.to_thread(check_settings, [request], settings)
-        if self._strict_budget:
-            await asyncio.to_thread(check_budgets, [request], settings, [()])
-        return request, replace(format, constraint=constraint, vocabulary=request.compiled.result().vocabulary)
 
     def thinks(self, call: Call) -> bool:
         """Whether the answers to a request begin after thinking.

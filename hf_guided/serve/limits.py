@@ -208,13 +208,11 @@ class ThreadPool:
 
     Args:
         timeout_s: how long a request waits for a thread, and then for its function.
-        threads: how many.
     """
 
-    def __init__(self, timeout_s: float, threads: int = _THREADS):
+    def __init__(self, timeout_s: float):
         self._timeout_s = timeout_s
-        self._num_threads = threads
-        self._free = asyncio.Semaphore(threads)
+        self._free = asyncio.Semaphore(_THREADS)
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -271,7 +269,7 @@ class ThreadPool:
 
     def _start(self, job: Callable[[], None]) -> None:
         self._jobs.put(job)
-        if len(self._threads) < self._num_threads:
+        if len(self._threads) < _THREADS:
             thread = threading.Thread(target=self._work, name=f"hf-guided-request-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()

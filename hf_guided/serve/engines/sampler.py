@@ -10,6 +10,7 @@ import copy
 import time
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -154,6 +155,7 @@ class LogitBias(LogitsProcessor):  # type: ignore[misc]  # transformers is untyp
         return scores.index_add(1, index, scores.new_tensor(self._values).expand(len(scores), -1))
 
 
+@dataclass(eq=False)
 class SharedAnswer:
     """One answer in a shared batch: its row, its output, and how its tokens are chosen.
 
@@ -171,35 +173,27 @@ class SharedAnswer:
         vocabulary: of the logits.
     """
 
-    def __init__(
-        self,
-        running: RunningJob,
-        number: int,
-        *,
-        row: Row,
-        budget: int | None,
-        scoring: Scoring,
-        forced_text: ForcedText | None,
-        seed: int | None,
-        vocabulary: Vocabulary,
-    ):
-        self.running, self.number = running, number
-        self.seed = seed
-        self.scoring = scoring
-        self.ids = [*running.job.prompt]  # prompt and output
+    running: RunningJob
+    number: int
+    row: Row
+    budget: int | None
+    scoring: Scoring
+    forced_text: ForcedText | None
+    seed: int | None
+    vocabulary: Vocabulary
+
+    def __post_init__(self) -> None:
+        self.ids = [*self.job.prompt]  # prompt and output
         self._delivered = 0
-        self._row, self._budget = row, budget
-        self._forced_text = forced_text
         self._forced: deque[int] = deque()  # tokens that the row has taken already, and that are chosen next
         self._after_choice = True  # the fast loop looks for forced text at the start, and after each token it chooses
-        self._vocabulary = vocabulary
-        self._words = allocate_bitmask(1, vocabulary.padded_size)
+        self._words = allocate_bitmask(1, self.vocabulary.padded_size)
         self._entries: list[TokenLogprob] = []  # of tokens that are not delivered yet
         self._recorder: LogprobRecorder | None = None
-        if self.job.top_logprobs is not None:
-            stops = vocabulary.stops_with_logits(self.job.stop_token_ids)
+        if (top := self.job.top_logprobs) is not None:
+            stops = self.vocabulary.stops_with_logits(self.job.stop_token_ids)
             self._recorder = LogprobRecorder(
-                vocabulary, [row.fork()], stop_token_ids=stops, tokens_left=self._tokens_left, top=self.job.top_logprobs
+                self.vocabulary, [self.row.fork()], stop_token_ids=stops, tokens_left=self._tokens_left, top=top
             )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedAnswer:
@@ -244,7 +238,7 @@ class SharedAnswer:
             if self._forced:
                 self._forced.popleft()
             else:
-                self._row.advance(token_id)
+                self.row.advance(token_id)
                 self._after_choice = True
 
     def mask(self) -> Tensor | None:
@@ -253,16 +247,16 @@ class SharedAnswer:
         Raises:
             GenerationError: the constraint cannot be continued.
         """
-        if self._row.matcher is None:
+        if self.row.matcher is None:
             return None
         left = self._tokens_left(self.num_generated)
-        if self._after_choice and self._forced_text is not None:
+        if self._after_choice and self.forced_text is not None:
             self._after_choice = False
-            self._forced.extend(self._forced_text.advance(self._row, self.ids, left, loose=False).token_ids)
+            self._forced.extend(self.forced_text.advance(self.row, self.ids, left, loose=False).token_ids)
         if self._forced:
-            self._words.numpy()[0] = self._vocabulary.bitmask_of([self._forced[0]])
-        elif not self._row.fill(self._words, 0, left):
-            raise left_constraint(self._row.dead_end)
+            self._words.numpy()[0] = self.vocabulary.bitmask_of([self._forced[0]])
+        elif not self.row.fill(self._words, 0, left):
+            raise left_constraint(self.row.dead_end)
         return self._words[0]
 
     def record(self, logits: Tensor, scores: Tensor, token_id: int) -> None:
@@ -291,7 +285,7 @@ class SharedAnswer:
             self.running.emit(Ended(self.number, "stop" if stopped else "length"))
 
     def _tokens_left(self, num_generated: int) -> int | None:
-        return None if self._budget is None else self._budget - num_generated
+        return None if self.budget is None else self.budget - num_generated
 
 
 class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
