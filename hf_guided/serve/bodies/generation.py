@@ -391,7 +391,8 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     if len(found) > 1:
         hint = ', or say "tool_choice": "none" for an answer without calls' if "tools" in found else ""
         names = " and ".join(found)
-        raise refused(next(iter(found)), f"expected one kind of constraint, got {names}; leave one out{hint}")
+        message = f"expected one kind of constraint, got {names}; leave one out{hint}"
+        raise refused(next(iter(found)), message, "invalid_constraint")
     for name, constraint in found.items():
         with naming(name):
             return laid_out(constraint, options.whitespace, options.indent, options.spelling), name
