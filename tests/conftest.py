@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from transformers import PreTrainedTokenizerBase
 
-from hf_guided.serve.requirements import OLDEST, is_supported
+from hf_guided.serve.models import OLDEST, is_supported
 from tests import effort, vocabularies
 from tests.kernel_harness import Harness, build
 

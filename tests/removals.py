@@ -1067,14 +1067,14 @@ REMOVALS = [
     ),
     Removal(
         "server: what may be the beginning of a stop string is held back",
-        "serve/answers/stop_strings.py",
+        "serve/answers/parts.py",
         "max((begun(data, stop) for stop in self._stops), default=0)",
         "0",
         f"{SERVED}::test_a_stop_string_is_held_back_and_no_longer",
     ),
     Removal(
         "server: a client never holds all threads that compile",
-        "serve/compile_queue.py",
+        "serve/guidance.py",
         "self._running[client] < self._threads - 1",
         "True",
         "tests/unit/test_compile_queue.py::test_one_client_leaves_a_thread_to_the_others",

@@ -14,15 +14,13 @@ from functools import cache
 from typing import Any
 
 from hf_guided.serve import models
+from hf_guided.serve.answering import Answering
 from hf_guided.serve.app import app_of
 from hf_guided.serve.guidance import Guidance
 from hf_guided.serve.job import Ended, Event, Job, NewTokens
-from hf_guided.serve.limits import ServeLimits
-from hf_guided.serve.live_request import Backstage
 from hf_guided.serve.metrics import Metrics
 from hf_guided.serve.models import ServedModel
-from hf_guided.serve.options import ServeOptions, source_of
-from hf_guided.serve.thread_pool import ThreadPool
+from hf_guided.serve.options import ServeLimits, ServeOptions
 from hf_guided.session.stats import SessionStats
 from tests.serving import running
 
@@ -100,7 +98,7 @@ class Site:
 @cache
 def served() -> ServedModel:
     """The demo model."""
-    return models.load(source_of(ServeOptions("demo", device="cpu")), "demo")
+    return models.load(ServeOptions("demo", device="cpu"))
 
 
 @contextmanager
@@ -109,9 +107,8 @@ def site(limits: ServeLimits | None = None, **more: Any) -> Iterator[Site]:
     options = ServeOptions("demo", host="127.0.0.1", port=0, limits=limits or ServeLimits(), **more)
     metrics, engine = Metrics(), ScriptedEngine()
     guidance = Guidance(served(), options, metrics)
-    pool = ThreadPool(options.limits.render_timeout_s, threads=2)
-    backstage = Backstage(served(), engine, guidance, pool, options.limits, metrics, {})
-    with running(app_of(options, backstage), options) as url:
+    answering = Answering(options, served(), engine, guidance, metrics)
+    with running(app_of(options, answering), options) as url:
         yield Site(url, engine, served())
 
 

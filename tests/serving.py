@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from hf_guided import demo
 from hf_guided.serve import models
 from hf_guided.serve.app import Server, build_app
+from hf_guided.serve.models import OLDEST, is_supported
 from hf_guided.serve.options import ServeOptions
-from hf_guided.serve.requirements import OLDEST, is_supported
 
 
 @contextmanager

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checkpoints.arguments import add_layout, positive
 from ..checkpoints.load import ModelSource, add_model
 from ..options import api_keys_from_env
-from ..serve.limits import ServeLimits
-
-if TYPE_CHECKING:
-    from ..serve.options import ServeOptions
+from ..serve.options import ServeLimits, ServeOptions
 
 _LIMITS = {
     "max_prompt_tokens": "the most tokens in a prompt (what the model's context holds)",
@@ -112,8 +109,6 @@ def options_of(arguments: argparse.Namespace, source: ModelSource) -> ServeOptio
     Raises:
         InvalidArgument: an API key or an origin that cannot be one.
     """
-    from ..serve.options import ServeOptions
-
     given: dict[str, Any] = {"compile_cache_bytes": arguments.compile_cache_bytes}
     origins = [*(arguments.allowed_origin or ()), *(["*"] if arguments.enable_cors else [])]
     return ServeOptions(

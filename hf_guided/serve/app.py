@@ -1,8 +1,4 @@
-"""The app with its routes, and the web server that runs it.
-
-Data flows one way: body -> ``Call`` (bodies/) -> rendered and compiled (rendering.py, guidance.py) -> ``Job`` -> an
-engine (engines/) -> events -> answers (answers/). ``LiveRequest`` holds one request on this way.
-"""
+"""The app with its routes, and the web server that runs it."""
 
 from __future__ import annotations
 
@@ -18,25 +14,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from ..errors import HFGuidedError
-from ..generation.templates import own_variables
 from . import models
-from .admission import Admission
 from .answering import Answering
-from .auth import ApiKeys, is_local
-from .bodies import SWITCHES, Defaults, read_chat, read_completion, read_response
+from .bodies.chat import read_chat
+from .bodies.completion import read_completion
+from .bodies.response import read_response
 from .engines.one_by_one import OneByOne
 from .engines.shared_batches import SharedBatches
 from .error_responses import Failures, RequestRefused, answer_error, log
 from .guidance import Guidance
 from .job import Engine
-from .live_request import Backstage
+from .limits import ApiKeys, RequestSizeLimit, is_local, limited_protocol
 from .metrics import Metrics
-from .options import ServeOptions, source_of
-from .request_size import RequestSizeLimit
-from .requirements import check_transformers
-from .thread_pool import ThreadPool
+from .options import ServeOptions
 from .token_routes import token_routes
-from .web_protocol import limited_protocol
 
 _LAST_ANSWER_S = 5.0  # how long a server that shuts down waits for answers, until it ends them
 _LAST_COMPILE_S = 60.0  # how long a server that shuts down waits for running compiles
@@ -57,59 +48,39 @@ def build_app(options: ServeOptions) -> FastAPI:
         UsageError: the model cannot be loaded; transformers is too old.
         RequestRefused: shared batches cannot run the model.
     """
-    check_transformers()
-    served = models.load(source_of(options), options.public_name)
-    metrics = Metrics()
+    served, metrics = models.load(options), Metrics()
     guidance = Guidance(served, options, metrics)
     engine: Engine = (SharedBatches if options.continuous_batching else OneByOne)(served.model, guidance.guide)
-    backstage = Backstage(
-        served=served,
-        engine=engine,
-        guidance=guidance,
-        pool=ThreadPool(options.limits.render_timeout_s),
-        limits=options.limits,
-        metrics=metrics,
-        template_variables={} if options.reasoning == "auto" else dict.fromkeys(SWITCHES, options.reasoning == "on"),
-    )
-    return app_of(options, backstage)
+    return app_of(options, Answering(options, served, engine, guidance, metrics))
 
 
-def app_of(options: ServeOptions, backstage: Backstage) -> FastAPI:
+def app_of(options: ServeOptions, answering: Answering) -> FastAPI:
     """The app around a loaded model; see ``build_app``."""
-    served, metrics = backstage.served, backstage.metrics
-    defaults = Defaults.of(
-        options,
-        served.model.generation_config,
-        backstage.guidance.guide.vocabulary.padded_size,
-        takes_images=served.takes_media,
-        template_variables=own_variables(served.templates),
-    )
-    admission = Admission(options.limits.max_queue)
     pages = ("/docs", "/redoc", "/openapi.json") if options.docs_pages else (None, None, None)
     app = FastAPI(title="hf-guided", docs_url=pages[0], redoc_url=pages[1], openapi_url=pages[2])
-    app.state.metrics = metrics
-    _add_routes(app, backstage, Answering(backstage, defaults, admission, has_keys=bool(options.api_keys)))
-    app.include_router(token_routes(backstage, defaults, admission))
-    _add_middleware(app, options, served.takes_media)
-    _measure(backstage, admission)
+    app.state.metrics = answering.metrics
+    _add_routes(app, answering)
+    app.include_router(token_routes(answering))
+    _add_middleware(app, options, answering.served.takes_media)
+    _measure(answering)
 
     def end_requests() -> None:
-        admission.close()
-        backstage.engine.end_jobs()
+        answering.admission.closed.set()
+        answering.engine.end_jobs()
 
     def close() -> bool:
-        backstage.engine.close()
-        ended = backstage.guidance.close(_LAST_COMPILE_S)
+        answering.engine.close()
+        ended = answering.guidance.guide.close(_LAST_COMPILE_S)
         if not ended:
             log.warning("a constraint still compiles after %g s, and is not waited for", _LAST_COMPILE_S)
-        return backstage.pool.close(_LAST_TEMPLATE_S) and ended
+        return answering.pool.close(_LAST_TEMPLATE_S) and ended
 
     app.state.end_requests, app.state.close = end_requests, close
     return app
 
 
-def _add_routes(app: FastAPI, backstage: Backstage, answering: Answering) -> None:
-    name, engine = backstage.served.name, backstage.engine
+def _add_routes(app: FastAPI, answering: Answering) -> None:
+    name, engine = answering.served.name, answering.engine
     model = {"id": name, "object": "model", "created": 0, "owned_by": "hf-guided", "max_model_len": engine.max_tokens}
 
     @app.post("/v1/chat/completions")
@@ -146,7 +117,7 @@ def _add_routes(app: FastAPI, backstage: Backstage, answering: Answering) -> Non
 
     @app.get("/metrics")
     async def show_metrics() -> Response:
-        return Response(backstage.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(answering.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _add_middleware(app: FastAPI, options: ServeOptions, takes_media: bool) -> None:
@@ -167,13 +138,13 @@ def _add_middleware(app: FastAPI, options: ServeOptions, takes_media: bool) -> N
         app.add_exception_handler(kind, answer_error)
 
 
-def _measure(backstage: Backstage, admission: Admission) -> None:
-    metrics, engine, guidance = backstage.metrics, backstage.engine, backstage.guidance
+def _measure(answering: Answering) -> None:
+    metrics, engine, guidance = answering.metrics, answering.engine, answering.guidance
     metrics.follow(engine.stats)
     if isinstance(engine, SharedBatches):
         metrics.follow(engine.alone_stats)
-    metrics.compiler(guidance.stats)
-    metrics.gauge("requests_held", "Requests that run or wait.", lambda: admission.held)
+    metrics.compiler(guidance.guide.stats)
+    metrics.gauge("requests_held", "Requests that run or wait.", lambda: answering.admission.held)
     metrics.gauge("compiles_waiting", "Constraints that wait to be compiled.", lambda: guidance.queue.num_waiting)
     metrics.counter("engine_restarts", "Engines that died and were replaced.", lambda: getattr(engine, "restarts", 0))
 

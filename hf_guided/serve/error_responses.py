@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import Request
@@ -19,6 +21,7 @@ from ..errors import (
     InvalidArgument,
     PromptError,
     StopTokenError,
+    shown,
 )
 
 log = logging.getLogger("hf_guided.serve")
@@ -75,7 +78,7 @@ class RequestRefused(Exception):
 
     def response(self, app: Any) -> JSONResponse:
         """As an HTTP answer; the app's metrics count it."""
-        app.state.metrics.refused(self.code)
+        app.state.metrics.count("refused", self.code)
         return JSONResponse(self.body, self.status, self.headers)
 
     async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,6 +112,26 @@ def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
     status = 400 if isinstance(error, _CLIENTS) else 500
     code = _snake(type(error).__name__)
     return RequestRefused(message, status=status, code=code, param=param, pointers=tuple(pointers))
+
+
+def refused(param: str | None, message: str, code: str = "invalid_value", status: int = 400) -> RequestRefused:
+    """A refusal that names the path of its field, such as ``messages.3.content``; None is the whole body."""
+    text = message if param is None else f"{param}: {message}"
+    return RequestRefused(text, status=status, code=code, param=param)
+
+
+def expected(param: str, what: str, value: object) -> RequestRefused:
+    """A refusal of a value."""
+    return refused(param, f"expected {what}, got {shown(value)}")
+
+
+@contextmanager
+def naming(param: str | None) -> Iterator[None]:
+    """Errors of a constraint become refusals that name its field."""
+    try:
+        yield
+    except HFGuidedError as error:
+        raise refusal(error, param) from error
 
 
 def shorten(text: str, limit: int) -> str:

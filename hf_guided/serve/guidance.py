@@ -1,29 +1,29 @@
-"""From a request's constraint to one that is compiled and checked, before anything runs."""
+"""From a request's constraint to one that is compiled and checked, before anything runs; whose turn it is for that."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from ..backends.compile import CompilerStats
 from ..constraints.chat_families import thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, json_style
-from ..errors import CompileLimitExceeded, HFGuidedError, InvalidArgument, InvalidConstraint
+from ..errors import CompileLimitExceeded, InvalidArgument, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request
-from .answers.reader import Format
-from .call import Call, Chat
-from .compile_queue import CompileQueue
-from .error_responses import RequestRefused, refusal
+from .answers.parts import Format
+from .error_responses import RequestRefused, naming
+from .job import Call, Chat
 from .metrics import Metrics
 from .models import ServedModel
 from .options import ServeOptions
@@ -31,19 +31,6 @@ from .options import ServeOptions
 # Also on a machine with one core: a slow schema then delays the others, but does not block them. A compile may take
 # hundreds of megabytes, so there are no more workers than that.
 _LEAST_WORKERS = 2
-
-
-@dataclass(frozen=True)
-class Guided:
-    """How the answers to one request are constrained, and read.
-
-    Args:
-        request: for the engine.
-        format: for the reader of answers.
-    """
-
-    request: Request
-    format: Format
 
 
 class Guidance:
@@ -63,12 +50,12 @@ class Guidance:
         # Raises now, not with the first request.
         json_style(options.whitespace or "flexible", options.indent, options.spelling or "canonical")
         compiler = CompilerOptions.from_env()
-        self._compiler = replace(
+        compiler = replace(
             compiler,
             workers=max(compiler.workers, _LEAST_WORKERS),
             cache_bytes=options.compile_cache_bytes,
         )
-        self.guide = Guide(served.templates, served.model, options=self._compiler)
+        self.guide = Guide(served.templates, served.model, options=compiler)
         self._model = served.model
         self._strict_budget = options.strict_budget
         self._may_think = options.reasoning != "off"
@@ -81,18 +68,10 @@ class Guidance:
         thinking = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
         self._gate = self.guide.gate(thinking)
         self._metrics = metrics
-        self.queue = CompileQueue(self._compiler.workers)
+        self.queue = CompileQueue(compiler.workers)
 
-    def close(self, timeout_s: float) -> bool:
-        """Wait for running compiles; False if one still runs after the timeout."""
-        return self.guide.close(timeout_s)
-
-    def stats(self) -> CompilerStats:
-        """What compiling has cost so far."""
-        return self.guide.stats()
-
-    async def read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> Guided:
-        """The constraint of a request; waits for compilation, and does not block other requests.
+    async def read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> tuple[Request, Format]:
+        """The constraint of a request for the engine, and how its answers are read; waits for compilation.
 
         Args:
             call: the request.
@@ -102,33 +81,27 @@ class Guidance:
         Raises:
             RequestRefused: no answer that keeps to it can be promised.
         """
-        try:
-            guided = await self._read(call, client, max_new_tokens)
-        except HFGuidedError as error:
-            raise refusal(error, call.param) from error
-        constraint = guided.format.constraint
-        self._metrics.request("free" if constraint is None else constraint.kind)
-        return guided
-
-    async def _read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> Guided:
-        gate = self._gate if self.thinks(call) else None
-        settings = self._settings(call, min(max_new_tokens))
-        format = Format(
-            self.guide.vocabulary,
-            gate=self.guide.answer_gate(gate, call.constraint),
-            header=self.guide.answer_header.encode(),
-            stop=call.stop,
-            stop_token_ids=frozenset(settings.stop_token_ids()),
-        )
-        constraint = self._bound(call)
-        if constraint is None:
-            return Guided(Request(), format)
-        [request] = await self._compiled(constraint, gate, client)
-        assert request.compiled is not None
-        await asyncio.to_thread(check_settings, [request], settings)
-        if self._strict_budget:
-            await asyncio.to_thread(check_budgets, [request], settings, [()])
-        return Guided(request, replace(format, constraint=constraint, vocabulary=request.compiled.result().vocabulary))
+        with naming(call.param):
+            gate = self._gate if self.thinks(call) else None
+            settings = self._settings(call, min(max_new_tokens))
+            format = Format(
+                self.guide.vocabulary,
+                constraint=self._bound(call),
+                gate=self.guide.answer_gate(gate, call.constraint),
+                header=self.guide.answer_header.encode(),
+                stop=call.stop,
+                stop_token_ids=frozenset(settings.stop_token_ids()),
+            )
+            request = Request()
+            if format.constraint is not None:
+                request = await self._compiled(format.constraint, gate, client)
+                assert request.compiled is not None
+                await asyncio.to_thread(check_settings, [request], settings)
+                if self._strict_budget:
+                    await asyncio.to_thread(check_budgets, [request], settings, [()])
+                format = replace(format, vocabulary=request.compiled.result().vocabulary)
+        self._metrics.count("requests", "free" if format.constraint is None else format.constraint.kind)
+        return request, format
 
     def thinks(self, call: Call) -> bool:
         """Whether the answers to a request begin after thinking.
@@ -159,7 +132,7 @@ class Guidance:
                 return None  # it is not known what a call of this model looks like, so none can be forbidden
             raise
 
-    async def _compiled(self, constraint: Constraint, gate: Any, client: str) -> list[Request]:
+    async def _compiled(self, constraint: Constraint, gate: Any, client: str) -> Request:
         """The constraint as a request, compiled.
 
         Raises:
@@ -170,12 +143,11 @@ class Guidance:
 
         def submit() -> Future[Any]:
             requests[:] = self.guide.requests([constraint], [None], gate=gate)
-            [request] = requests
-            assert request.compiled is not None
-            return request.compiled
+            assert requests[0].compiled is not None
+            return requests[0].compiled
 
         known = self.guide.knows(constraint)
-        self._metrics.looked_up(found=known)
+        self._metrics.count("compile_cache_hits" if known else "compile_cache_misses")
         future = submit() if known else await self.queue.begin(client, submit)
         done = asyncio.wrap_future(future)
         done.add_done_callback(lambda done: done.cancelled() or done.exception())  # it is known, even if nobody waits
@@ -185,10 +157,109 @@ class Guidance:
             raise CompileLimitExceeded(
                 f"not compiled within {WAIT_S:g} s: the machine is busy with other work; try again later"
             ) from None
-        return requests
+        return requests[0]
 
     def _settings(self, call: Call, max_new_tokens: int) -> GenerationSettings:
         config = copy.deepcopy(self._model.generation_config)
         stops = GenerationSettings(self._model, {"generation_config": config}).stop_token_ids()
         config.update(max_new_tokens=max_new_tokens, eos_token_id=sorted({*stops, *call.stop_token_ids}))
         return GenerationSettings(self._model, {"generation_config": config})
+
+
+_MOST_WAITING = 128
+_WAIT_S = 60.0
+_RETRY_S = 10
+
+
+class CompileQueue:
+    """Which constraint is compiled next: each client's in their order, and the clients in turn; on the event loop.
+
+    The compiler has a few threads, and one constraint may take seconds. What it knows already does not wait here. A
+    client that sends many constraints never holds all threads: one of them is left for the others.
+
+    Args:
+        threads: compiles at once, at least 2.
+        wait_s: how long a constraint waits for its turn.
+    """
+
+    def __init__(self, threads: int, wait_s: float = _WAIT_S):
+        self._threads = max(2, threads)
+        self._wait_s = wait_s
+        self._running: Counter[str] = Counter()  # compiles of each client
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # the next client first
+
+    @property
+    def num_waiting(self) -> int:
+        """Constraints that wait for their turn."""
+        return sum(map(len, self._waiting.values()))
+
+    async def begin(self, client: str, submit: Callable[[], Future[Any]]) -> Future[Any]:
+        """What ``submit`` returns, called when it is this client's turn.
+
+        Raises:
+            RequestRefused: others come first for too long (503).
+        """
+        await self._turn(client)
+        try:
+            future = submit()
+        except BaseException:
+            self._end(client)
+            raise
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._end, client)
+
+        future.add_done_callback(ended)
+        return future
+
+    async def _turn(self, client: str) -> None:
+        if not self._waiting and self._has_room(client):
+            self._running[client] += 1
+            return
+        if self.num_waiting >= _MOST_WAITING:
+            raise _busy()
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        self._next()
+        try:
+            await asyncio.wait_for(asyncio.shield(turn), self._wait_s)
+        except BaseException as error:
+            if turn.done():
+                self._end(client)
+            else:
+                self._waiting[client].remove(turn)
+                self._forget(client)
+            if isinstance(error, asyncio.TimeoutError):
+                raise _busy() from None
+            raise
+
+    def _has_room(self, client: str) -> bool:
+        return self._running.total() < self._threads and self._running[client] < self._threads - 1
+
+    def _end(self, client: str) -> None:
+        self._running[client] -= 1
+        self._running += Counter()  # without the clients that have none
+        self._next()
+
+    def _next(self) -> None:
+        """Let those begin whose turn it is."""
+        while (client := next(filter(self._has_room, self._waiting), None)) is not None:
+            self._running[client] += 1
+            self._waiting[client].popleft().set_result(None)
+            self._waiting.move_to_end(client)
+            self._forget(client)
+
+    def _forget(self, client: str) -> None:
+        if not self._waiting[client]:
+            del self._waiting[client]
+
+
+def _busy() -> RequestRefused:
+    return RequestRefused(
+        "the server is busy with the constraints of other requests; try again later",
+        status=503,
+        code="compiler_busy",
+        retry_after_s=_RETRY_S,
+    )

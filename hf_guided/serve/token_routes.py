@@ -2,56 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from fastapi import APIRouter, Request
 
-from .admission import Admission
-from .bodies import Defaults, read_detokenize, read_tokenize
-from .live_request import Backstage
-from .rendering import render
-from .request_body import body_of, parsed
+from .answering import Answering
+from .bodies.chat import Messages, Tool, for_template, read_thinking, render_messages, shown_tools
+from .bodies.fields import List, Part, TokenId, read
+from .bodies.generation import Defaults, check_model, check_tokens, read_constraint
+from .error_responses import refused
+from .job import Chat, Prompt
 
-_Work: TypeAlias = Callable[[Backstage, Defaults, object], dict[str, Any]]
+_OF_CHATS = frozenset({"tools", "chat_template_kwargs", "add_generation_prompt"})
 
 
-def token_routes(backstage: Backstage, defaults: Defaults, admission: Admission) -> APIRouter:
+class TokenizeBody(Part):
+    """A text, or a chat."""
+
+    other_fields = {
+        "chat_template": (),
+        "continue_final_message": (False,),
+        "media_io_kwargs": (),
+        "mm_processor_kwargs": (),
+        "return_token_offsets": (False,),
+    }
+    model: str | None = None
+    prompt: str | None = None
+    messages: Messages = []
+    tools: List[Tool] = []
+    chat_template_kwargs: dict[str, Any] = {}
+    add_generation_prompt: bool = True
+    add_special_tokens: bool | None = None
+    return_token_strs: bool = False
+
+
+class DetokenizeBody(Part):
+    """Token ids."""
+
+    model: str | None = None
+    tokens: List[TokenId]
+
+
+def read_tokenize(body: object, defaults: Defaults) -> tuple[TokenizeBody, Prompt]:
+    """What to tokenize, any JSON: its fields, and its text or chat.
+
+    Raises:
+        RequestRefused: 400 with the field's path; 404 for another model.
+    """
+    asked = read(TokenizeBody, body)
+    check_model(asked.model, defaults)
+    if (asked.prompt is None) == (not asked.messages):
+        raise refused("prompt", "expected either prompt or messages, and not both")
+    if asked.messages and asked.add_special_tokens:
+        raise refused("add_special_tokens", "the chat template writes them; leave it out", "unsupported_field")
+    if asked.prompt is not None:
+        if of_chats := sorted(_OF_CHATS & asked.model_fields_set):
+            raise refused(of_chats[0], "expected it only with messages; a prompt has no template", "unsupported_field")
+        return asked, asked.prompt
+    constraint, _ = read_constraint({"tools": [*map(for_template, asked.tools)]}, defaults)
+    variables, _ = read_thinking(asked.chat_template_kwargs, None, defaults)
+    return asked, Chat(render_messages(asked.messages, defaults.takes_images), shown_tools(constraint), variables)
+
+
+def read_detokenize(body: object, defaults: Defaults) -> list[int]:
+    """The tokens to decode; errors as ``read_tokenize``."""
+    asked = read(DetokenizeBody, body)
+    check_model(asked.model, defaults)
+    check_tokens("tokens", asked.tokens, defaults)
+    return asked.tokens
+
+
+def token_routes(answering: Answering) -> APIRouter:
     """/tokenize and /detokenize, and the same below /v1."""
-    router = APIRouter()
+    router, served, defaults = APIRouter(), answering.served, answering.defaults
 
-    async def answer(request: Request, work: _Work) -> dict[str, Any]:
-        with admission.request():
-            body = await body_of(request, backstage.limits.request_timeout_s, admission.closed)
-            return await backstage.pool.run(lambda: work(backstage, defaults, parsed(request, body)))
+    def tokenized(body: object) -> dict[str, Any]:
+        asked, prompt = read_tokenize(body, defaults)
+        if isinstance(prompt, str):
+            special = asked.add_special_tokens is not False
+            ids = served.tokenizer(prompt, add_special_tokens=special)["input_ids"]
+        else:
+            variables = answering.template_variables
+            ids = list(served.render(prompt, variables, generates=asked.add_generation_prompt)[0])
+        names = {"token_strs": served.tokenizer.convert_ids_to_tokens(ids)} if asked.return_token_strs else {}
+        return {"count": len(ids), "max_model_len": answering.engine.max_tokens, "tokens": ids, **names}
 
     @router.post("/tokenize")
     @router.post("/v1/tokenize")
     async def tokenize(request: Request) -> dict[str, Any]:
-        return await answer(request, _tokenized)
+        return await answering.run(request, tokenized)
 
     @router.post("/detokenize")
     @router.post("/v1/detokenize")
     async def detokenize(request: Request) -> dict[str, Any]:
-        return await answer(request, _detokenized)
+        return await answering.run(
+            request, lambda body: {"prompt": served.tokenizer.decode(read_detokenize(body, defaults))}
+        )
 
     return router
-
-
-def _tokenized(backstage: Backstage, defaults: Defaults, body: object) -> dict[str, Any]:
-    asked = read_tokenize(body, defaults, backstage.limits)
-    tokenizer = backstage.served.tokenizer
-    if isinstance(asked.prompt, str):
-        ids = tokenizer(asked.prompt, add_special_tokens=asked.add_special_tokens)["input_ids"]
-    else:
-        rendered = render(
-            backstage.served, asked.prompt, backstage.template_variables, generates=asked.add_generation_prompt
-        )
-        ids = list(rendered.token_ids)
-    names = {"token_strs": tokenizer.convert_ids_to_tokens(ids)} if asked.return_token_strs else {}
-    return {"count": len(ids), "max_model_len": backstage.engine.max_tokens, "tokens": ids, **names}
-
-
-def _detokenized(backstage: Backstage, defaults: Defaults, body: object) -> dict[str, Any]:
-    asked = read_detokenize(body, defaults)
-    return {"prompt": backstage.served.tokenizer.decode(list(asked.tokens))}

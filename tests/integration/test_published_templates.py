@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
 from hf_guided.serve.answers.answer import Answer
-from hf_guided.serve.answers.reader import Format
+from hf_guided.serve.answers.parts import Format
 from tests import vocabularies
 from tests.integration import models
 from tests.serving import client, serving

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hf_guided import demo
-from hf_guided.serve.limits import ServeLimits
+from hf_guided.serve.options import ServeLimits
 from tests.pairs import once_each
 from tests.serving import calls_of, client, serving
 
@@ -262,9 +262,9 @@ def test_the_model_that_is_served(api):
 
 
 def test_the_demo_models_chat_is_its_prompt():
-    from hf_guided.checkpoints.load import ModelSource
     from hf_guided.serve.models import load
+    from hf_guided.serve.options import ServeOptions
 
-    tokenizer = load(ModelSource("demo", device="cpu"), "demo").tokenizer
+    tokenizer = load(ServeOptions("demo", device="cpu")).tokenizer
     ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=True, return_tensors="pt")
     assert torch.equal(ids["input_ids"], tokenizer(EXAMPLE.prompt, return_tensors="pt")["input_ids"])

@@ -229,7 +229,7 @@ def test_a_stop_string_waits_for_the_log_probabilities_of_its_text():
 def test_a_client_is_known_by_its_key_however_the_header_is_spaced():
     from starlette.datastructures import Headers
 
-    from hf_guided.serve.auth import key_of
+    from hf_guided.serve.limits import key_of
 
     written = ("Bearer first", "bearer  first", "BEARER   first ")
     assert {key_of(Headers({"authorization": value})) for value in written} == {"first"}

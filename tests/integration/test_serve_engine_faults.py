@@ -23,10 +23,9 @@ from transformers.generation.continuous_batching.continuous_api import Continuou
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.errors import GenerationError
-from hf_guided.serve.engines import batch_manager, shared_batches
-from hf_guided.serve.engines.limits import check_length
+from hf_guided.serve.engines import shared_batches
 from hf_guided.serve.engines.one_by_one import OneByOne
-from hf_guided.serve.engines.penalties import LogitBias, OccurrencePenalties
+from hf_guided.serve.engines.sampler import LogitBias, OccurrencePenalties
 from hf_guided.serve.engines.shared_batches import SharedBatches
 from hf_guided.serve.error_responses import RequestRefused
 from tests import vocabularies
@@ -185,8 +184,6 @@ def test_lengths_are_checked_before_anything_runs(engine: Any) -> None:
         assert (refused.value.status, refused.value.code) == (400, code)
         if code == "context_length_exceeded":
             assert str(longest) in str(refused.value) and str(len(prompt) + answer) in str(refused.value)
-            with pytest.raises(RequestRefused):
-                check_length(model, made)
     with pytest.raises(RequestRefused, match="logit_bias"):
         engine.submit(job(guide, [5], logit_bias={10**9: 1.0}), lambda event: None)
     [answer] = finished(engine, job(guide, [5] * (longest - 40), max_new_tokens=40))
@@ -196,7 +193,7 @@ def test_lengths_are_checked_before_anything_runs(engine: Any) -> None:
 def test_answers_that_need_the_whole_cache_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache holds one answer of full length and little more; requests that lose their part of it start again."""
     model, guide = hot()
-    monkeypatch.setattr(batch_manager, "_ANSWERS", (1,))
+    monkeypatch.setattr(shared_batches, "_ANSWERS", (1,))
     bias = dict.fromkeys(_stops(), -100.0)
     jobs = [
         job(guide, [5 + i] * 100, max_new_tokens=models.CONTEXT - 100, name=f"long {i}", logit_bias=bias)

@@ -15,7 +15,7 @@ from transformers import LogitsProcessorList, PreTrainedModel
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.serve.engines.one_by_one import OneByOne
-from hf_guided.serve.engines.sampling import own_processors
+from hf_guided.serve.engines.sampler import own_processors
 from hf_guided.serve.engines.shared_batches import SharedBatches
 from hf_guided.serve.job import Engine, Job
 from tests import vocabularies

@@ -15,7 +15,7 @@ import pytest
 from hf_guided.serve import answering
 from hf_guided.serve.guidance import Guidance
 from hf_guided.serve.job import Ended, NewTokens
-from hf_guided.serve.limits import ServeLimits
+from hf_guided.serve.options import ServeLimits
 from tests.serve_site import (
     Emit,
     Played,
@@ -152,10 +152,10 @@ def test_a_client_that_leaves_while_its_constraint_compiles_gets_no_job(monkeypa
 
 
 def test_a_client_that_does_not_read_is_cut_off(monkeypatch):
-    from hf_guided.serve import web_protocol
+    from hf_guided.serve import limits
 
-    monkeypatch.setattr(web_protocol, "STALLED_S", 1.0)
-    monkeypatch.setattr(web_protocol.limited_protocol, "__defaults__", (1.0,))
+    monkeypatch.setattr(limits, "STALLED_S", 1.0)
+    monkeypatch.setattr(limits.limited_protocol, "__defaults__", (1.0,))
     with site() as plain:
         plain.engine.script = forever(plain.tokenizer, size=2000)
         body = json.dumps(chat(stream=True)).encode()
@@ -167,7 +167,7 @@ def test_a_client_that_does_not_read_is_cut_off(monkeypatch):
 
 
 def test_what_waits_for_a_slow_reader_is_bounded():
-    from hf_guided.serve.events import Events
+    from hf_guided.serve.answering import Events
 
     async def check() -> None:
         cancelled = threading.Event()
@@ -289,10 +289,10 @@ def test_templates_that_take_too_long(monkeypatch):
 
     with site(ServeLimits(render_timeout_s=0.5)) as plain:
         monkeypatch.setattr(served().tokenizer, "apply_chat_template", hang)
-        for _ in range(2):
+        for _ in range(4):
             status, _, text = plain.send(chat())
             assert (status, error_of(text)["code"]) == (400, "rendering_timeout")
-        # Both threads still run, so there is none for a third request.
+        # All four threads still run, so there is none for a third request.
         status, headers, text = plain.send(chat())
         assert (status, error_of(text)["code"]) == (503, "rendering_busy") and headers["retry-after"]
         assert plain.send(path="/health")[0] == 200

@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from hf_guided import demo
-from hf_guided.serve.limits import ServeLimits
+from hf_guided.serve.options import ServeLimits
 from tests import effort
 from tests.effort import repeats
 from tests.serving import calls_of, client, save_long_demo, serving

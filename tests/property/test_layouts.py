@@ -217,16 +217,16 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "r", "schema": RECORD}}
 
 
 def test_server_applies_its_layout_to_response_formats() -> None:
-    from hf_guided.serve.bodies import Defaults, read_chat
+    from hf_guided.serve.bodies.chat import read_chat
+    from hf_guided.serve.bodies.generation import Defaults
     from hf_guided.serve.guidance import Guidance
-    from hf_guided.serve.limits import ServeLimits
     from hf_guided.serve.metrics import Metrics
     from hf_guided.serve.options import ServeOptions
 
     def constraint_of(response_format: dict[str, Any], **options: Any) -> Any:
-        defaults = Defaults.of(ServeOptions("demo", **options), None, 2048)
+        defaults = Defaults(ServeOptions("demo", **options), 2048)
         body = {"messages": [{"role": "user", "content": "x"}], "response_format": response_format}
-        return read_chat(body, defaults, ServeLimits()).constraint
+        return read_chat(body, defaults).constraint
 
     assert constraint_of(FORMAT) == hg.JsonSchema(RECORD)
     assert constraint_of(FORMAT, indent=2) == hg.JsonSchema(RECORD, indent=2)

@@ -16,16 +16,12 @@ from pydantic import TypeAdapter
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.serve.answers.answer import Answer, Content
-from hf_guided.serve.answers.chat import ChatShape
-from hf_guided.serve.answers.completion import CompletionShape
-from hf_guided.serve.answers.parts import CallArguments, CallBegins, Text, Thinking
-from hf_guided.serve.answers.reader import AnswerReader, Format
-from hf_guided.serve.answers.response import ResponseShape
-from hf_guided.serve.answers.shape import Reply
-from hf_guided.serve.answers.stop_strings import StopStrings
-from hf_guided.serve.call import Call
+from hf_guided.serve.answers.answer import Answer
+from hf_guided.serve.answers.parts import CallArguments, CallBegins, Format, StopStrings, Text, Thinking
+from hf_guided.serve.answers.response import ResponseWriter
+from hf_guided.serve.answers.writers import ChatWriter, CompletionWriter
 from hf_guided.serve.error_responses import RequestRefused
+from hf_guided.serve.job import Call
 from hf_guided.session.logprobs import TokenLogprob, TopLogprobs
 from hf_guided.vocabulary.tokens import Vocabulary
 
@@ -85,19 +81,19 @@ QWEN = hg.ToolCalls(TOOLS, "qwen_3")
 def test_parts_do_not_depend_on_the_tokenization(guide, constraint, reasoning, text, content, thinking, arguments):
     chance = random.Random(text)
     for _ in range(20):
-        reader = AnswerReader(Format(guide.vocabulary, constraint, guide.gate(reasoning)), [])
-        found = Content()
-        for step in random_steps(reader.vocabulary, text, chance):
-            found.add(reader.feed(step))
-        found.add(reader.finish())
+        answer = Answer(0, Format(guide.vocabulary, constraint, guide.gate(reasoning)), [])
+        for step in random_steps(answer.vocabulary, text, chance):
+            answer.take(step)
+        answer.end("length")
+        found = answer.content
         assert (found.text, found.thinking) == (content, thinking)
         assert [call.arguments for call in found.calls] == arguments
         assert {call.name for call in found.calls} <= {"f"}
 
 
 def test_parts_come_as_soon_as_they_are_decided(guide):
-    reader = AnswerReader(Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [])
-    pieces = [list(reader.feed(guide.vocabulary.encode_bytes(text.encode()))) for text in (
+    answer = Answer(0, Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [])
+    pieces = [answer.take(guide.vocabulary.encode_bytes(text.encode())).parts for text in (
         "<think>", "a</", "think", ">b", "c<tool_", "x", "<tool_call>",
         '\n{"name": "f", "arguments": {', '"a', '": 1}', "}",
     )]  # fmt: skip
@@ -162,7 +158,7 @@ def test_logprobs_are_those_of_the_answers_text(guide, late, stop):
     format = Format(guide.vocabulary, hg.Regex(".*"), guide.gate(THINKS), stop=stop)
     for _ in range(10):
         answer = Answer(0, format, [], top_logprobs=1)
-        steps = random_steps(answer._reader.vocabulary, text, chance)
+        steps = random_steps(answer.vocabulary, text, chance)
         ids = [token_id for step in steps for token_id in step]
         every = with_logprobs(ids, guide.vocabulary)
         done = 0
@@ -182,9 +178,9 @@ def test_logprobs_are_those_of_the_answers_text(guide, late, stop):
         assert answer.num_tokens == len(ids) and 0 < answer.num_thinking_tokens < len(ids)
 
 
-def reply(kind: str, **more: Any) -> Reply:
+def reply(kind: str, **more: Any) -> tuple[Any, ...]:
     call = Call(kind=kind, prompts=("p",) * more.pop("prompts", 1), **more)  # type: ignore[arg-type]
-    return Reply(call, "the model", "req-1", prompt_tokens=7, prompt_texts=("p",) * len(call.prompts))
+    return call, "the model", "req-1", 7, ("p",) * len(call.prompts)
 
 
 def streamed(shape: Any, answers: list[Answer], texts: list[str], guide: hg.Guide) -> list[tuple[str | None, Any]]:
@@ -212,7 +208,7 @@ def streamed(shape: Any, answers: list[Answer], texts: list[str], guide: hg.Guid
 def test_two_chats_in_one_stream(guide):
     format = Format(guide.vocabulary, QWEN)
     answers = [Answer(index, format, [], 1) for index in range(2)]
-    shape = ChatShape(reply("chat", num_answers=2, logprobs=1, include_usage=True, stream=True))
+    shape = ChatWriter(*reply("chat", num_answers=2, logprobs=1, include_usage=True, stream=True))
     events = streamed(shape, answers, [f"Well{CALL}", "é plain"], guide)
     assert events[-1][1] == "[DONE]"
     chunks = [chat_types.ChatCompletionChunk.model_validate(data, strict=True) for _, data in events[:-1]]
@@ -230,7 +226,7 @@ def test_two_chats_in_one_stream(guide):
     assert bytes(byte for token in reported for byte in token.bytes or []).decode() == "é plain"
     # The whole answer says the same.
     whole = chat_types.ChatCompletion.model_validate(
-        ChatShape(reply("chat", num_answers=2, logprobs=1)).whole(answers, answers), strict=True
+        ChatWriter(*reply("chat", num_answers=2, logprobs=1)).whole(answers, answers), strict=True
     )
     message = whole.choices[0].message
     assert (message.content, message.tool_calls[0].function.arguments) == ("Well", ARGUMENTS)
@@ -242,7 +238,9 @@ def test_completions_of_several_prompts(guide):
     format = Format(guide.vocabulary)
     answers = [Answer(index, format, [], 1) for index in range(4)]
     asked: dict[str, Any] = {"prompts": 2, "num_answers": 2, "logprobs": 1}
-    events = streamed(CompletionShape(reply("completion", stream=True, **asked)), answers, ["aé", "b", "c", "d"], guide)
+    events = streamed(
+        CompletionWriter(*reply("completion", stream=True, **asked)), answers, ["aé", "b", "c", "d"], guide
+    )
     assert events[-1][1] == "[DONE]"
     chunks = [Completion.model_validate({**data, "choices": []}) and data for _, data in events[:-1]]
     texts = [
@@ -251,7 +249,7 @@ def test_completions_of_several_prompts(guide):
     ]
     assert texts == ["paé", "pb", "pc", "pd"]
     whole = Completion.model_validate(
-        CompletionShape(reply("completion", **asked)).whole(answers, answers), strict=True
+        CompletionWriter(*reply("completion", **asked)).whole(answers, answers), strict=True
     )
     assert [choice.text for choice in whole.choices] == texts
     for choice in whole.choices:
@@ -262,7 +260,7 @@ def test_completions_of_several_prompts(guide):
 def test_the_events_of_a_response_build_it(guide):
     answer = Answer(0, Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [], 1)
     text = f"<think>hm é</think>Well{CALL}"
-    found = streamed(ResponseShape(reply("response", stream=True, logprobs=1)), [answer], [text], guide)
+    found = streamed(ResponseWriter(*reply("response", stream=True, logprobs=1)), [answer], [text], guide)
     events = [TypeAdapter(ResponseStreamEvent).validate_python(data) for _, data in found]
     assert [event.type for event in events] == [name for name, _ in found]
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -280,7 +278,7 @@ def test_the_events_of_a_response_build_it(guide):
     assert (response.output_text, response.output[2].arguments) == ("Well", ARGUMENTS)
     assert response.usage.output_tokens == answer.num_tokens
     assert response.usage.output_tokens_details.reasoning_tokens == answer.num_thinking_tokens > 0
-    whole = Response.model_validate(ResponseShape(reply("response", logprobs=1)).whole([answer], [answer]))
+    whole = Response.model_validate(ResponseWriter(*reply("response", logprobs=1)).whole([answer], [answer]))
     assert [without_ids(item) for item in whole.output] == [without_ids(item) for item in response.output]
 
 
@@ -294,10 +292,10 @@ def without_ids(item: Any) -> dict[str, Any]:
 
 def test_an_error_in_a_stream(guide):
     error = RequestRefused("no", status=500, code="internal_error")
-    for shape in (ChatShape(reply("chat")), CompletionShape(reply("completion"))):
+    for shape in (ChatWriter(*reply("chat")), CompletionWriter(*reply("completion"))):
         [event, done] = "".join(shape.fail(error)).split("\n\n")[:-1]
         assert json.loads(event.removeprefix("data: ")) == error.body and done == "data: [DONE]"
-    blocks = "".join(ResponseShape(reply("response")).fail(error)).split("\n\n")[:-1]
+    blocks = "".join(ResponseWriter(*reply("response")).fail(error)).split("\n\n")[:-1]
     events = [
         TypeAdapter(ResponseStreamEvent).validate_python(json.loads(block.split("data: ")[1])) for block in blocks
     ]

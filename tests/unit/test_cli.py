@@ -19,8 +19,7 @@ from hf_guided import __version__, demo
 from hf_guided.cli import commands as cli
 from hf_guided.cli import demo as show
 from hf_guided.cli.ui import imported
-from hf_guided.serve.limits import ServeLimits
-from hf_guided.serve.options import ServeOptions
+from hf_guided.serve.options import ServeLimits, ServeOptions
 from tests import tokenizer_zoo
 
 EXAMPLE = demo.EXAMPLES[0]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hf_guided.serve.compile_queue import CompileQueue
 from hf_guided.serve.error_responses import RequestRefused
+from hf_guided.serve.guidance import CompileQueue
 
 
 class Compiles:

@@ -24,6 +24,7 @@ from hf_guided.cli import commands as cli
 from hf_guided.cli.batch.__main__ import main as batch
 from hf_guided.errors import UsageError
 from hf_guided.serve.models import load as load_served
+from hf_guided.serve.options import ServeOptions
 from tests.hub import COMMIT, NAME, fill_cache, save_demo, serving_hub
 
 PROMPT = demo.EXAMPLES[0].prompt
@@ -191,13 +192,13 @@ def test_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None
     four, eight = quantization_config("bitsandbytes-4bit"), quantization_config("bitsandbytes-8bit")
     assert (four.load_in_4bit, four.load_in_8bit) == (True, False) and eight.load_in_8bit
     with pytest.raises(UsageError, match="stop here"):
-        load_served(ModelSource("demo", quantization="quanto-int8", device="cpu"), "demo")
+        load_served(ServeOptions("demo", quantization="quanto-int8", device="cpu"))
     assert received["quantization_config"].weights == "int8"
 
 
 def test_server_loads_from_the_cache(cache: Path) -> None:
     fill_cache(cache, "v1")
-    served = load_served(ModelSource(NAME, revision="v1", device="cpu"), "public name")
+    served = load_served(ServeOptions(NAME, revision="v1", device="cpu", served_model_name="public name"))
     assert len(served.tokenizer) == 2048 and served.model.config.vocab_size == 2048
     assert (served.name, served.takes_media) == ("public name", False)
 

@@ -132,7 +132,7 @@ def test_requirements_in_the_readme_are_those_of_pyproject():
         r"You need Python ([\d.]+) or newer": r'requires-python = ">=([\d.]+)"',
         r"and transformers ([\d.]+) or newer": r'\n    "transformers>=([\d.]+),<6"',
         r"server needs Python [\d.]+ and transformers ([\d.]+\d)": r'"transformers\[serving\]>=([\d.]+),<6"',
-        r"server needs (Python [\d.]+) and": r"requirements.py; needs (Python [\d.]+)",
+        r"server needs (Python [\d.]+) and": r"models.py; needs (Python [\d.]+)",
         r"git clone (\S+)": r'Source = "(\S+)"',
         r"pip install (\w[\w-]+) ": r'name = "([\w-]+)"',
     }.items():

@@ -15,39 +15,37 @@ from transformers import GenerationConfig
 
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import JsonSchema, Regex
-from hf_guided.serve.bodies import (
-    Defaults,
-    read_chat,
-    read_completion,
-    read_detokenize,
-    read_response,
-    read_tokenize,
-)
-from hf_guided.serve.call import Call, Chat
+from hf_guided.serve.bodies.chat import read_chat
+from hf_guided.serve.bodies.completion import read_completion
+from hf_guided.serve.bodies.generation import Defaults
+from hf_guided.serve.bodies.response import read_response
 from hf_guided.serve.error_responses import RequestRefused
-from hf_guided.serve.job import Sampling
-from hf_guided.serve.limits import ServeLimits
-from hf_guided.serve.options import ServeOptions
+from hf_guided.serve.job import Call, Chat, Sampling
+from hf_guided.serve.options import ServeLimits, ServeOptions
+from hf_guided.serve.token_routes import read_detokenize, read_tokenize
 from tests.effort import repeats
 
-DEFAULTS = Defaults(names=("demo",), vocab_size=1000)
-LIMITS = ServeLimits()
+DEFAULTS = Defaults(ServeOptions("demo"), 1000)
 USER = {"role": "user", "content": "Hello"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
-def chat(*messages: Any, defaults: Defaults = DEFAULTS, limits: ServeLimits = LIMITS, **fields: Any) -> Call:
-    return read_chat({"messages": list(messages) or [USER], **fields}, defaults, limits)
+def limited(**limits: Any) -> Defaults:
+    return replace(DEFAULTS, options=ServeOptions("demo", limits=ServeLimits(**limits)))
+
+
+def chat(*messages: Any, defaults: Defaults = DEFAULTS, **fields: Any) -> Call:
+    return read_chat({"messages": list(messages) or [USER], **fields}, defaults)
 
 
 def response(given: Any = "Hello", defaults: Defaults = DEFAULTS, **fields: Any) -> Call:
-    return read_response({"input": given, **fields}, defaults, LIMITS)
+    return read_response({"input": given, **fields}, defaults)
 
 
-def completion(prompt: Any = "Hello", limits: ServeLimits = LIMITS, **fields: Any) -> Call:
-    return read_completion({"prompt": prompt, **fields}, DEFAULTS, limits)
+def completion(prompt: Any = "Hello", defaults: Defaults = DEFAULTS, **fields: Any) -> Call:
+    return read_completion({"prompt": prompt, **fields}, defaults)
 
 
 def refusal(read: Any, *arguments: Any, **fields: Any) -> RequestRefused:
@@ -210,7 +208,7 @@ WRONG_IN_RESPONSES: list[tuple[dict[str, Any], str]] = [
     ],
 )
 def test_wrong_values_are_refused_by_their_path(read, body, param):
-    error = refusal(read, body, DEFAULTS, LIMITS)
+    error = refusal(read, body, DEFAULTS)
     assert error.status == 400
     assert error.body["error"]["param"] == param
     assert error.body["error"]["type"] == "invalid_request_error"
@@ -221,13 +219,13 @@ def test_wrong_values_are_refused_by_their_path(read, body, param):
 @pytest.mark.parametrize("body", [None, [], "x", 5, True, 1.5, [{}]])
 def test_a_body_is_an_object(body):
     for read in (read_chat, read_completion, read_response, read_tokenize):
-        assert refusal(read, body, DEFAULTS, LIMITS).status == 400
+        assert refusal(read, body, DEFAULTS).status == 400
     assert refusal(read_detokenize, body, DEFAULTS).status == 400
 
 
 def test_an_item_without_a_known_type_names_no_function_of_ours():
     for item in ({"type": []}, {}, {"x": 1}):
-        error = refusal(read_response, {"input": [item]}, DEFAULTS, LIMITS)
+        error = refusal(read_response, {"input": [item]}, DEFAULTS)
         assert "an object with type" in str(error) or "as its type" in str(error)
         assert "_kind" not in str(error)
 
@@ -280,17 +278,16 @@ def test_sampling(fields, sampling):
 
 def test_the_models_own_settings_are_the_defaults():
     config = SimpleNamespace(do_sample=True, temperature=0.6, top_p=0.95, top_k=20, min_p=None, repetition_penalty=1.05)
-    own = Defaults.of(ServeOptions("demo"), config, 1000)
-    assert own.names == ("demo",)
+    own = Defaults(ServeOptions("demo"), 1000, config)
     sampling = Sampling(temperature=0.6, top_p=0.95, top_k=20, repetition_penalty=1.05)
     assert chat(defaults=own).sampling == sampling
     assert chat(defaults=own, top_k=0).sampling == replace(sampling, top_k=None)
     assert chat(defaults=own, temperature=0).sampling.temperature == 0
     config.do_sample = None  # as in most files: it says nothing, and the other values hold
-    assert chat(defaults=Defaults.of(ServeOptions("demo"), config, 1000)).sampling == sampling
-    assert chat(defaults=Defaults.of(ServeOptions("demo"), GenerationConfig(), 1000)).sampling == HOT
+    assert chat(defaults=Defaults(ServeOptions("demo"), 1000, config)).sampling == sampling
+    assert chat(defaults=Defaults(ServeOptions("demo"), 1000, GenerationConfig())).sampling == HOT
     config.do_sample = False
-    own = Defaults.of(ServeOptions("demo"), config, 1000)
+    own = Defaults(ServeOptions("demo"), 1000, config)
     assert chat(defaults=own).sampling.temperature == 0
     assert chat(defaults=own, seed=1).sampling == replace(sampling, seed=1)
 
@@ -302,10 +299,10 @@ def test_numbers_of_answers_tokens_and_alternatives():
     assert chat(max_tokens=5).max_new_tokens == chat(max_completion_tokens=5, max_tokens=5).max_new_tokens == 5
     assert response(max_output_tokens=5).max_new_tokens == 5
     assert completion().max_new_tokens == 16  # as OpenAI has it
-    limits = ServeLimits(max_answer_tokens=9)
-    assert completion(limits=limits).max_new_tokens == 9
-    assert chat(limits=limits, max_tokens=9).max_new_tokens == 9
-    assert "9" in str(refusal(chat, limits=limits, max_tokens=10))
+    limits = limited(max_answer_tokens=9)
+    assert completion(defaults=limits).max_new_tokens == 9
+    assert chat(defaults=limits, max_tokens=9).max_new_tokens == 9
+    assert "9" in str(refusal(chat, defaults=limits, max_tokens=10))
     assert [chat(logprobs=True, top_logprobs=n).logprobs for n in (None, 0, 20)] == [0, 0, 20]
     assert (chat().logprobs, completion(logprobs=0).logprobs) == (None, 0)
     included = response(include=["message.output_text.logprobs"])
@@ -433,12 +430,12 @@ def test_tools_and_choices():
 
 
 def test_the_servers_layout_and_the_limit_of_schemas():
-    compact = replace(DEFAULTS, whitespace="compact")
+    compact = replace(DEFAULTS, options=ServeOptions("demo", whitespace="compact"))
     assert chat(defaults=compact, guided_json=SCHEMA).constraint == JsonSchema(SCHEMA, "compact")
     large = {"enum": ["x" * 100]}
-    error = refusal(chat, limits=ServeLimits(max_schema_bytes=100), guided_json=large)
+    error = refusal(chat, defaults=limited(max_schema_bytes=100), guided_json=large)
     assert (error.code, error.body["error"]["param"]) == ("constraint_too_large", "guided_json")
-    assert chat(limits=ServeLimits(max_schema_bytes=200), guided_json=large).constraint == JsonSchema(large)
+    assert chat(defaults=limited(max_schema_bytes=200), guided_json=large).constraint == JsonSchema(large)
 
 
 def test_thinking():
@@ -481,9 +478,9 @@ def test_answers_of_responses_repeat_their_request():
 )
 def test_large_hostile_bodies_are_refused_quickly(body):
     """By CPU time, with a wide margin: each takes less than a second, quadratic work would take hours."""
-    limited = replace(DEFAULTS, template_variables=frozenset({"style"}))
+    few = replace(DEFAULTS, template_variables=frozenset({"style"}))
     begin = time.process_time()
-    error = refusal(read_chat, body, limited, LIMITS)
+    error = refusal(read_chat, body, few)
     assert time.process_time() - begin < 10
     assert len(json.dumps(error.body)) < 1500
 
@@ -523,7 +520,7 @@ def _fields(read: Any) -> Any:
     from hf_guided.serve.bodies.chat import ChatBody
     from hf_guided.serve.bodies.completion import CompletionBody
     from hf_guided.serve.bodies.response import ResponseBody
-    from hf_guided.serve.bodies.tokens import TokenizeBody
+    from hf_guided.serve.token_routes import TokenizeBody
 
     model: Any = {
         read_chat: ChatBody,
@@ -548,9 +545,9 @@ _GOOD: dict[Any, dict[str, Any]] = {
 def test_any_object_is_a_call_or_refused(read, data):
     given_fields = data.draw(st.dictionaries(_fields(read) | st.text(max_size=5), _values, max_size=4))
     body = {**(_GOOD[read] if data.draw(st.booleans()) else {}), **given_fields}
-    limited = data.draw(st.sampled_from([DEFAULTS, replace(DEFAULTS, takes_images=True)]))
+    few = data.draw(st.sampled_from([DEFAULTS, replace(DEFAULTS, takes_images=True)]))
     try:
-        read(body, limited, LIMITS)
+        read(body, few)
     except RequestRefused as refused:
         assert refused.status in (400, 404)
         json.dumps(refused.body, allow_nan=False).encode()
@@ -567,6 +564,6 @@ def test_an_answer_repeats_little_of_its_request(read, data):
     )
     body = {**_GOOD[read], **data.draw(st.dictionaries(_fields(read) | letters, values, min_size=1, max_size=5))}
     try:
-        read(body, DEFAULTS, LIMITS)
+        read(body, DEFAULTS)
     except RequestRefused as refused:
         assert json.dumps(refused.body, ensure_ascii=False).count("ж") <= 200

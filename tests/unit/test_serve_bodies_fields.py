@@ -17,20 +17,16 @@ from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params
 
 from hf_guided.constraints.values import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
-from hf_guided.serve.bodies import (
-    Defaults,
-    read_chat,
-    read_completion,
-    read_detokenize,
-    read_response,
-    read_tokenize,
-)
-from hf_guided.serve.call import Call
+from hf_guided.serve.bodies.chat import read_chat
+from hf_guided.serve.bodies.completion import read_completion
+from hf_guided.serve.bodies.generation import Defaults
+from hf_guided.serve.bodies.response import read_response
 from hf_guided.serve.error_responses import RequestRefused
-from hf_guided.serve.limits import ServeLimits
+from hf_guided.serve.job import Call
+from hf_guided.serve.options import ServeOptions
+from hf_guided.serve.token_routes import read_detokenize, read_tokenize
 
-DEFAULTS = Defaults(names=("demo",), vocab_size=1000, template_variables=frozenset({"enable_thinking", "style"}))
-LIMITS = ServeLimits()
+DEFAULTS = Defaults(ServeOptions("demo"), 1000, template_variables=frozenset({"enable_thinking", "style"}))
 SMALLEST: dict[str, dict[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "Hello"}]},
     "completion": {"prompt": "Hello"},
@@ -51,7 +47,7 @@ TAG = {"type": "structural_tag", "format": {"type": "any_text"}}
 
 
 def read(route: str, **fields: Any) -> Call:
-    return READERS[route]({**SMALLEST[route], **fields}, DEFAULTS, LIMITS)
+    return READERS[route]({**SMALLEST[route], **fields}, DEFAULTS)
 
 
 def refusal(route: str, **fields: Any) -> dict[str, Any]:
@@ -425,17 +421,17 @@ def test_constraint_fields_of_other_servers(route, fields, constraint):
 
 
 def test_tokenize_and_detokenize():
-    text = read_tokenize({"model": "demo", "prompt": "Hello", "return_token_strs": True}, DEFAULTS, LIMITS)
-    assert (text.prompt, text.add_special_tokens, text.return_token_strs) == ("Hello", True, True)
-    chat = read_tokenize({**SMALLEST["chat"], "tools": [TOOL], "add_generation_prompt": False}, DEFAULTS, LIMITS)
-    assert (chat.add_special_tokens, chat.add_generation_prompt) == (False, False)
-    assert chat.prompt == read("chat", tools=[TOOL]).prompts[0]
-    assert read_detokenize({"tokens": [0, 999]}, DEFAULTS).tokens == (0, 999)
+    text, prompt = read_tokenize({"model": "demo", "prompt": "Hello", "return_token_strs": True}, DEFAULTS)
+    assert (prompt, text.add_special_tokens, text.return_token_strs) == ("Hello", None, True)
+    chat, prompt = read_tokenize({**SMALLEST["chat"], "tools": [TOOL], "add_generation_prompt": False}, DEFAULTS)
+    assert not chat.add_generation_prompt
+    assert prompt == read("chat", tools=[TOOL]).prompts[0]
+    assert read_detokenize({"tokens": [0, 999]}, DEFAULTS) == [0, 999]
     of_chats = ({"tools": [TOOL]}, {"add_generation_prompt": False}, {"chat_template_kwargs": {}}, SMALLEST["chat"])
     wrong_texts = [{"prompt": "a", **fields} for fields in (*of_chats, {"chat_template": "x"})]
     for body in (*wrong_texts, {}, {"prompt": 5}, []):
         with pytest.raises(RequestRefused) as refused:
-            read_tokenize(body, DEFAULTS, LIMITS)
+            read_tokenize(body, DEFAULTS)
         assert refused.value.status == 400
     for tokens in ([1000], [-1], [True], ["1"], 5, None, [10**400]):
         with pytest.raises(RequestRefused) as refused:

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ...constraints.tool_calls import ToolCalls
 from ...session.logprobs import TokenLogprob
 from ..job import EndReason
-from .logprobs import ShownToken, shown_token
-from .parts import CallArguments, CallBegins, Part, Text, Thinking
-from .reader import AnswerReader, Format
+from .parts import (
+    CallArguments,
+    CallBegins,
+    CallReader,
+    Format,
+    Part,
+    StopStrings,
+    Text,
+    TextReader,
+    Thinking,
+    ThinkingReader,
+)
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+_LEAST = -9999.0  # for -inf: JSON has no infinities
+
+
+class ShownToken(NamedTuple):
+    """A token with its bytes as text, its log probability, and its alternatives, the most likely first.
+
+    Log probabilities are the model's own: before the mask, penalties and temperature.
+    """
+
+    data: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...]
 
 
 class Delta(NamedTuple):
@@ -58,23 +81,35 @@ class Content:
 
 
 class Answer:
-    """One answer, from tokens to parts.
+    """One answer, from tokens to parts; each part is given as soon as its kind is known.
 
     Args:
         index: in the whole response.
         format: how its tokens are to be read.
-        prompt: token ids.
+        prompt: token ids, which may have begun the thinking.
         top_logprobs: how many alternatives of each token are reported; None: no log probabilities.
     """
 
     def __init__(self, index: int, format: Format, prompt: Sequence[int], top_logprobs: int | None = None):
+        gate = None if format.gate is None else format.gate.for_vocabulary(format.vocabulary)
+        constraint = format.constraint
         self.index = index
         self.content = Content()
         self.logprobs: list[ShownToken] = []  # all that have been given
         self.finish_reason: FinishReason | None = None
         self.num_tokens = 0
         self.num_thinking_tokens = 0
-        self._reader = AnswerReader(format, prompt)
+        self.vocabulary = format.vocabulary if gate is None else gate.vocabulary
+        self._stop_token_ids = format.stop_token_ids
+        self._stops = StopStrings(format.stop)
+        self._thinking = None
+        if gate is not None:
+            self._thinking = ThinkingReader(gate, prompt, free=constraint is None, header=format.header)
+        self._thought = TextReader()
+        self._answer = CallReader(constraint) if isinstance(constraint, ToolCalls) else TextReader()
+        self._num_bytes = 0  # of all tokens so far
+        self._given = 0  # of them, the bytes that are certainly before a stop string
+        self._start: int | None = None if self._thinking is not None else 0  # the first byte after the thinking
         self._top = top_logprobs
         self._tokens: list[tuple[int, int]] = []  # where each begins and ends in the bytes of the answer
         self._reported: list[TokenLogprob] = []
@@ -84,7 +119,7 @@ class Answer:
     @property
     def stopped(self) -> bool:
         """Whether a stop string has ended it, which its engine does not know."""
-        return self._reader.stopped
+        return self._stops.found
 
     @property
     def has_all_logprobs(self) -> bool:
@@ -100,30 +135,60 @@ class Answer:
         """Add tokens, and log probabilities of these or of earlier ones; nothing after the end."""
         if self.finish_reason is not None:
             return Delta([], [])
-        start = self._reader.num_bytes
+        pieces = [self._bytes_of(token_id) for token_id in token_ids]
         self.num_tokens += len(token_ids)
-        if self._top is not None or self._reader.answer_start is None:
-            for token_id in token_ids:
-                end = start + len(self._reader.data(token_id))
-                self._tokens.append((start, end))
-                start = end
-        parts = list(self._reader.feed(token_ids))
+        keeps = self._top is not None or self._start is None
+        for piece in pieces:
+            start, self._num_bytes = self._num_bytes, self._num_bytes + len(piece)
+            if keeps:
+                self._tokens.append((start, self._num_bytes))
+        parts = list(self._read(self._stops.feed(b"".join(pieces))))
         self._reported += logprobs
         self._total_logprob += sum(token.logprob for token in logprobs)
         return self._delta(parts)
 
     def end(self, reason: EndReason) -> Delta:
-        """The last of it."""
+        """The last of it, with the text that was held back."""
         if self.finish_reason is not None:
             return Delta([], [])
-        parts = list(self._reader.finish())
-        delta = self._delta(parts, ended=True)
-        start = self._reader.answer_start
+        delta = self._delta(list(self._rest()), ended=True)
+        start = self._start
         if start != 0:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
         called = reason == "stop" and self.content.calls
         self.finish_reason = "tool_calls" if called else reason
         return delta
+
+    def _bytes_of(self, token_id: int) -> bytes:
+        """The bytes of a token as text; a token that ends the answer has none."""
+        return b"" if token_id in self._stop_token_ids else self.vocabulary.decode_bytes((token_id,))
+
+    def _name(self, token_id: int) -> bytes:
+        """Its bytes; of a token without text its name, such as "<|im_end|>"."""
+        return self._bytes_of(token_id) or str(self.vocabulary.tokenizer.convert_ids_to_tokens(token_id)).encode()
+
+    def _read(self, data: bytes) -> Iterator[Part]:
+        self._given += len(data)
+        if self._thinking is not None:
+            thinking, data = self._thinking.take(data)
+            if thought := self._thought.decoded(thinking):
+                yield Thinking(thought)
+            if self._thinking.over and self._start is None:
+                self._start = self._given - len(data)
+        yield from self._answer.feed(data)
+
+    def _rest(self) -> Iterator[Part]:
+        yield from self._read(self._stops.finish())
+        if self._thinking is not None:
+            thinking, rest = self._thinking.finish()
+            if thought := self._thought.decoded(thinking):
+                yield Thinking(thought)
+            if self._thinking.over and self._start is None:
+                self._start = 0
+            yield from self._answer.feed(rest)
+            if not self._thinking.over:
+                return
+        yield from self._answer.finish()
 
     def _delta(self, parts: list[Part], *, ended: bool = False) -> Delta:
         self.content.add(parts)
@@ -134,12 +199,18 @@ class Answer:
     def _new_logprobs(self, *, ended: bool) -> list[ShownToken]:
         """Those of the tokens of the text that has been passed on: not of its thinking, nor of calls."""
         new = []
-        start_of_text, end_of_text = self._reader.answer_start, self._reader.text_end
+        end_of_text = (self._start or 0) + self._answer.num_given
         while self._num_shown < min(len(self._tokens), len(self._reported)):
             start, end = self._tokens[self._num_shown]
             if end > end_of_text and not (ended and start < end_of_text):
                 break
-            if end > start and start_of_text is not None and end > start_of_text:
-                new.append(shown_token(self._reported[self._num_shown], self._reader.name, self._top or 0))
+            if end > start and self._start is not None and end > self._start:
+                token = self._reported[self._num_shown]
+                top = tuple((self._name(other), _finite(logprob)) for other, logprob in token.top.raw[: self._top])
+                new.append(ShownToken(self._name(token.token_id), _finite(token.logprob), top))
             self._num_shown += 1
         return new
+
+
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else _LEAST

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ..error_responses import RequestRefused
-from .answer import Answer, Delta
-from .logprobs import ShownToken, response_logprobs
-from .parts import CallArguments, CallBegins, Part, Text, Thinking
-from .response_items import FunctionCall, Item, Message, Reasoning
-from .shape import Reply, new_id
-from .sse import event
+from .answer import Answer, Delta, ShownToken
+from .parts import CallBegins, Part, Text, Thinking
+from .writers import Writer, event, listed_logprobs, new_id
 
 # What a response says about settings that its request leaves out.
 _DEFAULTS: dict[str, Any] = {
@@ -29,58 +27,123 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-class ResponseShape:
-    """See ``Shape``; there is one answer.
+@dataclass
+class _Item:
+    """An item that may still grow; the text of a function call is its arguments."""
 
-    Args:
-        reply: the response.
-    """
+    events: ClassVar[str]  # the beginning of the names of its events
 
-    def __init__(self, reply: Reply):
-        self._reply = reply
-        self._id = f"resp_{reply.request_id}"
-        self._items: list[Item] = []
-        self._open: Item | None = None  # the last of them, while it grows
+    id: str
+    text: str = ""
+
+    def as_dict(self, status: str) -> dict[str, Any]:
+        """As a response lists it; without its content while it is in progress."""
+        raise NotImplementedError
+
+    def part(self, text: str) -> dict[str, Any] | None:
+        """Its one part of content; None if it has none."""
+        return None
+
+    def done(self) -> dict[str, Any]:
+        """The fields of the event that ends its text."""
+        return {"text": self.text}
+
+
+@dataclass
+class _Reasoning(_Item):
+    events: ClassVar[str] = "response.reasoning_text"
+
+    def as_dict(self, status: str) -> dict[str, Any]:
+        content = [] if status == "in_progress" else [self.part(self.text)]
+        return {"id": self.id, "type": "reasoning", "summary": [], "content": content, "status": status}
+
+    def part(self, text: str) -> dict[str, Any] | None:
+        return {"type": "reasoning_text", "text": text}
+
+
+@dataclass
+class _Message(_Item):
+    logprobs: list[dict[str, Any]] | None = None  # of its tokens; None reports none
+    events: ClassVar[str] = "response.output_text"
+
+    def as_dict(self, status: str) -> dict[str, Any]:
+        content = [] if status == "in_progress" else [self.part(self.text)]
+        return {"id": self.id, "type": "message", "role": "assistant", "status": status, "content": content}
+
+    def part(self, text: str) -> dict[str, Any] | None:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs or []}
+
+    def done(self) -> dict[str, Any]:
+        return {"text": self.text, "logprobs": self.logprobs or []}
+
+
+@dataclass
+class _FunctionCall(_Item):
+    name: str = ""
+    call_id: str = ""
+    events: ClassVar[str] = "response.function_call_arguments"
+
+    def as_dict(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "type": "function_call",
+            "call_id": self.call_id,
+            "name": self.name,
+            "arguments": self.text,
+            "status": status,
+        }
+
+    def done(self) -> dict[str, Any]:
+        return {"arguments": self.text, "name": self.name}
+
+
+class ResponseWriter(Writer):
+    """There is one answer."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._items: list[_Item] = []
+        self._open: _Item | None = None  # the last of them, while it grows
         self._number = 0  # of the next event
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
-        """See ``Shape``."""
+        """See ``Writer``."""
         [answer] = answers
         content = answer.content
         if content.thinking:
-            self._items.append(Reasoning(new_id("rs_"), content.thinking))
+            self._items.append(_Reasoning(new_id("rs_"), content.thinking))
         if content.text or not content.calls:
-            self._items.append(Message(new_id("msg_"), content.text, self._shown(answer.logprobs)))
+            self._items.append(_Message(new_id("msg_"), content.text, self._shown(answer.logprobs)))
         for call in content.calls:
-            self._items.append(FunctionCall(new_id("fc_"), call.arguments, call.name, call.id))
+            self._items.append(_FunctionCall(new_id("fc_"), call.arguments, call.name, call.id))
         return self._finished(answer)
 
     def begin(self) -> Iterator[str]:
-        """See ``Shape``."""
+        """See ``Writer``."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response("in_progress"))
 
     def add(self, answer: Answer, delta: Delta) -> Iterator[str]:
-        """See ``Shape``."""
+        """See ``Writer``."""
         texts = [part for part in delta.parts if isinstance(part, Text)]
         for part in delta.parts:
             yield from self._part(part, delta.logprobs if texts and part is texts[-1] else [])
-        if not texts and delta.logprobs and isinstance(self._open, Message):
+        if not texts and delta.logprobs and isinstance(self._open, _Message):
             yield from self._part(Text(""), delta.logprobs)
 
     def end(self, answer: Answer) -> Iterator[str]:
-        """See ``Shape``."""
-        if not any(isinstance(item, (Message, FunctionCall)) for item in self._items):
-            yield from self._begin_item(Message(new_id("msg_")))
+        """See ``Writer``."""
+        if not any(isinstance(item, (_Message, _FunctionCall)) for item in self._items):
+            yield from self._begin_item(_Message(new_id("msg_")))
         yield from self._end_item("completed" if answer.finish_reason != "length" else "incomplete")
 
     def finish(self, answers: Sequence[Answer]) -> Iterator[str]:
-        """See ``Shape``."""
+        """See ``Writer``."""
         response = self._finished(answers[0])
         yield self._event(f"response.{response['status']}", response=response)
 
     def fail(self, error: RequestRefused) -> Iterator[str]:
-        """See ``Shape``."""
+        """See ``Writer``."""
         detail = error.body["error"]
         yield self._event("error", code=detail["code"], message=detail["message"], param=detail["param"])
         code = "server_error" if error.status >= 500 else "invalid_prompt"
@@ -89,19 +152,19 @@ class ResponseShape:
 
     def _part(self, part: Part, logprobs: Sequence[ShownToken]) -> Iterator[str]:
         if isinstance(part, Thinking):
-            if not isinstance(self._open, Reasoning):
-                yield from self._begin_item(Reasoning(new_id("rs_")))
+            if not isinstance(self._open, _Reasoning):
+                yield from self._begin_item(_Reasoning(new_id("rs_")))
             yield from self._grow(part.text)
         elif isinstance(part, Text):
-            if not isinstance(self._open, Message):
-                yield from self._begin_item(Message(new_id("msg_")))
+            if not isinstance(self._open, _Message):
+                yield from self._begin_item(_Message(new_id("msg_")))
             yield from self._grow(part.text, logprobs=self._shown(logprobs) or [])
         elif isinstance(part, CallBegins):
-            yield from self._begin_item(FunctionCall(new_id("fc_"), name=part.name, call_id=part.id))
-        elif isinstance(part, CallArguments):
+            yield from self._begin_item(_FunctionCall(new_id("fc_"), name=part.name, call_id=part.id))
+        else:
             yield from self._grow(part.text)
 
-    def _begin_item(self, item: Item) -> Iterator[str]:
+    def _begin_item(self, item: _Item) -> Iterator[str]:
         yield from self._end_item("completed")
         self._items.append(item)
         self._open = item
@@ -113,7 +176,8 @@ class ResponseShape:
         item = self._open
         assert item is not None
         item.text += text
-        item.add_logprobs(more.get("logprobs", []))
+        if isinstance(item, _Message):
+            item.logprobs = (item.logprobs or []) + more["logprobs"]
         yield self._event(f"{item.events}.delta", **self._position(item), delta=text, **more)
 
     def _end_item(self, status: str) -> Iterator[str]:
@@ -129,12 +193,12 @@ class ResponseShape:
     def _index(self) -> int:
         return len(self._items) - 1
 
-    def _position(self, item: Item) -> dict[str, Any]:
-        content = {} if isinstance(item, FunctionCall) else {"content_index": 0}
+    def _position(self, item: _Item) -> dict[str, Any]:
+        content = {} if isinstance(item, _FunctionCall) else {"content_index": 0}
         return {"item_id": item.id, "output_index": self._index, **content}
 
     def _shown(self, logprobs: Sequence[ShownToken]) -> list[dict[str, Any]] | None:
-        return None if self._reply.call.logprobs is None else response_logprobs(logprobs)
+        return None if self._call.logprobs is None else listed_logprobs(logprobs)
 
     def _event(self, kind: str, **fields: Any) -> str:
         made = event({"type": kind, "sequence_number": self._number, **fields}, kind)
@@ -144,7 +208,7 @@ class ResponseShape:
     def _finished(self, answer: Answer) -> dict[str, Any]:
         cut = answer.finish_reason == "length"
         response = self._response("incomplete" if cut else "completed")
-        prompt, made = self._reply.prompt_tokens, answer.num_tokens
+        prompt, made = self._num_prompt_tokens, answer.num_tokens
         return {
             **response,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
@@ -161,15 +225,15 @@ class ResponseShape:
 
     def _response(self, status: str) -> dict[str, Any]:
         return {
-            "id": self._id,
+            "id": f"resp_{self._request_id}",
             "object": "response",
-            "created_at": self._reply.created,
+            "created_at": self._created,
             "status": status,
-            "model": self._reply.model,
+            "model": self._model,
             "error": None,
             "incomplete_details": None,
             "output": [],
             "usage": None,
             **_DEFAULTS,
-            **self._reply.call.body,
+            **self._call.body,
         }

@@ -1,62 +1,325 @@
-"""The body of /v1/chat/completions."""
+"""The body of /v1/chat/completions: messages and their content, tools, thinking; what chat templates read of them."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias
 
+from pydantic import BeforeValidator, Field
+from transformers.processing_utils import ProcessorMixin
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from ...constraints.suggestions import did_you_mean
 from ...constraints.tool_calls import ToolCalls
-from ..call import Call, Chat
-from ..limits import ServeLimits
-from .constraint_fields import read_constraint
-from .defaults import Defaults
+from ...errors import shown
+from ..error_responses import refused
+from ..job import Call, Chat
+from .fields import ANY, Count, List, Part, as_list, json_object, problem, read
 from .generation import (
     CompletionFields,
+    Defaults,
     LogprobCount,
     check_logprobs,
     check_model,
-    read_numbers,
-    read_usage,
+    fields_with,
+    read_generation,
 )
-from .messages import Messages, render_messages
-from .parts import Count, List, read
-from .refusals import refused
-from .sampling import read_max_tokens, read_sampling, read_stop
-from .thinking import Effort, read_thinking
-from .tools import Tool, for_template
+
+_IMAGE = "data:image/"
+
+
+class TextPart(Part):
+    """A text; "input_text" and "output_text" in /v1/responses."""
+
+    other_fields = {"prompt_cache_breakpoint": ANY, "cache_control": ANY, "annotations": ANY, "logprobs": ANY}
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+
+class ImageUrl(Part):
+    """Where an image is."""
+
+    other_fields = {"detail": ("auto",)}
+    url: str
+
+
+class ImagePart(Part):
+    """An image."""
+
+    other_fields = {"prompt_cache_breakpoint": ANY}
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class InputImage(Part):
+    """An image in /v1/responses."""
+
+    other_fields = {"detail": ("auto",), "file_id": (), "prompt_cache_breakpoint": ANY}
+    type: Literal["input_image"]
+    image_url: str
+
+
+class RefusalPart(Part):
+    """What an assistant has said instead of an answer."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+def _as_parts(value: Any) -> Any:
+    return as_list(value, "a text, or a list of parts", lambda text: {"type": "text", "text": text})
+
+
+AnyPart: TypeAlias = TextPart | ImagePart | InputImage | RefusalPart
+Texts = Annotated[List[TextPart], BeforeValidator(_as_parts)]
+AssistantContent = Annotated[
+    List[Annotated[TextPart | RefusalPart, Field(discriminator="type")]], BeforeValidator(_as_parts)
+]
+UserContent = Annotated[
+    List[Annotated[TextPart | ImagePart | InputImage, Field(discriminator="type")]], BeforeValidator(_as_parts)
+]
+
+
+def content_for_template(parts: Sequence[AnyPart], path: str, takes_images: bool) -> str | list[dict[str, str]]:
+    """The content at a path of the body as templates read it: a text, or a list where the model takes images.
+
+    Raises:
+        RequestRefused: an image that the model cannot take, or that would have to be fetched.
+    """
+    shown: list[dict[str, str]] = []
+    for i, part in enumerate(parts):
+        if isinstance(part, (TextPart, RefusalPart)):
+            shown.append({"type": "text", "text": part.text if isinstance(part, TextPart) else part.refusal})
+        else:
+            url = part.image_url.url if isinstance(part, ImagePart) else part.image_url
+            if not takes_images:
+                raise refused(f"{path}.{i}", "this model takes no images", "unsupported_content")
+            if not url.startswith(_IMAGE):  # a file of this machine, or a page of its network
+                raise refused(
+                    f"{path}.{i}.image_url",
+                    "expected the image itself, as data:image/png;base64,...; this server fetches none",
+                    "unsupported_content",
+                )
+            shown.append({"type": "image", "url": url})
+    return shown if takes_images else "\n".join(part["text"] for part in shown)
+
+
+def _as_object(value: Any) -> Any:
+    """The arguments of a call: templates go through them as an object, the API has them as JSON text."""
+    value = json_object(value, "the JSON text of an object", empty={})
+    if not isinstance(value, dict):
+        raise problem("expected the JSON text of an object, got {value}", value)
+    return value
+
+
+Arguments = Annotated[dict[str, Any], BeforeValidator(_as_object)]
+
+
+class CalledFunction(Part):
+    """What was called."""
+
+    name: str
+    arguments: Arguments = {}
+
+
+class MessageToolCall(Part):
+    """A call that the assistant has made."""
+
+    other_fields = {"index": ANY}  # streamed calls have it
+    type: Literal["function"] = "function"
+    id: str | None = None
+    function: CalledFunction
+
+
+class SystemMessage(Part):
+    """Instructions."""
+
+    role: Literal["system", "developer"]
+    content: Texts
+    name: str | None = None
+
+
+class UserMessage(Part):
+    """What the user says."""
+
+    role: Literal["user"]
+    content: UserContent
+    name: str | None = None
+
+
+class AssistantMessage(Part):
+    """What the model has said."""
+
+    # Clients send back whole answers.
+    other_fields = {**fields_with(ANY, "annotations parsed"), **fields_with((), "audio function_call refusal")}
+    role: Literal["assistant"]
+    content: AssistantContent = []
+    name: str | None = None
+    tool_calls: List[MessageToolCall] = []
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class ToolMessage(Part):
+    """What a tool has answered."""
+
+    role: Literal["tool"]
+    content: Texts
+    tool_call_id: str
+    name: str | None = None
+
+
+Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+Messages = Annotated[List[Annotated[Message, Field(discriminator="role")]], Field(min_length=1)]
+
+
+def render_messages(messages: Sequence[Message], takes_images: bool) -> tuple[dict[str, Any], ...]:
+    """The messages as transformers' templates read them; with images, content is a list of parts.
+
+    Raises:
+        RequestRefused: an image that cannot be shown.
+    """
+    return tuple(_rendered(message, f"messages.{i}.content", takes_images) for i, message in enumerate(messages))
+
+
+def _rendered(message: Message, path: str, takes_images: bool) -> dict[str, Any]:
+    # Few templates know "developer", the newer name of the same role.
+    role = "system" if message.role == "developer" else message.role
+    rendered: dict[str, Any] = {"role": role, "content": content_for_template(message.content, path, takes_images)}
+    if message.name is not None:
+        rendered["name"] = message.name
+    if isinstance(message, ToolMessage):
+        rendered["tool_call_id"] = message.tool_call_id
+    if isinstance(message, AssistantMessage):
+        thought = message.reasoning_content or message.reasoning
+        if thought:
+            rendered["reasoning_content"] = thought
+        if message.tool_calls:
+            rendered["tool_calls"] = [
+                {
+                    **({} if call.id is None else {"id": call.id}),
+                    "type": "function",
+                    "function": {"name": call.function.name, "arguments": call.function.arguments},
+                }
+                for call in message.tool_calls
+            ]
+    return rendered
+
+
+class Function(Part):
+    """What a model may call."""
+
+    other_fields = {
+        "defer_loading": (False,),
+        "allowed_callers": (["direct"],),
+        "async": (False,),
+        "output_schema": (),
+    }
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class NestedTool(Part):
+    """The form that chat templates read."""
+
+    other_fields = {"defer_loading": (False,), "cache_control": ANY}
+    type: Literal["function"]
+    function: Function
+
+
+def _nested(tool: Any) -> Any:
+    """A flat tool, as /v1/responses has it, in the nested form; everything else as it is."""
+    if not isinstance(tool, dict) or "function" in tool:
+        return tool
+    function = {name: value for name, value in tool.items() if name != "type"}
+    return {"type": tool.get("type"), "function": function}
+
+
+def for_template(tool: NestedTool) -> dict[str, Any]:
+    """A tool in the nested form, with what is given."""
+    return {"type": "function", "function": {name: value for name, value in tool.function if value is not None}}
+
+
+Tool = Annotated[NestedTool, BeforeValidator(_nested)]
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_NO_EFFORT = ("none", "minimal")
+SWITCHES = ("enable_thinking", "thinking")  # names that templates have for it
+_PATH = "chat_template_kwargs"
+
+
+@cache
+def _reserved_names() -> frozenset[str]:
+    """Names that would not reach the template as a variable, or would replace what the server gives it."""
+    methods = (PreTrainedTokenizerBase.apply_chat_template, ProcessorMixin.apply_chat_template, render_jinja_template)
+    parameters = {name for method in methods for name in inspect.signature(method).parameters}
+    of_every_template = {"messages", "raise_exception", "strftime_now"}
+    return frozenset({*parameters, *of_every_template, *PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES} - {"kwargs"})
+
+
+def read_thinking(
+    given: Mapping[str, Any], effort: str | None, defaults: Defaults, effort_path: str = "reasoning_effort"
+) -> tuple[dict[str, Any], bool | None]:
+    """The template's variables, and whether the model thinks; None if the request does not say it.
+
+    Args:
+        given: the request's ``chat_template_kwargs``.
+        effort: its ``reasoning_effort``.
+        defaults: the variables that the template reads.
+        effort_path: the field of the effort.
+
+    Raises:
+        RequestRefused: an argument of ``apply_chat_template``, a variable that the template does not read, or two
+            fields that contradict each other.
+    """
+    known = defaults.template_variables
+    for name in given:
+        if name in _reserved_names():
+            raise refused(f"{_PATH}.{name}", "it is set by the server; leave it out", "unsupported_field")
+        if known is not None and name not in known and name not in SWITCHES:
+            near = did_you_mean(name, known) if len(name) <= 64 else ""
+            raise refused(_PATH, f"the model's chat template does not read {shown(name)}{near}", "unknown_field")
+    switches = {name: given[name] for name in SWITCHES if name in given}
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise refused(f"{_PATH}.{name}", f"expected true or false, got {shown(value)}")
+    said = {f"{_PATH}.{name}": value for name, value in switches.items()}
+    variables = dict(given)
+    if effort is not None:
+        said[effort_path] = effort not in _NO_EFFORT
+        variables.setdefault("reasoning_effort", effort)
+    if len(set(said.values())) > 1:
+        raise refused(next(iter(said)), f"expected {' and '.join(said)} to agree on whether the model thinks")
+    think = next(iter(said.values()), None)
+    if think is not None:
+        variables = {**dict.fromkeys(SWITCHES, think), **variables}
+    return {name: value for name, value in variables.items() if name in given or name in (known or ())}, think
 
 
 class ChatBody(CompletionFields):
     """What a chat may hold."""
 
     other_fields = {
-        # OpenAI's
-        "audio": (),
-        "function_call": (),
-        "functions": ([],),
-        "modalities": (["text"],),
-        "prediction": (),
-        "verbosity": ("medium",),
-        "web_search_options": (),
-        # vLLM's and SGLang's
-        "add_generation_prompt": (True,),
-        "add_special_tokens": (False,),
-        "chat_template": (),
+        **fields_with(
+            (),
+            # OpenAI's
+            "audio function_call prediction web_search_options "
+            # vLLM's and SGLang's
+            "chat_template input_ids max_dynamic_patch media_io_kwargs min_dynamic_patch mm_processor_kwargs reasoning "
+            "task",
+        ),
+        **fields_with((False,), "add_special_tokens continue_final_message echo return_prompt_text use_audio_in_video"),
+        **fields_with((True,), "add_generation_prompt include_reasoning separate_reasoning stream_reasoning"),
+        **fields_with(([],), "documents functions"),
         "chat_template_content_format": ("auto",),
-        "continue_final_message": (False,),
-        "documents": ([],),
-        "echo": (False,),
-        "include_reasoning": (True,),
-        "input_ids": (),
-        "max_dynamic_patch": (),
-        "media_io_kwargs": (),
-        "min_dynamic_patch": (),
-        "mm_processor_kwargs": (),
-        "reasoning": (),
-        "return_prompt_text": (False,),
-        "separate_reasoning": (True,),
-        "stream_reasoning": (True,),
-        "task": (),
-        "use_audio_in_video": (False,),
+        "modalities": (["text"],),
+        "verbosity": ("medium",),
     }
     messages: Messages
     tools: List[Tool] = []
@@ -69,13 +332,8 @@ class ChatBody(CompletionFields):
     chat_template_kwargs: dict[str, Any] = {}
 
 
-def read_chat(body: object, defaults: Defaults, limits: ServeLimits) -> Call:
-    """What a chat asks for.
-
-    Args:
-        body: any JSON.
-        defaults: what the model and the server say where it says nothing.
-        limits: of a request.
+def read_chat(body: object, defaults: Defaults) -> Call:
+    """What a chat, any JSON, asks for.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.
@@ -83,50 +341,24 @@ def read_chat(body: object, defaults: Defaults, limits: ServeLimits) -> Call:
     chat = read(ChatBody, body)
     assert isinstance(body, dict)
     check_model(chat.model, defaults)
-    constraint, param = read_constraint({**body, "tools": [*map(for_template, chat.tools)]}, defaults, limits)
-    numbers = read_numbers(chat, limits)
-    stop, stop_token_ids = read_stop(chat, defaults, limits)
+    body = {**body, "tools": [*map(for_template, chat.tools)]}
+    common = read_generation(chat, body, defaults, ("max_completion_tokens", "max_tokens"))
     variables, think = read_thinking(chat.chat_template_kwargs, chat.reasoning_effort, defaults)
+    if chat.top_logprobs and not chat.logprobs:
+        raise refused("top_logprobs", "expected it only with logprobs, which is false")
+    check_logprobs("top_logprobs", chat.top_logprobs or 0, defaults.limits)
+    messages = render_messages(chat.messages, defaults.takes_images)
     return Call(
         kind="chat",
-        prompts=(
-            Chat(
-                messages=render_messages(chat.messages, defaults.takes_images),
-                tools=shown_tools(constraint, chat.tool_choice),
-                template_variables=variables,
-            ),
-        ),
-        constraint=constraint,
-        param=param,
-        sampling=read_sampling(chat, defaults, limits, several=numbers[1] > 1),
-        max_new_tokens=read_max_tokens(
-            {
-                "max_completion_tokens": chat.max_completion_tokens,
-                "max_tokens": chat.max_tokens,
-                "generation_config.max_new_tokens": chat.generation_config.max_new_tokens,
-            },
-            limits,
-        ),
-        num_answers=numbers[0],
-        best_of=numbers[1],
-        stop=stop,
-        stop_token_ids=stop_token_ids,
-        logprobs=_logprobs(chat, limits),
-        stream=chat.stream,
-        include_usage=read_usage(chat),
+        prompts=(Chat(messages, shown_tools(common["constraint"], chat.tool_choice), variables),),
+        logprobs=chat.top_logprobs or 0 if chat.logprobs else None,
         think=think,
+        **common,
     )
 
 
-def shown_tools(constraint: Any, tool_choice: Any) -> tuple[dict[str, Any], ...] | None:
+def shown_tools(constraint: Any, tool_choice: Any = None) -> tuple[dict[str, Any], ...] | None:
     """The tools that the prompt shows: none that must not be called."""
     if not isinstance(constraint, ToolCalls) or tool_choice == "none":
         return None
     return tuple(constraint.tools)
-
-
-def _logprobs(chat: ChatBody, limits: ServeLimits) -> int | None:
-    if chat.top_logprobs and not chat.logprobs:
-        raise refused("top_logprobs", "expected it only with logprobs, which is false")
-    check_logprobs("top_logprobs", chat.top_logprobs or 0, limits)
-    return chat.top_logprobs or 0 if chat.logprobs else None

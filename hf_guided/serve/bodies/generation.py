@@ -1,94 +1,180 @@
-"""The fields of the three routes that generate, and what they have in common."""
+"""The fields of the three routes that generate: how tokens are chosen, where an answer ends, what constrains it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from transformers import GenerationConfig
 
-from ..limits import ServeLimits
-from .constraint_fields import ConstraintFields
-from .defaults import Defaults
-from .parts import ANY, Count, Part
-from .refusals import refused
-from .sampling import SamplingFields
+from ...constraints.response_format import from_request, from_tools
+from ...constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
+from ..error_responses import expected, naming, refused
+from ..job import Sampling
+from ..options import ServeLimits, ServeOptions
+from .fields import ANY, Count, List, Number, Part, TokenId, Values, as_list, json_object, problem
 
-# None of them changes an answer here.
-NO_EFFECT = {
-    "metadata": ANY,
-    "prompt_cache_key": ANY,
-    "prompt_cache_options": ANY,
-    "prompt_cache_retention": ANY,
-    "safety_identifier": ANY,
-    "service_tier": ANY,
-    "session_id": ANY,
-    "user": ANY,
-}
-_OPENAI = {"store": (False,), "moderation": ()}
-_VLLM = {
-    "allowed_token_ids": (),
-    "bad_words": ([],),
-    "cache_salt": (),
-    "ec_transfer_params": (),
-    "ignore_eos": (False,),
-    "include_stop_str_in_output": (False,),
-    "kv_transfer_params": (),
-    "length_penalty": (1.0, 1),
-    "logits_processors": (),
-    "logprob_token_ids": (),
-    "min_tokens": (0,),
-    "priority": (0,),
-    "prompt_logprobs": (),
-    "repetition_detection": (),
-    "request_id": (),
-    "return_mm_kwargs": (True,),
-    "return_token_ids": (False,),
-    "return_token_offsets": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "routed_experts_prompt_start": (0,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "stream_interval": (1,),
-    "thinking_token_budget": (-1,),
-    "truncate_prompt_tokens": (),
-    "truncation_side": (),
-    "use_beam_search": (False,),
-    "vllm_xargs": (),
-    "watermarking": (False,),
-}
-_SGLANG = {
-    "bootstrap_host": (),
-    "bootstrap_port": (),
-    "bootstrap_room": (),
-    "custom_labels": (),
-    "custom_logit_processor": (),
-    "custom_params": (),
-    "data_parallel_rank": (),
-    "disagg_prefill_dp_rank": (),
-    "extra_key": (),
-    "images_config": (),
-    "lora_path": (),
-    "ngram_corpus_id": (),
-    "no_stop_trim": (False,),
-    "return_cached_tokens_details": (False,),
-    "return_hidden_states": (False,),
-    "return_meta_info": (False,),
-    "return_prompt_token_ids": (False,),
-    "return_routed_experts": (False,),
-    "rid": (),
-    "routed_dp_rank": (),
-    "routed_experts_start_len": (0,),
-    "session_params": (),
-    "stop_regex": (),
-}
+_GREEDY = 1e-5  # below it, probabilities are 0 and 1 but for rounding
+_MOST_BIAS = 100
+_CHANGE_TOKENS = ("temperature", "top_p", "top_k", "min_p", "seed")  # a request that gives one is sampled
+_USUAL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # a generation config may say these
 
 
-class GenerationFields(SamplingFields, ConstraintFields):
-    """The fields of every request that is answered by tokens."""
+@dataclass(frozen=True)
+class Defaults:
+    """What the model and the server's options say where a request says nothing.
 
-    other_fields = {**_OPENAI, **_VLLM, **_SGLANG, **NO_EFFECT}
+    Args:
+        options: of the server.
+        vocab_size: the width of the model's logits; token ids are below it.
+        generation_config: of the model.
+        takes_images: whether messages may have images.
+        template_variables: that the chat template reads, without those of transformers itself; None: not known.
+    """
+
+    options: ServeOptions
+    vocab_size: int
+    generation_config: Any = None
+    takes_images: bool = False
+    template_variables: frozenset[str] | None = None
+
+    @property
+    def limits(self) -> ServeLimits:
+        """The limits of a request."""
+        return self.options.limits
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        """The settings of a request that samples and leaves them out."""
+        given: dict[str, Any] = {name: getattr(self.generation_config, name, None) for name in _USUAL}
+        # 0 says nothing: not a temperature, and all tokens as top_k.
+        return replace(Sampling(temperature=1.0), **{name: value for name, value in given.items() if value})
+
+    @property
+    def samples(self) -> bool:
+        """Whether a request that gives no field of sampling is sampled; not if the config says ``do_sample=False``."""
+        return getattr(self.generation_config, "do_sample", None) is not False
+
+
+def _text_or_object(value: Any) -> Any:
+    if not isinstance(value, (str, dict)):
+        raise problem("expected an object, or its JSON text, got {value}", value)
+    return value
+
+
+def fields_with(accepted: Values, names: str) -> dict[str, Values]:
+    """Fields of ``Part.other_fields`` that accept the same values."""
+    return dict.fromkeys(names.split(), accepted)
+
+
+Document = Annotated[Any, BeforeValidator(_text_or_object)]
+Temperature = Annotated[Number, Field(ge=0, le=100)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+TopK = Annotated[int, Field(ge=-1, lt=2**31)]
+Repetition = Annotated[Number, Field(ge=0.01, le=10)]  # far lower, and scores divided by it are infinite
+Penalty = Annotated[Number, Field(ge=-2, le=2)]
+LogprobCount = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class GenerationConfigFields(Part):
+    """``generation_config``, as `transformers serve` takes it; its other settings may only have their defaults."""
+
+    other_fields = {
+        **{name: () if value is None else (value,) for name, value in GenerationConfig().to_dict().items()},
+        "transformers_version": ANY,
+    }
+    do_sample: bool | None = None
+    max_new_tokens: Count | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: TopK | None = None
+    min_p: Share | None = None
+    repetition_penalty: Repetition | None = None
+
+
+class StructuredOutputs(Part):
+    """vLLM's ``structured_outputs``."""
+
+    other_fields = {
+        "disable_fallback": (False,),
+        "disable_any_whitespace": (False,),
+        "disable_additional_properties": (False, True),  # schemas that say nothing about them are closed here
+        "whitespace_pattern": (),
+    }
+    json_: Document = Field(None, alias="json")
+    regex: str | None = None
+    choice: List[str] = []
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: Document = None
+
+
+class GenerationFields(Part):
+    """The fields of every request that is answered by tokens: OpenAI's, and those that vLLM and SGLang have added."""
+
+    other_fields = {
+        # None of them changes an answer here.
+        **fields_with(
+            ANY,
+            "metadata prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier service_tier "
+            "session_id user",
+        ),
+        **fields_with(
+            (),
+            # OpenAI's
+            "guided_decoding_backend guided_whitespace_pattern moderation "
+            # vLLM's
+            "allowed_token_ids cache_salt ec_transfer_params kv_transfer_params logits_processors logprob_token_ids "
+            "prompt_logprobs repetition_detection request_id truncate_prompt_tokens truncation_side vllm_xargs "
+            # SGLang's
+            "bootstrap_host bootstrap_port bootstrap_room custom_labels custom_logit_processor custom_params "
+            "data_parallel_rank disagg_prefill_dp_rank extra_key images_config lora_path ngram_corpus_id rid "
+            "routed_dp_rank session_params stop_regex",
+        ),
+        **fields_with(
+            (False,),
+            "ignore_eos include_stop_str_in_output no_stop_trim return_cached_tokens_details return_hidden_states "
+            "return_meta_info return_prompt_token_ids return_routed_experts return_token_ids return_token_offsets "
+            "return_tokens_as_token_ids store use_beam_search watermarking",
+        ),
+        **fields_with((True,), "return_mm_kwargs skip_special_tokens spaces_between_special_tokens"),
+        **fields_with((0,), "min_tokens priority routed_experts_prompt_start routed_experts_start_len"),
+        "bad_words": ([],),
+        "length_penalty": (1.0, 1),
+        "stream_interval": (1,),
+        "thinking_token_budget": (-1,),
+    }
     model: str | None = None
     stream: bool = False
+
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: TopK | None = None
+    min_p: Share | None = None
+    repetition_penalty: Repetition | None = None
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    logit_bias: dict[str, Any] = {}
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: Annotated[List[str], BeforeValidator(lambda value: as_list(value, "a text, or a list of texts"))] = []
+    stop_token_ids: List[TokenId] = []
+    generation_config: Annotated[
+        GenerationConfigFields, BeforeValidator(lambda value: json_object(value, "a JSON object, or its text"))
+    ] = GenerationConfigFields()
+
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Document = None
+    guided_regex: str | None = None
+    guided_choice: List[str] = []
+    guided_grammar: str | None = None
+    regex: str | None = None
+    json_schema: Document = None
+    ebnf: str | None = None
+    structural_tag: Document = None
 
 
 class StreamOptions(Part):
@@ -108,7 +194,40 @@ class CompletionFields(GenerationFields):
     stream_options: StreamOptions | None = None
 
 
-LogprobCount = Annotated[int, Field(ge=0, lt=2**31)]
+def read_generation(
+    fields: GenerationFields, body: Mapping[str, Any], defaults: Defaults, length_fields: tuple[str, ...]
+) -> dict[str, Any]:
+    """What all three routes give to a ``Call``.
+
+    Args:
+        fields: of the request, read.
+        body: the same as JSON, with tools in the nested form.
+        defaults: where it says nothing.
+        length_fields: the route's own names for the most tokens of an answer.
+
+    Raises:
+        RequestRefused: a value that cannot be.
+    """
+    constraint, param = read_constraint(body, defaults)
+    num_answers, best_of = _read_numbers(fields, defaults.limits) if isinstance(fields, CompletionFields) else (1, 1)
+    _check_stop(fields, defaults)
+    stream_options = getattr(fields, "stream_options", None)
+    if stream_options is not None and not fields.stream:
+        raise refused("stream_options", "expected it only with stream, which is false")
+    lengths = {name: getattr(fields, name) for name in length_fields}
+    lengths["generation_config.max_new_tokens"] = fields.generation_config.max_new_tokens
+    return {
+        "constraint": constraint,
+        "param": param,
+        "sampling": _read_sampling(fields, defaults, several=best_of > 1),
+        "max_new_tokens": _read_max_tokens(lengths, defaults.limits.max_answer_tokens),
+        "num_answers": num_answers,
+        "best_of": best_of,
+        "stop": tuple(fields.stop),
+        "stop_token_ids": tuple(fields.stop_token_ids),
+        "stream": fields.stream,
+        "include_usage": getattr(stream_options, "include_usage", False),
+    }
 
 
 def check_model(name: str | None, defaults: Defaults) -> None:
@@ -117,19 +236,66 @@ def check_model(name: str | None, defaults: Defaults) -> None:
     Raises:
         RequestRefused: 404, as OpenAI answers.
     """
-    if name is not None and name not in defaults.names:
-        known = " or ".join(map(repr, defaults.names))
+    known = defaults.options.public_name
+    if name is not None and name != known:
         raise refused(
-            "model", f"this server has only {known}; ask for it, or leave the field out", "model_not_found", 404
+            "model", f"this server has only {known!r}; ask for it, or leave the field out", "model_not_found", 404
         )
 
 
-def read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int]:
-    """How many answers to a prompt are given, and how many are generated.
+def check_logprobs(param: str, number: int, limits: ServeLimits) -> None:
+    """Refuse more alternatives than the limit."""
+    if number > limits.max_logprobs:
+        raise refused(param, f"expected {limits.max_logprobs} at most, got {number}")
 
-    Raises:
-        RequestRefused: too many, or fewer are generated than given, or the best are to be chosen in a stream.
-    """
+
+# How tokens are chosen.
+
+
+def _read_sampling(body: GenerationFields, defaults: Defaults, *, several: bool) -> Sampling:
+    """Several answers to a prompt are to differ, so they are sampled."""
+    config, usual = body.generation_config, defaults.sampling
+
+    def given(name: str) -> Any:
+        own = getattr(body, name)
+        return getattr(config, name, None) if own is None else own
+
+    samples = several or defaults.samples or any(given(name) is not None for name in _CHANGE_TOKENS)
+    if config.do_sample is not None and body.temperature is None:
+        samples = config.do_sample
+    values = {name: getattr(usual, name) if given(name) is None else given(name) for name in _USUAL}
+    if not samples or values["temperature"] < _GREEDY:
+        values["temperature"] = 0.0
+    if values["top_k"] is not None and not 0 < values["top_k"] < defaults.vocab_size:
+        values["top_k"] = None
+    return Sampling(
+        **values,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        logit_bias=_read_bias(body.logit_bias, defaults),
+        seed=body.seed,
+    )
+
+
+def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]:
+    most, vocab_size = defaults.limits.max_logit_bias, defaults.vocab_size
+    if len(given) > most:
+        raise refused("logit_bias", f"expected {most} entries at most, got {len(given)}")
+    bias: dict[int, float] = {}
+    for key, value in given.items():
+        if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) < vocab_size):
+            raise expected("logit_bias", f"token ids below {vocab_size} as keys", key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MOST_BIAS <= value <= _MOST_BIAS:
+            raise expected(f"logit_bias.{key}", f"a number from -{_MOST_BIAS} to {_MOST_BIAS}", value)
+        bias[int(key)] = float(value)
+    return bias
+
+
+# Where answers end, and how many there are.
+
+
+def _read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int]:
+    """How many answers to a prompt are given, and how many are generated."""
     best_of = body.n if body.best_of is None else body.best_of
     for name, number in (("n", body.n), ("best_of", best_of)):
         if number > limits.max_answers:
@@ -141,18 +307,106 @@ def read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int]
     return body.n, best_of
 
 
-def read_usage(body: CompletionFields) -> bool:
-    """Whether a stream ends with the usage.
+def _check_stop(body: GenerationFields, defaults: Defaults) -> None:
+    limits = defaults.limits
+    for name in ("stop", "stop_token_ids"):
+        number = len(getattr(body, name))
+        if number > limits.max_stop_strings:
+            raise refused(name, f"expected {limits.max_stop_strings} at most, got {number}")
+    for i, text in enumerate(body.stop):
+        if not 0 < len(text) <= limits.max_stop_chars:
+            raise refused(f"stop.{i}", f"expected 1 to {limits.max_stop_chars} characters, got {len(text)}")
+    check_tokens("stop_token_ids", body.stop_token_ids, defaults)
+
+
+def check_tokens(param: str, token_ids: list[Any], defaults: Defaults) -> None:
+    """Refuse what is no token id of the model."""
+    for i, token in enumerate(token_ids):
+        if type(token) is not int or not 0 <= token < defaults.vocab_size:
+            raise expected(f"{param}.{i}", f"a token id below {defaults.vocab_size}", token)
+
+
+def _read_max_tokens(given: Mapping[str, int | None], most: int | None) -> int | None:
+    """The tokens that an answer may have, of the fields that may say it; None where no field says it."""
+    said = {name: number for name, number in given.items() if number is not None}
+    if len(set(said.values())) > 1:
+        raise refused(next(iter(said)), f"expected one number of tokens, got {' and '.join(said)} with different ones")
+    for name, number in said.items():
+        if most is not None and number > most:
+            raise refused(name, f"expected {most} at most, which is the server's limit, got {number}")
+        return number
+    return None
+
+
+# What constrains answers.
+
+_MAKERS: dict[str, Callable[[Any], Constraint]] = {
+    "structured_outputs.json": JsonSchema,
+    "structured_outputs.regex": Regex,
+    "structured_outputs.choice": Choice,
+    "structured_outputs.grammar": Grammar,
+    "structured_outputs.json_object": lambda _: JsonObject(),
+    "structured_outputs.structural_tag": StructuralTag,
+    "guided_json": JsonSchema,
+    "guided_regex": Regex,
+    "guided_choice": Choice,
+    "guided_grammar": Grammar,
+    "regex": Regex,
+    "json_schema": JsonSchema,
+    "ebnf": Grammar,
+    "structural_tag": StructuralTag,
+}
+_OPENAI = {  # which fields belong to a constraint, by the name of the one that holds it
+    "response_format": ("response_format",),
+    "text.format": ("text",),
+    "tools": ("tools", "tool_choice", "parallel_tool_calls"),
+}
+_FIELDS = {*sum(_OPENAI.values(), ()), *(name.partition(".")[0] for name in _MAKERS)}
+
+
+def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constraint | None, str | None]:
+    """The one constraint of a request, and the field that holds it.
+
+    Args:
+        body: of the request, after its model has checked it.
+        defaults: the notation of tool calls, and the layout of JSON.
 
     Raises:
-        RequestRefused: options of a stream, without a stream.
+        RequestRefused: malformed, too large, or more than one.
     """
-    if body.stream_options is not None and not body.stream:
-        raise refused("stream_options", "expected it only with stream, which is false")
-    return body.stream_options is not None and body.stream_options.include_usage
+    options = defaults.options
+    given = {name: value for name, value in body.items() if value is not None and name in _FIELDS}
+    _check_size(given, options.limits.max_schema_bytes)
+    found: dict[str, Constraint] = {}
+    for name, fields in _OPENAI.items():
+        with naming(name):
+            constraint = from_request({key: given[key] for key in fields if key in given}, options.tool_format)
+        if constraint is not None:
+            found[name] = constraint
+    outputs = {f"structured_outputs.{name}": value for name, value in given.get("structured_outputs", {}).items()}
+    for name, value in {**given, **outputs}.items():
+        if name in _MAKERS and value is not None and (name, value) != ("structured_outputs.json_object", False):
+            with naming(name):
+                found[name] = _MAKERS[name](value)
+    if len(found) > 1:
+        hint = ', or say "tool_choice": "none" for an answer without calls' if "tools" in found else ""
+        names = " and ".join(found)
+        message = f"expected one kind of constraint, got {names}; leave one out{hint}"
+        raise refused(next(iter(found)), message, "invalid_constraint")
+    for name, constraint in found.items():
+        with naming(name):
+            return laid_out(constraint, options.whitespace, options.indent, options.spelling), name
+    if given.get("tools") and given.get("tool_choice") == "none":
+        with naming("tools"):
+            return from_tools(given["tools"], "none", options.tool_format), "tools"
+    return None, None
 
 
-def check_logprobs(param: str, number: int, limits: ServeLimits) -> None:
-    """Refuse more alternatives than the limit."""
-    if number > limits.max_logprobs:
-        raise refused(param, f"expected {limits.max_logprobs} at most, got {number}")
+def _check_size(given: Mapping[str, Any], most: int) -> None:
+    size = len(json.dumps(given))
+    if size > most:
+        raise refused(
+            max(given, key=lambda name: len(json.dumps(given[name]))),
+            f"expected {most} bytes at most, as JSON, got {size}; ask for less, or raise --max-schema-bytes",
+            "constraint_too_large",
+        )

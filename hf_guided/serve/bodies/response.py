@@ -1,24 +1,173 @@
-"""The body of /v1/responses."""
+"""The body of /v1/responses, whose input becomes the messages of a chat."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from ..call import Call, Chat
-from ..limits import ServeLimits
-from .chat import shown_tools
-from .constraint_fields import read_constraint
-from .defaults import Defaults
-from .generation import GenerationFields, LogprobCount, check_logprobs, check_model
-from .parts import Count, List, Part, problem, read
-from .refusals import refused
-from .response_items import Items, render_items
-from .sampling import read_max_tokens, read_sampling, read_stop
-from .thinking import Effort, read_thinking
-from .tools import NestedTool, Tool, for_answer, for_template
+from ..job import Call, Chat
+from .chat import (
+    AnyPart,
+    Arguments,
+    AssistantContent,
+    Effort,
+    TextPart,
+    Texts,
+    Tool,
+    UserContent,
+    content_for_template,
+    for_template,
+    read_thinking,
+    shown_tools,
+)
+from .fields import ANY, Count, List, Part, as_list, problem, read
+from .generation import (
+    Defaults,
+    GenerationFields,
+    LogprobCount,
+    check_logprobs,
+    check_model,
+    fields_with,
+    read_generation,
+)
+
+_OF_ANSWERS = {"id": ANY, "status": ANY, "phase": ANY}  # clients send back what an answer held
+
+
+class InputMessage(Part):
+    """A message that is not the model's."""
+
+    other_fields = _OF_ANSWERS
+    type: Literal["message"] = "message"
+    role: Literal["user", "system", "developer"]
+    content: UserContent
+
+
+class OutputMessage(Part):
+    """What the model has said."""
+
+    other_fields = _OF_ANSWERS
+    type: Literal["message"] = "message"
+    role: Literal["assistant"]
+    content: AssistantContent
+
+
+class FunctionCall(Part):
+    """A call that the model has made."""
+
+    other_fields = {**_OF_ANSWERS, "caller": (), "namespace": (), "async": (False,)}
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: Arguments
+
+
+class FunctionCallOutput(Part):
+    """What a function has answered."""
+
+    other_fields = {**_OF_ANSWERS, "caller": (), "namespace": ()}
+    type: Literal["function_call_output"]
+    call_id: str
+    name: str | None = None
+    output: Texts
+
+
+class Thought(Part):
+    """A text of thinking."""
+
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+class ReasoningItem(Part):
+    """What the model has thought."""
+
+    other_fields = {**_OF_ANSWERS, "encrypted_content": ()}
+    type: Literal["reasoning"]
+    content: List[Thought] = []
+    summary: List[Thought] = []
+
+
+def _kind(item: Any) -> str | None:
+    if not isinstance(item, dict):
+        return None
+    kind = item.get("type") or ("message" if "role" in item else None)
+    if kind == "message" and item.get("role") == "assistant":
+        return "assistant message"
+    return kind if isinstance(kind, str) else None
+
+
+def _as_items(value: Any) -> Any:
+    return as_list(value, "a text, or a list of items", lambda text: {"role": "user", "content": text})
+
+
+Item: TypeAlias = InputMessage | OutputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
+Items = Annotated[
+    List[
+        Annotated[
+            Annotated[InputMessage, Tag("message")]
+            | Annotated[OutputMessage, Tag("assistant message")]
+            | Annotated[FunctionCall, Tag("function_call")]
+            | Annotated[FunctionCallOutput, Tag("function_call_output")]
+            | Annotated[ReasoningItem, Tag("reasoning")],
+            Discriminator(_kind),
+        ]
+    ],
+    Field(min_length=1),
+    BeforeValidator(_as_items),
+]
+
+
+def _render_items(items: Sequence[Item], instructions: str | None, takes_images: bool) -> tuple[dict[str, Any], ...]:
+    """The items as the messages of a chat; instructions come first, as a system message.
+
+    Raises:
+        RequestRefused: an image that cannot be shown.
+    """
+    messages: list[dict[str, Any]] = []
+
+    def content(parts: Sequence[AnyPart], path: str) -> Any:
+        return content_for_template(parts, path, takes_images)
+
+    thought = ""
+    if instructions is not None:
+        messages.append({"role": "system", "content": content([TextPart(type="text", text=instructions)], "")})
+    for i, item in enumerate(items):
+        if isinstance(item, ReasoningItem):
+            thought += "".join(part.text for part in item.content or item.summary)
+            continue
+        if isinstance(item, FunctionCallOutput):
+            answer = content(item.output, f"input.{i}.output")
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": answer})
+            continue
+        if isinstance(item, InputMessage):
+            _add_message(messages, item, content(item.content, f"input.{i}.content"))
+            continue
+        # The calls of one turn are one message, with the text before them.
+        if isinstance(item, OutputMessage):
+            messages.append({"role": "assistant", "content": content(item.content, f"input.{i}.content")})
+        elif not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": content([], "")})
+        if thought:
+            messages[-1]["reasoning_content"], thought = thought, ""
+        if isinstance(item, FunctionCall):
+            call = {"name": item.name, "arguments": item.arguments}
+            calls = messages[-1].setdefault("tool_calls", [])
+            calls.append({"type": "function", "id": item.call_id, "function": call})
+    return tuple(messages)
+
+
+def _add_message(messages: list[dict[str, Any]], item: InputMessage, content: Any) -> None:
+    """Append a message; templates take one system message only, so instructions and the first one are joined."""
+    role = "system" if item.role == "developer" else item.role
+    if role == "system" and len(messages) == 1 and messages[0]["role"] == "system":
+        first = messages[0]["content"]
+        messages[0]["content"] = f"{first}\n\n{content}" if isinstance(content, str) else [*first, *content]
+    else:
+        messages.append({"role": role, "content": content})
+
 
 _MOST_METADATA = 16  # OpenAI's limit
 _LOGPROBS = "message.output_text.logprobs"
@@ -35,7 +184,7 @@ def _few_texts(value: Any) -> Any:
         or len(value) > _MOST_METADATA
         or not all(isinstance(v, str) for v in value.values())
     ):
-        raise problem(f"expected an object of {_MOST_METADATA} texts at most, got {{value}}", value=value)
+        raise problem(f"expected an object of {_MOST_METADATA} texts at most, got {{value}}", value)
     return value
 
 
@@ -68,19 +217,13 @@ class ResponseBody(GenerationFields):
     """What a response may hold."""
 
     other_fields = {
-        "access_programs": (),
-        "background": (False,),
-        "background_options": (),
+        **fields_with(
+            (),
+            "access_programs background_options conversation image max_tool_calls mm_processor_kwargs "
+            "previous_input_messages previous_response previous_response_id prompt",
+        ),
+        **fields_with((False,), "background enable_response_messages"),
         "context_management": ([],),
-        "conversation": (),
-        "enable_response_messages": (False,),
-        "image": (),
-        "max_tool_calls": (),
-        "mm_processor_kwargs": (),
-        "previous_input_messages": (),
-        "previous_response": (),
-        "previous_response_id": (),
-        "prompt": (),
         "truncation": ("disabled",),
     }
     input: Items
@@ -102,13 +245,8 @@ class ResponseBody(GenerationFields):
     prompt_cache_key: str | None = None
 
 
-def read_response(body: object, defaults: Defaults, limits: ServeLimits) -> Call:
-    """What a response is to answer.
-
-    Args:
-        body: any JSON.
-        defaults: what the model and the server say where it says nothing.
-        limits: of a request.
+def read_response(body: object, defaults: Defaults) -> Call:
+    """What a response, any JSON, is to answer.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.
@@ -116,42 +254,23 @@ def read_response(body: object, defaults: Defaults, limits: ServeLimits) -> Call
     response = read(ResponseBody, body)
     assert isinstance(body, dict)
     check_model(response.model, defaults)
-    constraint, param = read_constraint({**body, "tools": [*map(for_template, response.tools)]}, defaults, limits)
-    stop, stop_token_ids = read_stop(response, defaults, limits)
-    if response.stream_options is not None and not response.stream:
-        raise refused("stream_options", "expected it only with stream, which is false")
+    nested = {**body, "tools": [*map(for_template, response.tools)]}
+    common = read_generation(response, nested, defaults, ("max_output_tokens",))
     variables, think = read_thinking(
         response.chat_template_kwargs, response.reasoning.effort, defaults, "reasoning.effort"
     )
-    check_logprobs("top_logprobs", response.top_logprobs or 0, limits)
+    check_logprobs("top_logprobs", response.top_logprobs or 0, defaults.limits)
+    messages = _render_items(response.input, response.instructions, defaults.takes_images)
+    repeated = {name: body[name] for name in _REPEATED if body.get(name) is not None}
+    # Answers have tools in the flat form.
+    repeated["tools"] = [
+        {"type": "function", "parameters": None, "strict": None, **tool["function"]} for tool in nested["tools"]
+    ]
     return Call(
         kind="response",
-        prompts=(
-            Chat(
-                messages=render_items(response.input, response.instructions, defaults.takes_images),
-                tools=shown_tools(constraint, response.tool_choice),
-                template_variables=variables,
-            ),
-        ),
-        constraint=constraint,
-        param=param,
-        sampling=read_sampling(response, defaults, limits, several=False),
-        max_new_tokens=read_max_tokens(
-            {
-                "max_output_tokens": response.max_output_tokens,
-                "generation_config.max_new_tokens": response.generation_config.max_new_tokens,
-            },
-            limits,
-        ),
-        stop=stop,
-        stop_token_ids=stop_token_ids,
+        prompts=(Chat(messages, shown_tools(common["constraint"], response.tool_choice), variables),),
         logprobs=response.top_logprobs or 0 if response.top_logprobs or _LOGPROBS in response.include else None,
-        stream=response.stream,
         think=think,
-        body=_repeated(body, response.tools),
+        body=repeated,
+        **common,
     )
-
-
-def _repeated(body: dict[str, Any], tools: Sequence[NestedTool]) -> dict[str, Any]:
-    given = {name: body[name] for name in _REPEATED if body.get(name) is not None}
-    return {**given, "tools": [for_answer(tool) for tool in tools]}

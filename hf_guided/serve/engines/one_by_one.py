@@ -5,11 +5,9 @@ It has what shared batches do not have: forced text and confirmed drafts take no
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -23,17 +21,12 @@ from ...hf.decode.streamers import TokenListener
 from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats
-from ..error_responses import shuts_down
-from ..job import Event, Job, NewTokens
-from .first_row import first_row
-from .limits import check_prompt, max_positions
-from .live_jobs import LiveJobs
-from .row_end import ended
-from .running import RunningJob
-from .sampling import answer_seeds, generation_config, own_processors
+from ..job import Ended, EndReason, NewTokens
+from .jobs import JobEngine, RunningJob, first_row, left_constraint
+from .sampler import answer_seeds, generation_config, own_processors
 
 
-class OneByOne:
+class OneByOne(JobEngine):
     """Generates on one thread; see ``Engine``.
 
     Args:
@@ -43,39 +36,10 @@ class OneByOne:
     """
 
     def __init__(self, model: Any, guide: Guide, surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext):
+        super().__init__(model, "hf-guided-one-by-one")
         self.stats = SessionStats()
-        self._model, self._guide = model, guide
-        self._surroundings = surroundings
-        self._live = LiveJobs()
-        self._queue: SimpleQueue[RunningJob | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="hf-guided-one-by-one", daemon=True)
+        self._guide, self._surroundings = guide, surroundings
         self._thread.start()
-
-    @property
-    def max_tokens(self) -> int | None:
-        """See ``Engine``."""
-        return max_positions(self._model)
-
-    def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """See ``Engine``; also raises what ``check_prompt`` raises."""
-        check_prompt(self._model, job)
-        running = self._live.begin(job, emit)
-        self._queue.put(running)
-        return running
-
-    def alive(self) -> bool:
-        """See ``Engine``."""
-        return self._thread.is_alive() and not self._live.closed
-
-    def end_jobs(self) -> None:
-        """See ``Engine``."""
-        self._live.end_all(shuts_down())
-
-    def close(self) -> None:
-        """See ``Engine``."""
-        self.end_jobs()
-        self._queue.put(None)
-        self._thread.join()
 
     def _run(self) -> None:
         while (running := self._queue.get()) is not None:
@@ -176,10 +140,21 @@ class _AnswerListener(TokenListener):
             self._end(row)
 
     def _end(self, row: int) -> None:
-        assert self.call is not None
         answer = self._answers[row]
         if self._running.is_open(answer):
-            self._running.emit(ended(self.call, row, self._running.job, answer, self._prompt, self._tokens[row]))
+            try:
+                self._running.emit(Ended(answer, self._reason(row)))
+            except Exception as error:  # reading may call the constraint's own code
+                self._running.fail(error, answer)
+
+    def _reason(self, row: int) -> EndReason:
+        job, tokens = self._running.job, self._tokens[row]
+        if job.guided.compiled is not None:
+            assert self.call is not None
+            result = self.call.ended(row, self.call.reader(row, self._prompt).read(tokens))
+            if result.finish_reason == "dead_end":
+                raise left_constraint(result.error)
+        return "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

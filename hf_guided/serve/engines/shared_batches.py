@@ -7,7 +7,6 @@ share a batch, while the manager is paused.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -15,31 +14,27 @@ from contextlib import contextmanager
 from queue import Empty, Queue
 from typing import Any
 
+from transformers import ContinuousBatchingConfig, GenerationConfig
+
 from ...errors import GenerationError, UnsupportedModel
 from ...guide import Guide
 from ...hf.compat import continuous_batching_reason
+from ...hf.continuous_batching.compat import put_first
 from ...hf.decode.rope_switches import rope_reason
 from ...hf.decode.scores import Scoring
 from ...hf.drafts.forced_text import ForcedText
 from ...session.stats import SessionStats
-from ..error_responses import shuts_down
 from ..job import Event, Job
-from .batch_manager import BatchManager
-from .batch_sampler import BatchSampler
-from .first_row import first_row
-from .limits import check_prompt, max_positions
-from .live_jobs import LiveJobs
+from .jobs import JobEngine, RunningJob, first_row, max_positions
 from .one_by_one import OneByOne
-from .running import RunningJob
-from .sampling import all_processors, answer_seeds
-from .shared_answer import SharedAnswer
+from .sampler import BatchSampler, SharedAnswer, all_processors, answer_seeds
 
 log = logging.getLogger("hf_guided.serve")
 
 _WATCH_S = 0.2  # how often the dispatcher looks whether the manager is alive
 
 
-class SharedBatches:
+class SharedBatches(JobEngine):
     """Generates many answers at once; see ``Engine``.
 
     Args:
@@ -55,20 +50,16 @@ class SharedBatches:
     def __init__(self, model: Any, guide: Guide, on_restart: Callable[[Exception | None], None] | None = None):
         if reason := _unsupported(model, guide):
             raise UnsupportedModel(reason)
+        super().__init__(model, "hf-guided-dispatcher")
         self.restarts = 0
         self._on_restart = on_restart
-        self._model, self._guide = model, guide
+        self._guide = guide
         self._sampler = BatchSampler(guide.vocabulary.padded_size)
-        self._live = LiveJobs(self._closed)
-        self._numbers = itertools.count()
         self._answers: dict[str, SharedAnswer] = {}  # those in the manager, by request id
-        self._request_ids: dict[tuple[RunningJob, int], str] = {}
         self._lifecycle = threading.RLock()  # around a restart, and around a pause
         self._manager: BatchManager | None = BatchManager(model, self._sampler, self._deliver)
         self._cache_tokens = self._manager.cache_tokens
         self._alone = OneByOne(model, guide, self._paused)
-        self._queue: Queue[RunningJob | None] = Queue()
-        self._thread = threading.Thread(target=self._run, name="hf-guided-dispatcher", daemon=True)
         self._thread.start()
 
     @property
@@ -81,37 +72,24 @@ class SharedBatches:
         """The work of the jobs that ran alone."""
         return self._alone.stats
 
-    @property
-    def max_tokens(self) -> int | None:
-        """See ``Engine``."""
-        limits = [limit for limit in (max_positions(self._model), self._cache_tokens) if limit is not None]
-        return min(limits, default=None)
-
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """See ``Engine``; also raises what ``check_prompt`` raises."""
-        if self._live.closed:
-            raise shuts_down()
+        """See ``Engine``."""
         if job.model_inputs or rope_reason(self._model, 0, 0, len(job.prompt) + job.max_new_tokens - 1):
             return self._alone.submit(job, emit)
-        check_prompt(self._model, job, self._cache_tokens)
-        running = self._live.begin(job, emit)
-        self._queue.put(running)
-        return running
+        return super().submit(job, emit)
 
     def alive(self) -> bool:
         """See ``Engine``; False while no new manager could be started."""
-        return self._thread.is_alive() and not self._live.closed and self._manager is not None
+        return super().alive() and self._manager is not None
 
     def end_jobs(self) -> None:
         """See ``Engine``."""
-        self._live.end_all(shuts_down())
+        super().end_jobs()
         self._alone.end_jobs()
 
     def close(self) -> None:
         """See ``Engine``."""
-        self.end_jobs()
-        self._queue.put(None)
-        self._thread.join()
+        super().close()
         self._alone.close()
         if self._manager is not None:
             self._manager.stop()
@@ -161,11 +139,10 @@ class SharedBatches:
             self._add(answer)
 
     def _add(self, answer: SharedAnswer) -> None:
-        request_id = f"{answer.job.request_id}#{next(self._numbers)}"
-        self._request_ids[answer.running, answer.number] = request_id
+        request_id = answer.running.id_of(answer.number)
         self._answers[request_id] = answer
         if not answer.is_open:  # closed before its id was known
-            self._closed(answer.running, answer.number)
+            self._ended(answer.running, answer.number)
             return
         assert self._manager is not None
         if not self._manager.add(request_id, answer):
@@ -193,18 +170,12 @@ class SharedBatches:
 
     # Any thread.
 
-    def _closed(self, running: RunningJob, answer: int) -> None:
-        """An answer has ended early: the manager drops it."""
-        request_id = self._forget(running, answer)
-        if request_id is not None and (manager := self._manager) is not None:
+    def _ended(self, running: RunningJob, answer: int) -> None:
+        """The manager drops an answer that has ended early."""
+        super()._ended(running, answer)
+        request_id = running.id_of(answer)
+        if self._answers.pop(request_id, None) is not None and (manager := self._manager) is not None:
             manager.cancel(request_id)
-
-    def _forget(self, running: RunningJob, answer: int) -> str | None:
-        """The id under which the manager had this answer; None if it is forgotten already."""
-        request_id = self._request_ids.pop((running, answer), None)
-        if request_id is not None:
-            self._answers.pop(request_id, None)
-        return request_id
 
     def _deliver(self, output: Any) -> None:
         """Take an output of the manager, on its thread; no error may leave this method."""
@@ -216,7 +187,7 @@ class SharedBatches:
                 answer.fail(_died(output.error))
             else:
                 if output.is_finished():
-                    self._forget(answer.running, answer.number)
+                    self._answers.pop(output.request_id, None)
                 answer.deliver(output)
         except Exception as error:
             answer.fail(error)
@@ -243,3 +214,144 @@ def _unsupported(model: Any, guide: Guide) -> str:
 
 def _died(reason: Any) -> GenerationError:
     return GenerationError(f"the generation thread has died: {reason or 'no reason is known'}; send the request again")
+
+
+# A block of the cache is shared by prompts that begin alike only if it is full, so blocks are short.
+_PAGE = 32
+# On a CPU the cache has room for the first of these numbers of answers of full length that fits into memory, or for
+# more short ones; longer contexts than _CONTEXT are not counted. One forward pass takes at most _PREFILL tokens.
+_ANSWERS, _CONTEXT, _PREFILL = (32, 8, 2, 1), 8192, 512
+
+
+class BatchManager:
+    """transformers' manager of continuous batching: sized, attached, watched and paused.
+
+    A dead one cannot be started again.
+
+    Args:
+        model: a decoder of transformers.
+        sampler: chooses the tokens.
+        deliver: gets each output of the manager, on its thread.
+    """
+
+    def __init__(self, model: Any, sampler: BatchSampler, deliver: Callable[[Any], None]):
+        self._model = model
+        self._attention = model.config._attn_implementation
+        self._manager = self._sized(sampler)
+        self._manager.output_router.output_queue = _Outputs(deliver)
+        self._paged_attention = model.config._attn_implementation
+        self._manager.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether its thread is alive."""
+        return bool(self._manager.is_running())
+
+    @property
+    def error(self) -> Exception | None:
+        """What has ended its thread, if it was an error."""
+        error: Exception | None = self._manager.background_thread_status.fatal_error
+        return error
+
+    @property
+    def cache_tokens(self) -> int:
+        """The most tokens that its cache holds for one answer, prompt included."""
+        cache = self._manager.batch_processor.cache
+        # Kinds of layers take whole sectors each, so some room may be left over in the last sector of every kind.
+        lost = (len(cache.cache_allocators) - 1) * cache.tokens_per_sector
+        return int(cache.num_blocks * _PAGE - lost)
+
+    def add(self, request_id: str, answer: Any) -> bool:
+        """Queue an answer; False if the manager takes none, because its thread has died."""
+        job = answer.job
+        taken = self._manager.add_request(
+            list(job.prompt),
+            request_id=request_id,
+            max_new_tokens=job.max_new_tokens,
+            streaming=True,
+            eos_token_id=list(job.stop_token_ids),
+            answer=answer,
+        )
+        return taken is not None
+
+    def cancel(self, request_id: str) -> None:
+        """Forget an answer at the next step; no output comes for it."""
+        self._manager.cancel_request(request_id)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The loop stands still, and the model has its own attention.
+
+        Raises:
+            RuntimeError: its thread is dead.
+        """
+        with self._manager.pause():
+            self._switch(self._attention)
+            try:
+                yield
+            finally:
+                self._switch(self._paged_attention)
+
+    def stop(self) -> None:
+        """End the thread and wait for it; the model gets its own attention back."""
+        self._manager.stop(block=True, hard_stop=True)
+        self._manager.destroy()
+
+    def _switch(self, attention: str) -> None:
+        if self._model.config._attn_implementation != attention:
+            self._model.set_attn_implementation(attention)
+
+    def _sized(self, sampler: BatchSampler) -> Any:
+        """A manager with its cache.
+
+        Raises:
+            MemoryError: not even the smallest cache fits.
+        """
+        sizes: tuple[int | None, ...] = (None,) if self._model.device.type == "cuda" else _ANSWERS
+        for size in sizes:
+            # Greedy and without processors of its own: ours does it all.
+            config = GenerationConfig(eos_token_id=self._model.generation_config.eos_token_id)
+            manager = self._model.init_continuous_batching(
+                generation_config=config, continuous_batching_config=_config(self._model, size)
+            )
+            manager.logit_processor.clear()
+            put_first(manager, sampler)
+            try:
+                manager.warmup()  # makes the cache; there are no graphs to capture
+                return manager
+            except MemoryError:
+                manager.destroy()
+                self._switch(self._attention)
+                if size == sizes[-1]:
+                    raise
+        raise AssertionError("there is at least one size")
+
+
+class _Outputs(Queue[Any]):
+    """The manager's queue of outputs: each is delivered at once, and nothing is kept."""
+
+    def __init__(self, deliver: Callable[[Any], None]):
+        super().__init__()
+        self._deliver = deliver
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Deliver an output."""
+        self._deliver(item)
+
+
+def _config(model: Any, answers: int | None) -> ContinuousBatchingConfig:
+    """The manager's config: without graphs and asynchronous batches, because every step runs Python for each answer.
+
+    Args:
+        model: the model.
+        answers: of full length, for which the cache has room; None takes the free memory of the device.
+    """
+    room: dict[str, int] = {}
+    if answers is not None:
+        context = min(max_positions(model) or _CONTEXT, _CONTEXT)
+        room = {
+            "num_blocks": answers * (-(-context // _PAGE) + 1),
+            "max_batch_tokens": _PREFILL,
+            "max_requests_per_batch": _PREFILL,
+        }
+    return ContinuousBatchingConfig(page_size=_PAGE, use_cuda_graph=False, use_async_batching=False, **room)
