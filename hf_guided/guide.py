@@ -30,7 +30,7 @@ from .errors import (
     shown,
 )
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
-from .hf.decode.options import DecodeOptions
+from .hf.decode.call import DecodeOptions
 from .hf.decoder import GuidedDecoder
 from .hf.drafts import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor

@@ -13,7 +13,7 @@ from threading import Event
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from ..hf.decode.streamers import TokenListener
+from ..hf.listening import TokenListener
 
 
 class Cancelled(BaseException):

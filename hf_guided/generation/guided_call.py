@@ -9,7 +9,7 @@ from typing import Any
 from ..backends.base import CompiledConstraint
 from ..guide import Guide
 from ..hf.compat import with_cache_argument
-from ..hf.decode.options import DecodeOptions
+from ..hf.decode.call import DecodeOptions
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor

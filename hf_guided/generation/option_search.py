@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..hf.drafts.forced_text import ForcedText
+from ..hf.decode.forced_text import ForcedText
 from ..session.row import Row
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary

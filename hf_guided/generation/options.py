@@ -9,7 +9,7 @@ from typing import Any
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from ..constraints.argument_checks import CALL, FLAG, Rule, check
-from ..hf.decode.options import DecodeOptions
+from ..hf.decode.call import DecodeOptions
 from ..session.logprobs import num_top
 from ..session.options import OnViolation, SessionOptions
 from ..session.reasoning import Reasoning

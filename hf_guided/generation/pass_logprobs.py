@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..hf.decode.scores import Scoring
+from ..hf.decode.processors import Scoring
 from ..session.logprob_recorder import Position
 from ..session.logprobs import TokenLogprob
 from ..session.session import Session

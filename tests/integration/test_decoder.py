@@ -15,8 +15,8 @@ from transformers import CompileConfig, DynamicCache
 
 import hf_guided as hg
 from hf_guided.hf.compat import CACHE_NAME
-from hf_guided.hf.decode.input_preparation import is_common
-from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.hf.decode.block_rule import is_common
+from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.retokenize import Continuation
 from tests import removals, vocabularies

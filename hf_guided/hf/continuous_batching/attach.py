@@ -17,7 +17,7 @@ from ...session.mask_table import MaskTables
 from ...session.row import Row
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
-from ..decode.rope_switches import rope_reason
+from ..decode.block_rule import rope_reason
 from ..decoder import GuidedDecoder
 from ..generation_settings import GenerationSettings
 from ..logits_processor import GuidedLogitsProcessor
@@ -82,7 +82,7 @@ def _add_request(
     """``manager.add_request`` of an attached manager; see ``Guide.attach``.
 
     Raises:
-        UnsupportedModel: a request as long as that changes the model's rotary embedding; see rope_switches.py.
+        UnsupportedModel: a request as long as that changes the model's rotary embedding; see decode/block_rule.py.
 
     Thread: any. Only the caller waits while a constraint compiles: its request is queued after the compilation.
     """

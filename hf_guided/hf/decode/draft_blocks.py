@@ -12,24 +12,18 @@ from torch import Tensor
 from ...errors import InvalidArgument
 from ...session.session import Session
 from ..drafts import Draft, DraftLength, DraftRequest, DraftSource, Warp
-from ..drafts.forced_text import ForcedText
-from .sequence_state import SequenceState
-from .stopping import RowStops
+from .forced_text import ForcedText
+from .processors import RowStops
+from .sequences import SequenceState
 
 
 @dataclass(frozen=True)
 class DraftBlock:
-    """A draft in segments: a draft token, and the forced text after it.
+    """A draft in segments: a draft token, and the forced text after it."""
 
-    Args:
-        segments: the model confirms or rejects the first token of each.
-        probabilities: of those first tokens, as in ``Draft``.
-        drafted: whether a source of drafts proposed them; otherwise the grammar made them likely.
-    """
-
-    segments: Sequence[Sequence[int]] = ()
-    probabilities: Tensor | None = None
-    drafted: bool = False
+    segments: Sequence[Sequence[int]] = ()  # the model confirms or rejects the first token of each
+    probabilities: Tensor | None = None  # of those first tokens, as in ``Draft``
+    drafted: bool = False  # whether a source of drafts proposed them; otherwise the grammar made them likely
 
     @cached_property
     def firsts(self) -> list[int]:

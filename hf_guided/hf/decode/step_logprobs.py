@@ -1,4 +1,4 @@
-"""Assigns logits and scores to output tokens: in the fast loop, and in transformers' own loops.
+"""Assigns logits and scores to the output tokens of the fast loop.
 
 The logits of an output token come from the forward pass of the token before it. The loop chooses tokens only from the
 last columns of a pass; the columns before them belong to forced text and to verified drafts.
@@ -7,12 +7,11 @@ last columns of a pass; the columns before them belong to forced text and to ver
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from ...session.logprob_recorder import LogprobRecorder, Position
-from .sequence_state import SequenceState
+from .sequences import SequenceState
 
 
 class StepLogprobs:
@@ -77,21 +76,3 @@ class StepLogprobs:
         self._chosen.clear()
         if positions:
             self._recorder.record(logits[rows, columns], positions, scores)
-
-
-def record_output(recorder: LogprobRecorder, output: Any, start: int, stop_token_ids: Sequence[int]) -> None:
-    """Record a call of generate() with ``output_logits`` and ``output_scores``, and without beams.
-
-    Args:
-        recorder: of the same rows.
-        output: generate()'s result.
-        start: tokens before the output.
-        stop_token_ids: tokens that end a row; after them comes padding.
-    """
-    running = list(range(len(output.sequences)))
-    for step, (logits, scores) in enumerate(zip(output.logits, output.scores, strict=True)):
-        token_ids = output.sequences[:, start + step].tolist()
-        recorder.record(logits[running], [Position(i, token_ids[i], i) for i in running], scores)
-        running = [i for i in running if token_ids[i] not in stop_token_ids]
-        if not running:
-            return

@@ -23,9 +23,8 @@ from ...session.apply import apply_bitmask
 from ...session.row import Row, RowState
 from ...session.tensor_parallel import Ranks
 from ...vocabulary.bitmask import allocate_bitmask
-from ..compat import cache_name
+from ..compat import cache_name, layers_without_full_attention
 from .base import Draft, DraftRequest, Warp
-from .full_attention import other_layers
 
 
 class AssistantDraft:
@@ -193,7 +192,7 @@ class _Decoder:
             raise UnsupportedModel(
                 f"assistant {name} is held by several processes, of which only rank zero drafts; load it whole"
             )
-        other = other_layers(model)
+        other = layers_without_full_attention(model)
         if other:
             raise UnsupportedModel(
                 f"assistant {name} has layers without full attention ({', '.join(other)}): they cannot take rows "

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ...session.transfers import to_device
-from ..philox import gumbel
+from ..seeds import gumbel
 
 # Reads (n,) integers or booleans of a device, and waits for it once; a caller's own may read other numbers along.
 Read: TypeAlias = Callable[[Tensor], list[int]]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ...errors import GenerationError
 from ...hf.continuous_batching.compat import ContinuousBatchingLogitsProcessor, new_tokens
-from ...hf.philox import gumbel
+from ...hf.seeds import gumbel
 from ...session.apply import apply_bitmask
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ...hf.decode.scores import Scoring
-from ...hf.drafts.forced_text import ForcedText
+from ...hf.decode.forced_text import ForcedText
+from ...hf.decode.processors import Scoring
 from ...session.logprob_recorder import LogprobRecorder, Position
 from ...session.logprobs import TokenLogprob
 from ...session.row import Row
