@@ -53,7 +53,7 @@ from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
 if TYPE_CHECKING:
-    from .hf.continuous_batching.followed_rows import RequestConstraint
+    from .hf.continuous_batching.request_masks import RequestConstraint
 
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 

@@ -738,7 +738,7 @@ REMOVALS = [
     ),
     Removal(
         "continuous batching: rows go away with their requests",
-        "hf/continuous_batching/followed_rows.py",
+        "hf/continuous_batching/request_masks.py",
         "                self.forget(request_id)\n",
         "                pass\n",
         f"{BATCHING}::test_a_cancelled_request_leaves_nothing_behind",
@@ -766,21 +766,21 @@ REMOVALS = [
     ),
     Removal(
         "continuous batching: what is compiled stays in its process",
-        "hf/continuous_batching/followed_rows.py",
+        "hf/continuous_batching/request_masks.py",
         "    def __reduce__(self)",
         "    def _not_reduced(self)",
         f"{BATCHING}::test_what_travels_to_other_processes_is_the_constraint_alone",
     ),
     Removal(
         "continuous batching: a row is made where none came along",
-        "hf/continuous_batching/followed_rows.py",
+        "hf/continuous_batching/request_masks.py",
         "self._begin(request) if request.row is None else request.row.fork()",
         "request.row.fork()",
         f"{BATCHING}::test_what_travels_to_other_processes_is_the_constraint_alone",
     ),
     Removal(
         "continuous batching: return sequences have rows of their own",
-        "hf/continuous_batching/followed_rows.py",
+        "hf/continuous_batching/request_masks.py",
         "request.row.fork()",
         "request.row",
         f"{BATCHING}::test_return_sequences_are_independent",

@@ -22,8 +22,7 @@ from ..decoder import GuidedDecoder
 from ..generation_settings import GenerationSettings
 from ..logits_processor import GuidedLogitsProcessor
 from .compat import first_processor, has_begun, put_first
-from .followed_rows import RequestConstraint
-from .request_masks import RequestMasks
+from .request_masks import RequestConstraint, RequestMasks
 
 
 def attach(
