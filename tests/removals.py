@@ -739,8 +739,8 @@ REMOVALS = [
     Removal(
         "continuous batching: rows go away with their requests",
         "hf/continuous_batching/request_masks.py",
-        "                self.forget(request_id)\n",
-        "                pass\n",
+        "                    del rows[request_id]\n",
+        "                    pass\n",
         f"{BATCHING}::test_a_cancelled_request_leaves_nothing_behind",
     ),
     Removal(

@@ -74,7 +74,7 @@ class RequestConstraint:
 
 
 @dataclass
-class FollowedRow:
+class _FollowedRow:
     """A request state, its row, and how much of its output the row has taken."""
 
     state: weakref.ref[Any]
@@ -86,48 +86,6 @@ class FollowedRow:
         for token_id in token_ids:
             self.row.advance(token_id)
         self.taken += len(token_ids)
-
-
-class FollowedRows:
-    """Rows by the id of their request.
-
-    Args:
-        begin: makes the row of a request that has none, because another process has added it.
-    """
-
-    def __init__(self, begin: Callable[[RequestConstraint], Row]):
-        self._begin = begin
-        self._rows: dict[str, FollowedRow] = {}
-
-    def __iter__(self) -> Any:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def up_to_date(self, state: Any, request: RequestConstraint) -> FollowedRow:
-        """The row of a request, after the output that its state has; may raise any error if it makes a row."""
-        followed = self._rows.get(state.request_id)
-        if followed is None or followed.state() is not state:
-            row = self._begin(request) if request.row is None else request.row.fork()
-            followed = self._rows[state.request_id] = FollowedRow(self._watched(state), row)
-        followed.take(*new_tokens(state, followed.taken))
-        return followed
-
-    def forget(self, request_id: str) -> None:
-        """Delete the row of a request: its next one begins anew."""
-        self._rows.pop(request_id, None)
-
-    def _watched(self, state: Any) -> weakref.ref[Any]:
-        """A weak reference to the state that deletes its row together with it."""
-        request_id = state.request_id
-
-        def gone(reference: weakref.ref[Any]) -> None:
-            # The id may belong to a new state by now.
-            if request_id in self._rows and self._rows[request_id].state is reference:
-                self.forget(request_id)
-
-        return weakref.ref(state, gone)
 
 
 class _Unfilled(NamedTuple):
@@ -159,7 +117,8 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self.vocabulary = vocabulary
         self.stats = SessionStats()
         self._manager = weakref.proxy(manager)  # which owns this object
-        self._rows = FollowedRows(begin)
+        self._begin = begin
+        self._rows: dict[str, _FollowedRow] = {}  # by the id of their request
         self._tables = tables
         self._table: MaskTable | None = None
         self._shared: Tensor | None = None  # (rows, words) of the table, on the device
@@ -271,7 +230,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         """
         state, request = unfilled.state, unfilled.request
         try:
-            followed = self._rows.up_to_date(state, request)
+            followed = self._up_to_date(state, request)
             ahead = followed.taken - num_generated(state)  # tokens of the row that the manager has not read yet
             if in_flight is not None and not ahead:
                 followed.take(in_flight)
@@ -289,8 +248,24 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
                 reason = f"dead end: {row.dead_end}" if row.dead_end else reason
                 state.error = f"{request.constraint} was not finished: {reason}"
         except Exception as error:  # making its first row may raise any error
-            self._rows.forget(state.request_id)  # the state of this row is unknown
+            self._rows.pop(state.request_id, None)  # the state of this row is unknown: its next one begins anew
             state.error = f"{request.constraint} was not finished: {cause(error)}"
         stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
         self._host.numpy()[index] = self.vocabulary.bitmask_of(stops)
         return None
+
+    def _up_to_date(self, state: Any, request: RequestConstraint) -> _FollowedRow:
+        """The row of a request, after the output that its state has; may raise any error if it makes a row."""
+        rows, request_id = self._rows, state.request_id
+        followed = rows.get(request_id)
+        if followed is None or followed.state() is not state:
+
+            def gone(reference: weakref.ref[Any]) -> None:
+                # The id may belong to a new state by now.
+                if request_id in rows and rows[request_id].state is reference:
+                    del rows[request_id]
+
+            row = self._begin(request) if request.row is None else request.row.fork()
+            followed = rows[request_id] = _FollowedRow(weakref.ref(state, gone), row)
+        followed.take(*new_tokens(state, followed.taken))
+        return followed
