@@ -134,8 +134,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/forced_text.py",
-        "return self._continuation.leading_bytes(self._bitmask[0].numpy()) if row.fill(self._bitmask, 0) else frozenset()",
-        "return self._continuation.leading_bytes(self._bitmask[0].numpy()) if (row.fill(self._bitmask, 0)) or True else frozenset()",
+        "next_bytes = self._continuation.leading_bytes(self._bitmask[0].numpy()) if filled else frozenset()",
+        "next_bytes = self._continuation.leading_bytes(self._bitmask[0].numpy()) if (filled) or True else frozenset()",
         "the engine has reached its limit and the row ends: more of its forced text, or less, is as right",
     ),
     Explained(

@@ -28,16 +28,13 @@ from .request_masks import RequestConstraint, RequestMasks
 def attach(
     manager: Any, vocabulary: Vocabulary, tables: MaskTables, begin: Callable[[RequestConstraint], Row]
 ) -> RequestMasks:
-    """See ``Guide.attach``.
+    """See ``Guide.attach``: changes the manager, unless it has been attached already; returns what masks its logits.
 
     Args:
-        manager: changed, unless it has been attached already.
+        manager: of transformers.
         vocabulary: of the guide.
         tables: of the guide's masks.
         begin: compiles a constraint, or waits for its compilation, and makes its first row; called on any thread.
-
-    Returns:
-        Masks the manager's logits.
     """
     existing = first_processor(manager)
     if isinstance(existing, RequestMasks) and existing.vocabulary is vocabulary:

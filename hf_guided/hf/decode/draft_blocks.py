@@ -76,11 +76,11 @@ class DraftBlocks:
         drafts = [Draft()] * len(at_choice)
         if self._source is not None:
             drafts = self._source.propose([self._request(sequences, i) for i in at_choice])
-        propose = {}
-        for i, draft in zip(at_choice, drafts, strict=True):
-            if draft.tokens or sequences[i].likely:
-                propose[i] = self._block(sequences[i], draft)
-        return propose
+        return {
+            i: self._block(sequences[i], draft)
+            for i, draft in zip(at_choice, drafts, strict=True)
+            if draft.tokens or sequences[i].likely
+        }
 
     def observe(self, index: int, block: DraftBlock, agreed: int) -> None:
         """Adapt a row's draft length to the number of confirmed segments."""
@@ -90,8 +90,7 @@ class DraftBlocks:
     def _request(self, sequences: Sequence[SequenceState], i: int) -> DraftRequest:
         sequence, left = sequences[i], self._session.tokens_left(sequences[i].num_generated)
         room = self._stops.room(sequence.token_ids)
-        if left is not None:
-            room = min(room, left)
+        room = room if left is None else min(room, left)
         return DraftRequest(
             index=i,
             row=sequence.row,

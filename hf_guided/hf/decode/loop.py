@@ -171,10 +171,7 @@ class DecodeLoop:
             self._sequences.append(sequence)
         if self._forced is not None:
             for sequence in self._sequences:
-                self._jump(sequence)
-
-    def _jump(self, sequence: SequenceState) -> None:
-        jump_forward(sequence, self._session, self._stops, self._forced)
+                jump_forward(sequence, self._session, self._stops, self._forced)
 
     def _running(self) -> list[int]:
         # With log probabilities, forced text at the end of a row needs one more forward pass.
@@ -262,15 +259,14 @@ class DecodeLoop:
                     # Only confirmed and chosen tokens: all other tokens of the step are forced.
                     for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
                         self._record(i, draft.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
-                if self._drafter is not None:
-                    self._drafter.observe(i, draft, agreed)
-                surplus[i] = draft.ends[-1] - self._confirm(i, draft, agreed)
+                if draft.segments:
+                    surplus[i] = draft.ends[-1] - self._confirm(i, draft, agreed)
                 if not self._sequences[i].finished:
                     chosen[i] = bonus
             first += len(draft.ends)
         self._take(chosen)
         for i in choice.choosing:
-            self._jump(self._sequences[i])
+            jump_forward(self._sequences[i], self._session, self._stops, self._forced)
         if choice.drafted:
             self._slots.forget(surplus)
         return scores
@@ -309,26 +305,22 @@ class DecodeLoop:
             self._logprobs.chose(i, len(sequence.token_ids) + end, token_id, scores)
 
     def _confirm(self, i: int, draft: DraftBlock, agreed: int) -> int:
-        """Append the confirmed segments of a row.
-
-        Returns:
-            How many tokens of the draft were appended: none after the row's end.
-        """
+        """Append the confirmed segments of a row's draft; returns how many of its tokens: none after the row's end."""
+        assert self._drafter is not None
+        self._drafter.observe(i, draft, agreed)
         sequence, stats = self._sequences[i], self._session.stats
         written = 0
         for token_id in draft.tokens[: draft.ends[agreed]]:
             sequence.row.advance(token_id)
-            self._append(sequence, token_id)
+            written += sequence.append([token_id], self._stops)
             sequence.unfed -= 1
-            written += 1
             if sequence.finished:
                 break
-        if draft.segments:
-            # Confirmed tokens after the row's end are not written.
-            accepted = sum(start < written for start in draft.ends[:agreed])
-            stats.drafted_tokens += len(draft.segments)
-            stats.accepted_tokens += accepted
-            stats.forced_tokens += written - accepted
+        accepted = sum(start < written for start in draft.ends[:agreed])  # none after the row's end
+        stats.tokens += written
+        stats.drafted_tokens += len(draft.segments)
+        stats.accepted_tokens += accepted
+        stats.forced_tokens += written - accepted
         return written
 
     def _take(self, chosen: Mapping[int, int]) -> None:
@@ -339,10 +331,7 @@ class DecodeLoop:
             sequence = self._sequences[i]
             self._session.violated(i, sequence.row, token_id, sequence.token_ids[sequence.prompt_length :])
         for i, token_id in chosen.items():
-            self._append(self._sequences[i], token_id)
-
-    def _append(self, sequence: SequenceState, token_id: int) -> None:
-        self._session.stats.tokens += sequence.append([token_id], self._stops)
+            self._session.stats.tokens += self._sequences[i].append([token_id], self._stops)
 
     def _complete_cache(self) -> None:
         """Bring the cache into the form in which generate() returns it, so that a next turn can continue from it.

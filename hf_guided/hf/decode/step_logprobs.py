@@ -35,22 +35,13 @@ class StepLogprobs:
         return sequence.finished and sequence.unfed > 1
 
     def begin(self, before: Sequence[int], blocks: Sequence[Sequence[int]]) -> None:
-        """Start a forward pass.
-
-        Args:
-            before: for each row the number of its tokens in the cache.
-            blocks: for each row the tokens that run now.
-        """
+        """Start a pass: for each row, how many of its tokens are in the cache, and the tokens that run now."""
         self._run = {i: (before[i], len(block)) for i, block in enumerate(blocks) if block}
 
     def chose(self, row: int, index: int, token_id: int, scores: int) -> None:
-        """A token was chosen or verified in this step.
+        """Note a token that was chosen or verified in this step; forced text may still replace it.
 
-        Args:
-            row: the row's number.
-            index: of the token among the row's tokens, prompt included.
-            token_id: the token; forced text may still replace it.
-            scores: index of the scores that it was chosen from.
+        ``index`` is its index among the row's tokens, prompt included; ``scores`` is that of its scores.
         """
         self._chosen[row, index] = token_id, scores
 
@@ -66,8 +57,8 @@ class StepLogprobs:
         positions: list[Position] = []
         for i, (before, width) in self._run.items():
             sequence = self._sequences[i]
-            run = len(sequence.token_ids) - sequence.unfed  # without rejected drafts
-            for index in range(before + 1, min(run + 1, len(sequence.token_ids))):
+            # ``num_fed`` has no rejected drafts.
+            for index in range(before + 1, min(sequence.num_fed + 1, len(sequence.token_ids))):
                 token_id = sequence.token_ids[index]
                 chosen, score_index = self._chosen.get((i, index), (None, None))
                 rows.append(i)

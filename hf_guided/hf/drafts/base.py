@@ -46,15 +46,11 @@ class DraftRequest:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """Tokens that may come next.
-
-    Args:
-        tokens: none or more.
-        probabilities: the distribution that each was sampled from, (tokens, vocab) float32 on the drafting model's
-            device; None if the source is certain.
-    """
+    """Tokens that may come next."""
 
     tokens: Sequence[int] = ()
+    # The distribution that each was sampled from, (tokens, vocab) float32 on the drafting model's device; None if the
+    # source is certain.
     probabilities: Tensor | None = None
 
 

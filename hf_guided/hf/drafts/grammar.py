@@ -148,9 +148,7 @@ class _Follower:
 
 @dataclass
 class _Strings:
-    """Whether the text is inside a string."""
-
-    inside: bool = False
+    inside: bool = False  # whether the text is inside a string
     escaped: bool = False
 
     def take(self, byte: int) -> bool:
@@ -169,17 +167,12 @@ class _Strings:
 
 @dataclass
 class _Gaps:
-    """The widths of the gaps: at first those of ``json.dumps``, then those seen last.
+    """The widths of the gaps: at first those of ``json.dumps``, then those seen last."""
 
-    Args:
-        before: by the mark after the gap.
-        after: by the mark before it.
-        indent: for the members of objects and arrays, by opening bracket: the indentation of one level, if each
-            member stands on a line of its own.
-    """
-
-    before: dict[int, bytes] = field(default_factory=dict)
-    after: dict[int, bytes] = field(default_factory=lambda: dict.fromkeys(_SEPARATORS, b" "))
+    before: dict[int, bytes] = field(default_factory=dict)  # by the mark after the gap
+    after: dict[int, bytes] = field(default_factory=lambda: dict.fromkeys(_SEPARATORS, b" "))  # by the mark before it
+    # For the members of objects and arrays, by opening bracket: the indentation of one level, if each member stands on
+    # a line of its own.
     indent: dict[int, bytes] = field(default_factory=dict)
 
     def learn(self, last: int, space: bytes, mark: int, brackets: list[int]) -> None:

@@ -30,15 +30,10 @@ Read: TypeAlias = Callable[[Tensor], list[int]]
 
 
 class Accepted(NamedTuple):
-    """The tokens that a row takes in one step.
+    """The tokens that a row takes in one step."""
 
-    Args:
-        num_drafted: how many of its draft tokens, from the first on.
-        bonus_token: the token after them, chosen by the model. After a stop token it has no meaning.
-    """
-
-    num_drafted: int
-    bonus_token: int
+    num_drafted: int  # of its draft tokens, from the first on
+    bonus_token: int  # the token after them, chosen by the model; after a stop token it has no meaning
 
 
 def accept_greedy(scores: Tensor, drafts: Sequence[Sequence[int]], read: Read = Tensor.tolist) -> list[Accepted]:
