@@ -32,7 +32,7 @@ from .errors import (
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.call import DecodeOptions
 from .hf.decoder import GuidedDecoder
-from .hf.drafts import draft_source
+from .hf.drafts.sources import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, Overlap
 from .schema.audit import Audit

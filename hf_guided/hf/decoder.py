@@ -8,8 +8,7 @@ attentions, hidden states).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -32,7 +31,7 @@ from .decode.call import DecodeOptions, GenerateCall
 from .decode.loop import DecodeLoop
 from .decode.plain_loop import mode_reason, run_plain
 from .decode.rank_zero_slots import run_on_all_ranks
-from .drafts import DraftSource
+from .drafts.base import DraftSource
 from .listening import RowStreamer, StreamerListener, TokenListener
 from .seeds import as_int64
 
@@ -142,24 +141,15 @@ class GuidedDecoder:
             if texts := self._options.stop_strings:
                 texts = [texts] if isinstance(texts, str) else list(texts)
                 criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, texts))
-            with self._streaming(input_ids):
-                return self._run(call)
+            if self._streamer is not None:
+                if len(input_ids) > 1:
+                    raise InvalidArgument(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
+                self._streamer.put(input_ids.cpu())
+            return self._run(call)
         finally:
             self._serving.release()
-
-    @contextmanager
-    def _streaming(self, input_ids: Tensor) -> Iterator[None]:
-        """Around a call: its streamer gets the prompt, and is ended, or an iterator over it would wait for ever."""
-        if self._streamer is None:
-            yield
-            return
-        try:
-            if len(input_ids) > 1:
-                raise InvalidArgument(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
-            self._streamer.put(input_ids.cpu())
-            yield
-        finally:
-            self._streamer.end()
+            if self._streamer is not None:
+                self._streamer.end()  # an iterator over it would wait for ever
 
     def _run(self, call: GenerateCall) -> Any:
         """Choose a loop for a call, and run it."""

@@ -22,9 +22,9 @@ from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
 from hf_guided.backends.matcher import Matcher
+from hf_guided.drafts import Draft, DraftRequest
 from hf_guided.hf.compat import CACHE_NAME
 from hf_guided.hf.decode.cache_slots import CacheSlots
-from hf_guided.hf.drafts import Draft, DraftRequest
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.test_decoder import CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
@@ -193,6 +193,13 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
     text = "".join(streamer)
     thread.join()
     assert text.startswith('{"name"') and [str(error) for error in caught] == ["broken on purpose"]
+
+
+def test_a_streamer_ends_after_beams_of_which_it_gets_no_token() -> None:
+    guide = family("llama")[1]
+    streamer = Recorder()
+    run("llama", 1, num_beams=2, custom_generate=guide.decoder(RECORD, streamer=streamer))
+    assert streamer.puts == inputs("llama", 1)["input_ids"].tolist() and streamer.ended == 1
 
 
 def test_an_iterator_over_a_streamer_that_refuses_a_batch_ends() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria, StoppingCriteriaList
 
 import hf_guided as hg
-from hf_guided.hf.drafts import Draft, DraftChain, DraftRequest
+from hf_guided.drafts import Draft, DraftChain, DraftRequest
 from hf_guided.hf.drafts import verify as acceptance
 from tests import removals
 from tests.chi_square import NEVER_BY_CHANCE, p_value

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hf_guided.hf.drafts import AssistantDraft, Draft, DraftRequest, GrammarDraft, PromptLookup
+from hf_guided.drafts import AssistantDraft, Draft, DraftRequest, GrammarDraft, PromptLookup
 from hf_guided.hf.drafts.verify import accept_sampling
 from hf_guided.session.row import Row
 from tests.chi_square import NEVER_BY_CHANCE, p_value

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.hf.drafts import Draft, DraftRequest, DraftSource
+from hf_guided.drafts import Draft, DraftRequest, DraftSource
 from hf_guided.session.tensor_parallel import Ranks
 from hf_guided.trace.trace import Trace
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack

@@ -9,8 +9,8 @@ import pytest
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
+from hf_guided.drafts import DraftChain, DraftLength, DraftRequest, GrammarDraft, PromptLookup, compact_twin
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.hf.drafts import DraftChain, DraftLength, DraftRequest, GrammarDraft, PromptLookup, compact_twin
 from hf_guided.session.row import Row
 from tests.toy import ForcingSetEngine, compiled_set, letters
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import InvalidArgument
 from ...session.session import Session
-from ..drafts import Draft, DraftLength, DraftRequest, DraftSource, Warp
+from ..drafts.base import Draft, DraftLength, DraftRequest, DraftSource, Warp
 from .forced_text import ForcedText
 from .processors import RowStops
 from .sequences import SequenceState

@@ -32,7 +32,7 @@ from ...session.transfers import to_device
 from ...trace.events import Kind
 from ...vocabulary.retokenize import Continuation
 from ..compat import is_callers_own
-from ..drafts import DraftSource
+from ..drafts.base import DraftSource
 from ..drafts.verify import Accepted, accept_greedy, accept_sampling, accept_seeded
 from ..listening import TokenListener
 from .cache_slots import CacheSlots

@@ -71,12 +71,10 @@ def _may_remember(processor: Any) -> bool:
 def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
     if not processors:
         return scores
-    if all(isinstance(processor, _BLIND) for processor in processors):
-        groups = {0: list(range(len(ids)))}
-    else:
-        groups = {}
-        for position, before in enumerate(ids):
-            groups.setdefault(len(before), []).append(position)
+    blind = all(isinstance(processor, _BLIND) for processor in processors)
+    groups: dict[int, list[int]] = {}
+    for position, before in enumerate(ids):
+        groups.setdefault(0 if blind else len(before), []).append(position)
     if len(groups) == 1:
         (length,) = groups
         return _called(processors, [before[:length] for before in ids], scores.clone())  # they may write into it
