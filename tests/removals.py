@@ -682,7 +682,7 @@ REMOVALS = [
     Removal(
         "acceptance: what falls is replaced from what is left over",
         "hf/drafts/verify.py",
-        "        left[rows] = _residual(left[rows], torch.stack(q_rejected))\n",
+        "        left[rows] = _residual(left[rows], q_rejected)\n",
         "        pass\n",
         f"{VERIFY}::test_first_token_is_a_sample_of_p",
     ),

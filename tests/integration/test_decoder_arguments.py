@@ -195,13 +195,6 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
     assert text.startswith('{"name"') and [str(error) for error in caught] == ["broken on purpose"]
 
 
-def test_a_streamer_ends_after_beams_of_which_it_gets_no_token() -> None:
-    guide = family("llama")[1]
-    streamer = Recorder()
-    run("llama", 1, num_beams=2, custom_generate=guide.decoder(RECORD, streamer=streamer))
-    assert streamer.puts == inputs("llama", 1)["input_ids"].tolist() and streamer.ended == 1
-
-
 def test_an_iterator_over_a_streamer_that_refuses_a_batch_ends() -> None:
     guide = family("llama")[1]
     streamer = TextIteratorStreamer(guide.tokenizer, timeout=600)
