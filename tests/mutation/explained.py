@@ -146,8 +146,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/processors.py",
-        "if all(isinstance(processor, _BLIND) for processor in processors):",
-        "if False:",
+        "groups.setdefault(0 if blind else len(before), []).append(position)",
+        "groups.setdefault(0 if (blind) and False else len(before), []).append(position)",
         "processors that do not read the tokens give the same scores in groups; one group is faster",
     ),
     Explained(
