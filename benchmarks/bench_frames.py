@@ -20,6 +20,7 @@ from typing import Any
 import hf_guided as hg
 from benchmarks.common import RESULTS, write_csv
 from hf_guided import demo
+from hf_guided.hf.decode.call import DecodeOptions
 
 PACKAGE = str(Path(hg.__file__).parent) + os.sep
 FEW, MANY = 8, 40  # tokens: the difference is what each further token costs
@@ -64,7 +65,8 @@ def main() -> None:
         generate(tokens, logits_processor=[seam], stopping_criteria=[seam.companion])
 
     def loop(tokens: int) -> None:
-        generate(tokens, custom_generate=guide.decoder(constraint, overlap=False))
+        session = guide.session(constraint, overlap=False)  # the text need not close within so few tokens
+        generate(tokens, custom_generate=guide.decoder_of(session, DecodeOptions(closes=False)))
 
     rows = []
     for name, run in {"processor": processor, "with the companion": companion, "fast loop": loop}.items():

@@ -14,7 +14,7 @@ from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBa
 import hf_guided as hg
 from benchmarks.tiny_configs import FIRST_BYTE, PAD, STOP, tiny_config
 from benchmarks.tiny_models import extra_inputs, tiny_model, tokenizer
-from hf_guided.hf.decode.options import DecodeOptions
+from hf_guided.hf.decode.call import DecodeOptions
 
 MAX_NEW_TOKENS = 24
 PROMPTS = (b'a {"name": "ab', b"xyzxyzxyz", b"go north north", b"abbab")

@@ -127,7 +127,7 @@ if not TYPE_CHECKING:  # a type checker that sees __getattr__ would accept every
         "register": "generation.pipeline",
         "score": "generation.score",
     }
-    _SUBMODULES = frozenset({"backends", "bitmask", "demo", "drafts", "hf", "serve", "vocabulary"})
+    _SUBMODULES = frozenset({"backends", "demo", "hf", "serve", "vocabulary"})
 
     def __getattr__(name):
         from importlib import import_module

@@ -31,9 +31,9 @@ from .errors import (
     shown,
 )
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
-from .hf.decode.options import DecodeOptions
+from .hf.decode.call import DecodeOptions
 from .hf.decoder import GuidedDecoder
-from .hf.drafts import draft_source
+from .hf.drafts.sources import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions
 from .schema.audit import Audit
@@ -54,7 +54,7 @@ from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
 if TYPE_CHECKING:
-    from .hf.continuous_batching.followed_rows import RequestConstraint
+    from .hf.continuous_batching.request_masks import RequestConstraint
 
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 

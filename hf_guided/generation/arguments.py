@@ -22,7 +22,7 @@ from ..constraints.argument_checks import CALL, FLAG, Rule, check
 from ..errors import BatchSizeError, UnknownArgument
 from ..guide import Guide
 from ..hf.compat import RENAMED_CACHES, layers
-from ..hf.decode.options import DecodeOptions
+from ..hf.decode.call import DecodeOptions
 from ..session.logprobs import num_top
 from ..session.options import OnViolation, SessionOptions
 from ..session.reasoning import Reasoning

@@ -16,7 +16,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from ..errors import GenerationError, InvalidArgument, UnsupportedModel
 from ..hf.compat import continuous_batching_reason
-from ..hf.decode.scores import Scoring
+from ..hf.decode.processors import Scoring
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprob_recorder import Position

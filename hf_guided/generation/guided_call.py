@@ -15,7 +15,7 @@ from ..backends.base import CompiledConstraint
 from ..constraints.argument_checks import Rule, check
 from ..guide import Guide
 from ..hf.compat import check_pair, generation_eos_token_ids, logits_width, with_cache_argument
-from ..hf.decode.options import DecodeOptions
+from ..hf.decode.call import DecodeOptions
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor

@@ -18,9 +18,9 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedModel
 from ..hf.compat import input_device, with_cache_argument
-from ..hf.decode.block_rule import BlockRule
+from ..hf.decode.block_rule import block_rule
 from ..hf.decode.cache_slots import CacheSlots
-from ..hf.decode.generate_call import GenerateCall
+from ..hf.decode.call import GenerateCall
 from .prompts import padded
 
 
@@ -33,7 +33,7 @@ class PrefixLogits:
             model's other inputs, such as images.
         pad_token_id: for prompts of different lengths.
         generate_kwargs: further arguments of ``model.generate``, which prepares the passes.
-        text_ids: five tokens of plain text; see ``BlockRule.of``.
+        text_ids: five tokens of plain text; see ``block_rule``.
 
     Raises:
         UnsupportedModel: the prompts have inputs other than tokens, and cannot run once for all rows.
@@ -81,7 +81,7 @@ class PrefixLogits:
         self.before = input_ids.tolist()
         self.processors = list(logits_processor)
         call = GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
-        slots = CacheSlots(call, blocks=BlockRule.of(call, self._text_ids).blocks)
+        slots = CacheSlots(call, blocks=block_rule(call, self._text_ids).blocks)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:
             self._slots = slots

@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ..hf.decode.options import DecodeOptions
-from ..hf.decode.step_logprobs import record_output
-from ..hf.decode.streamers import RowStreamer, TokenListener
+from ..hf.decode.call import DecodeOptions
+from ..hf.decode.plain_loop import record_output
 from ..hf.decoder import GuidedDecoder
+from ..hf.listening import RowStreamer, TokenListener
 from ..hf.seeds import row_seed
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprobs import TokenLogprob

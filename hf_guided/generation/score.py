@@ -27,7 +27,7 @@ from ..constraints.values import Choice, JsonSchema
 from ..errors import InvalidConstraint, UnsupportedModel, reading, shown
 from ..guide import Guide
 from ..hf.compat import in_step_with_others
-from ..hf.drafts.forced_text import ForcedText
+from ..hf.decode.forced_text import ForcedText
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprob_recorder import log_softmax
 from ..session.row import Row

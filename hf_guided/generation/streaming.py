@@ -19,7 +19,7 @@ from transformers.generation.configuration_utils import GenerationMode
 
 from ..errors import InvalidArgument
 from ..hf.compat import input_device
-from ..hf.decode.streamers import TokenListener
+from ..hf.listening import TokenListener
 from ..session.logprobs import TokenLogprob
 from .partial import Partial, PartialRow
 from .plan import Plan

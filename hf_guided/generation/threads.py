@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from ..hf.compat import layers
-from ..hf.decode.streamers import TokenListener
+from ..hf.listening import TokenListener
 
 
 class Cancelled(BaseException):

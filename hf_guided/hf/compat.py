@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
 from ..errors import InvalidArgument, TokenizerError, UnsupportedModel, shown
@@ -112,6 +113,19 @@ def generation_eos_token_ids(model: Any) -> tuple[int, ...]:
     """The stop tokens that generate() would use for this model; those of a bare config; empty for a width."""
     config = getattr(model, "generation_config", None) or model
     return token_id_tuple(getattr(config, "eos_token_id", None))
+
+
+def layers_without_full_attention(model: Any) -> list[str]:
+    """Names of the kinds of layers that do not attend to all earlier tokens: they count slots of the cache.
+
+    If there are none, rows may have holes in the cache. The model's configuration decides: a caller's own cache need
+    not know.
+    """
+    config = model.config.get_text_config(decoder=True)
+    kinds = {type(layer).__name__ for layer in DynamicCache(config=config).layers if type(layer) is not DynamicLayer}
+    # GPT-Neo's window is in its attention, and unknown to caches.
+    kinds |= {kind for kind in getattr(config, "attention_layers", ()) if kind != "global"}
+    return sorted(kinds)
 
 
 def in_step_with_others(model: Any) -> bool:

@@ -146,7 +146,6 @@ class GenerationSettings:
         unsupported.add("stopping_criteria")  # may keep a state for each row; our loop calls it with one row at a time
         return (
             self.generation_mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
-            and not self._kwargs.get("synced_gpus")
             and not unsupported & {name for name, value in self._kwargs.items() if value is not None}
             and not self.needs_tokenizer
         )

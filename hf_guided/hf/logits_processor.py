@@ -14,8 +14,6 @@ from transformers import LogitsProcessor, StoppingCriteria
 
 from ..errors import VocabularySizeError
 from ..session.session import Session
-from ..session.stats import SessionStats
-from ..trace.recorder import Recorder
 
 
 class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
@@ -44,7 +42,17 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
 
     def __init__(self, session: Session):
         self._session = session
-        self._companion = MaskCompanion(session)
+        #: A stopping criterion that starts to fill the masks during the forward pass, not after it.
+        #: ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It never stops
+        #: generation. On a GPU it also takes over the processor's wait for the device: it is called after the next
+        #: tokens are queued.
+        self.companion = MaskCompanion(session)
+        #: The recorder for ``Guide.trace``; None without ``trace=True``.
+        self.recorder = session.recorder
+        #: Tokens that end a row.
+        self.stop_token_ids = session.stop_token_ids
+        #: Counters and times of this processor.
+        self.stats = session.stats
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.Tensor:
         """Mask one step; see ``Session.mask`` for shapes, devices and errors.
@@ -67,20 +75,6 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         self._session.reset()
 
     @property
-    def companion(self) -> MaskCompanion:
-        """A stopping criterion that starts to fill the masks during the forward pass, not after it.
-
-        ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It never stops generation.
-        On a GPU it also takes over the processor's wait for the device: it is called after the next tokens are queued.
-        """
-        return self._companion
-
-    @property
-    def recorder(self) -> Recorder | None:
-        """The recorder for ``Guide.trace``; None without ``trace=True``."""
-        return self._session.recorder
-
-    @property
     def dead_ends(self) -> Mapping[int, str]:
         """Rows of the last call that had to end because other processors left none of their tokens, and why.
 
@@ -93,16 +87,6 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
     def prompt_length(self) -> int:
         """Columns of ``input_ids`` before the output of the last call: a decoder's own prompt in an encoder-decoder."""
         return self._session.prompt_length
-
-    @property
-    def stop_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end a row."""
-        return self._session.stop_token_ids
-
-    @property
-    def stats(self) -> SessionStats:
-        """Counters and times of this processor."""
-        return self._session.stats
 
 
 def _an_assistant_drafts() -> bool:

@@ -44,8 +44,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import hf_guided as hg
 from hf_guided.hf.compat import CACHE_NAME
-from hf_guided.hf.decode.block_rule import BlockRule
-from hf_guided.hf.decode.generate_call import GenerateCall
+from hf_guided.hf.decode.block_rule import BlockRule, block_rule
+from hf_guided.hf.decode.call import GenerateCall
 from tests import effort
 from tests.pairs import once_each
 
@@ -346,7 +346,7 @@ def test_a_trial_leaves_no_trace() -> None:
             kwargs,
         )
         before = torch.get_rng_state()
-        rule = BlockRule.of(call, [100, 101, 102, 103, 104])
+        rule = block_rule(call, [100, 101, 102, 103, 104])
         seen.append((rule, model.remembered, hasattr(model, "new"), bool((torch.get_rng_state() == before).all())))
         assert kwargs[CACHE_NAME].get_seq_length() == 0 and model.counted == 0
         return input_ids

@@ -29,7 +29,7 @@ import hf_guided as hg
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.hf.continuous_batching import request_masks
 from hf_guided.hf.continuous_batching.compat import first_processor
-from hf_guided.hf.continuous_batching.followed_rows import RequestConstraint
+from hf_guided.hf.continuous_batching.request_masks import RequestConstraint
 from hf_guided.vocabulary.bitmask import words
 from tests import vocabularies
 from tests.integration import models

@@ -15,9 +15,10 @@ from transformers import CompileConfig, DynamicCache
 
 import hf_guided as hg
 from hf_guided.hf.compat import CACHE_NAME
-from hf_guided.hf.decode.input_preparation import is_common
-from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.hf.decode.block_rule import is_common
+from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.retokenize import Continuation
 from tests import removals, vocabularies
 from tests.integration import models
@@ -116,7 +117,7 @@ def one_forward_a_token(name: str, rows: int, constraints: list[Any]) -> list[li
         given = {key: value[i : i + 1] for key, value in inputs(name, rows).items()}
         real = given["input_ids"][given["attention_mask"] == 1]
         place = Row(None if constraint is None else guide.compile(constraint).matcher())
-        bitmask = hg.bitmask.allocate_bitmask(1, guide.vocabulary.padded_size)
+        bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
         row: list[int] = []
         queue: list[int] = []
         while len(row) < MAX_NEW_TOKENS and row[-1:] != [stop]:
@@ -134,7 +135,7 @@ def one_forward_a_token(name: str, rows: int, constraints: list[Any]) -> list[li
                     logits = model(torch.cat([real, torch.tensor(row, dtype=torch.long)])[None]).logits[0, -1].float()
                 if place.matcher is not None:
                     place.fill(bitmask, 0, MAX_NEW_TOKENS - len(row))
-                    allowed = hg.bitmask.unpack(bitmask, len(logits))[0]
+                    allowed = unpack(bitmask, len(logits))[0]
                     logits = logits.masked_fill(~allowed, -torch.inf)
                 row.append(int(logits.argmax()))
                 assert place.advance(row[-1])

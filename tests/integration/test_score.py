@@ -14,7 +14,7 @@ import torch
 
 import hf_guided as hg
 from hf_guided.generation.prefix_logits import PrefixLogits
-from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.session.tensor_parallel import Ranks
 from hf_guided.vocabulary.retokenize import Continuation

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 import hf_guided as hg
 from hf_guided.errors import StopTokenError, VocabularySizeError
 from hf_guided.hf.drafts.base import DraftRequest
-from hf_guided.hf.drafts.prompt_lookup import PromptLookup
+from hf_guided.hf.drafts.sources import PromptLookup
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.retokenize import Continuation
 from tests import tokenizer_zoo, vocabularies

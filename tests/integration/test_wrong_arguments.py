@@ -22,9 +22,9 @@ import pytest
 import torch
 
 import hf_guided as hg
-from hf_guided import bitmask
 from hf_guided.cli.commands import main
 from hf_guided.errors import MAX_MESSAGE
+from hf_guided.vocabulary import bitmask
 from tests import vocabularies
 from tests.effort import repeats
 from tests.integration.shared import guide, model

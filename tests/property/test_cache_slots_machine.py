@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from hf_guided.hf.compat import CACHE_NAME
 from hf_guided.hf.decode.cache_slots import CacheSlots
-from hf_guided.hf.decode.generate_call import GenerateCall
+from hf_guided.hf.decode.call import GenerateCall
 from tests.effort import repeats
 
 VOCABULARY, WIDTH, PAD = 23, 16, 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.constraints.values import Constraint, JsonSchema
 from hf_guided.hf.drafts import Draft, DraftChain, DraftRequest, GrammarDraft, PromptLookup, compact_twin
-from hf_guided.hf.drafts.layout import Layout
+from hf_guided.hf.drafts.grammar import Layout
 from hf_guided.session.row import Row, RowState
 from tests.effort import repeats
 from tests.property import strategies as draw

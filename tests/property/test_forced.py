@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.backends.base import Backend
 from hf_guided.backends.network import NetworkBackend
-from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.retokenize import Continuation
 from tests.property.test_continuation import vocabulary

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.property.test_continuation import vocabulary

@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from hf_guided.hf.drafts.forced_text import _whole_characters
+from hf_guided.hf.decode.forced_text import _whole_characters
 
 TEXTS = ["a", "é", "€", "😀", "aé€😀", "😀€éa", "é😀", "ßẞ𝕊", "\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff"]
 

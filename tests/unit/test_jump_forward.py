@@ -10,10 +10,9 @@ import pytest
 import torch
 from transformers import StoppingCriteriaList
 
-from hf_guided.hf.decode.jump_forward import JumpForward
-from hf_guided.hf.decode.sequence_state import SequenceState
-from hf_guided.hf.decode.stopping import RowStops
-from hf_guided.hf.drafts.forced_text import Forced
+from hf_guided.hf.decode.forced_text import Forced
+from hf_guided.hf.decode.processors import RowStops
+from hf_guided.hf.decode.sequences import SequenceState, jump_forward
 from hf_guided.session.row import Row
 from hf_guided.session.stats import SessionStats
 
@@ -35,7 +34,7 @@ def test_only_tokens_outside_the_cache_are_replaced(cached: int, forced: tuple[i
     session: Any = SimpleNamespace(tokens_left=lambda num_generated: None, stats=stats)
     stops = RowStops(StoppingCriteriaList(), torch.device("cpu"))
     sequence = SequenceState(Row(None), [1, 2, 3, 4], prompt_length=2, unfed=4 - cached)
-    JumpForward(session, stops, Forces(forced))(sequence)  # type: ignore[arg-type]
+    jump_forward(sequence, session, stops, Forces(forced))  # type: ignore[arg-type]
     kept = [1, 2, 3] if cached < 4 else [1, 2, 3, 4]
     assert sequence.token_ids == [*kept, *forced]
     assert len(sequence.token_ids) - sequence.unfed == min(cached, len(kept))

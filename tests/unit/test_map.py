@@ -15,7 +15,7 @@ MAP = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
 FILES = sorted(file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py"))
 MOST_LOOSE_FILES = 5
 # Import paths kept for compatibility. Each only re-exports the names of a file, which may be in a room above it.
-SHIMS = ("hf/custom_generate.py", "hf/listening.py")
+SHIMS = ("hf/custom_generate.py",)
 
 
 def rooms() -> list[list[str]]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_guided.generation.score import OptionSearch
-from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.retokenize import Continuation
 from hf_guided.vocabulary.tokens import Vocabulary

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_guided.hf.philox import exponential, philox
+from hf_guided.hf.seeds import exponential, philox
 
 # Known answers of the authors, from Random123's kat_vectors: counter, key, result.
 KNOWN = [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import generation
 
-from hf_guided.hf.decode.scores import Scoring, before_warpers
+from hf_guided.hf.decode.processors import Scoring, before_warpers
 
 TOP_K, TEMPERATURE = generation.TopKLogitsWarper(2), generation.TemperatureLogitsWarper(0.5)
 PENALTY = generation.RepetitionPenaltyLogitsProcessor(2.0)

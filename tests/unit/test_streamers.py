@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from hf_guided.hf.decode.streamers import RowStreamer
-from hf_guided.hf.listening import TokenListener
+from hf_guided.hf.listening import RowStreamer, TokenListener
 
 
 class Listener(TokenListener):

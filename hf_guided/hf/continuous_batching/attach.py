@@ -17,28 +17,24 @@ from ...session.mask_table import MaskTables
 from ...session.row import Row
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
-from ..decode.rope_switches import rope_reason
+from ..decode.block_rule import rope_reason
 from ..decoder import GuidedDecoder
 from ..generation_settings import GenerationSettings
 from ..logits_processor import GuidedLogitsProcessor
 from .compat import first_processor, has_begun, put_first
-from .followed_rows import RequestConstraint
-from .request_masks import RequestMasks
+from .request_masks import RequestConstraint, RequestMasks
 
 
 def attach(
     manager: Any, vocabulary: Vocabulary, tables: MaskTables, begin: Callable[[RequestConstraint], Row]
 ) -> RequestMasks:
-    """See ``Guide.attach``.
+    """See ``Guide.attach``: changes the manager, unless it has been attached already; returns what masks its logits.
 
     Args:
-        manager: changed, unless it has been attached already.
+        manager: of transformers.
         vocabulary: of the guide.
         tables: of the guide's masks.
         begin: compiles a constraint, or waits for its compilation, and makes its first row; called on any thread.
-
-    Returns:
-        Masks the manager's logits.
     """
     existing = first_processor(manager)
     if isinstance(existing, RequestMasks) and existing.vocabulary is vocabulary:
@@ -82,7 +78,7 @@ def _add_request(
     """``manager.add_request`` of an attached manager; see ``Guide.attach``.
 
     Raises:
-        UnsupportedModel: a request as long as that changes the model's rotary embedding; see rope_switches.py.
+        UnsupportedModel: a request as long as that changes the model's rotary embedding; see decode/block_rule.py.
 
     Thread: any. Only the caller waits while a constraint compiles: its request is queued after the compilation.
     """

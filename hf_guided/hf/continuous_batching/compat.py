@@ -32,28 +32,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from transformers import LogitsProcessorList
-from transformers.generation.continuous_batching.cb_logits_processors import (
-    ContinuousBatchingLogitsProcessor,
-    ContinuousBatchingLogitsProcessorList,
-)
+from transformers.generation.continuous_batching import cb_logits_processors
 from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingAsyncIOs
+
+ContinuousBatchingLogitsProcessor = cb_logits_processors.ContinuousBatchingLogitsProcessor
 
 # The default of ``max_memory_percent`` on a GPU; it is resolved before a manager can be attached.
 _SHARE_WITHOUT_PROCESSORS, _SHARE_WITH_PROCESSORS = 0.9, 0.8
-
-__all__ = [
-    "ContinuousBatchingLogitsProcessor",
-    "called_after_forward",
-    "effective_config",
-    "first_processor",
-    "has_begun",
-    "kept_manager",
-    "new_tokens",
-    "num_generated",
-    "put_first",
-    "tokens_in_flight",
-    "tokens_left",
-]
 
 
 def has_begun(manager: Any) -> bool:
@@ -66,14 +51,14 @@ def first_processor(manager: Any) -> Any:
     return next(iter(manager.logit_processor.logits_processor), None)
 
 
-def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> None:
+def put_first(manager: Any, processor: Any) -> None:
     """Insert a processor before the manager's others, as generate() inserts a caller's processors before warpers.
 
     The manager also keeps memory free for processors, as it does if it has some itself. It batches asynchronously if it
     would have done so, unless requests are forked: transformers 5.23 then fails, also for free requests.
     """
     theirs = manager.logit_processor
-    ours = ContinuousBatchingLogitsProcessorList(
+    ours = cb_logits_processors.ContinuousBatchingLogitsProcessorList(
         LogitsProcessorList([processor, *theirs.logits_processor]), drop_unsupported_processors=False
     )
     ours.tensors_required = theirs.tensors_required + 1
@@ -109,27 +94,17 @@ def tokens_in_flight(manager: Any, states: Iterable[Any]) -> dict[int, int]:
 
     Streams: waits for the running batch, unless no token is found.
     """
-    running = _running_batch(manager)
-    with_token = _states_with_token(running)
+    tensors = None if manager.batch_processor is None else manager.batch_processor.inputs_and_outputs
+    if not isinstance(tensors, ContinuousBatchingAsyncIOs):
+        return {}
+    running = tensors.io_pairs[1 - tensors.current_pair]
+    with_token = [future.state for future in running.host_io.requests_in_batch if future.has_new_token]
     wanted = {id(state) for state in states}
     if wanted.isdisjoint(map(id, with_token)):
         return {}
     running.d2h_over.synchronize()
     tokens = running.host_io.output_ids[0, : len(with_token)].tolist()
     return {id(state): token for state, token in zip(with_token, tokens, strict=True) if id(state) in wanted}
-
-
-def _running_batch(manager: Any) -> Any:
-    """The tensors of the batch that still runs; None without asynchronous batching."""
-    tensors = manager.batch_processor.inputs_and_outputs if manager.batch_processor is not None else None
-    if not isinstance(tensors, ContinuousBatchingAsyncIOs):
-        return None
-    return tensors.io_pairs[1 - tensors.current_pair]
-
-
-def _states_with_token(running: Any) -> list[Any]:
-    batch = [] if running is None else running.host_io.requests_in_batch
-    return [future.state for future in batch if future.has_new_token]
 
 
 def num_generated(state: Any) -> int:

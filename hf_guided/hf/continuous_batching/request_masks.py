@@ -1,4 +1,4 @@
-"""The masks of the requests in a batch, for transformers' continuous batching.
+"""The rows of a manager's requests, and their masks, for transformers' continuous batching.
 
 A manager's processor is given one int32 for each row of logits. Ours is a *slot*, as in session/mask_kernel.py: of the
 table of masks that stay on the device, or of a buffer for those that are in no table. Both keep their address as long
@@ -12,6 +12,10 @@ before still runs when this one is prepared: a batch that continues guided reque
 free requests does not. The running batch may still read its masks: slots alternate between two halves of the buffer,
 and rows of the table are leased until the second next batch.
 
+Rows belong to request states: made with a request's first token, and deleted with its state. A request that has lost
+its cache returns with a new state, and a new row takes all of its output. The rows of requests that have ended or were
+cancelled are deleted together with their states, because the manager reports neither.
+
 An error in one request ends only that request: its mask then allows only stop tokens, and its output has the reason
 (``GenerationOutput.error``). An exception here would end the generation thread, and with it all requests; so would
 sampling from a row without a score above -inf: where the model's own scores are NaN, or other processors have forbidden
@@ -23,12 +27,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...constraints.values import Constraint
 from ...errors import cause
 from ...session.mask_kernel import NOT_MASKED, MaskKernel, mask_kernel
 from ...session.mask_table import Lease, MaskTable, MaskTables
@@ -41,18 +46,52 @@ from ...vocabulary.tokens import Vocabulary
 from .compat import (
     ContinuousBatchingLogitsProcessor,
     called_after_forward,
+    new_tokens,
     num_generated,
     tokens_in_flight,
     tokens_left,
 )
-from .followed_rows import FollowedRow, FollowedRows, RequestConstraint
 
 
 @dataclass(frozen=True)
-class _Unfilled:
-    """A mask to find: the row of logits, and the state and constraint of its request."""
+class RequestConstraint:
+    """The constraint of a request: one of its keyword arguments, copied for forks and sent between processes."""
 
-    row: int
+    constraint: Constraint
+    backend: str  # "auto", or the name of a backend
+    prefix: str | None  # the beginning of the answer that its prompt already contains
+    stop_token_ids: tuple[int, ...]
+    max_new_tokens: int | None  # its text closes within this many tokens; None sets no limit
+    # At the start of its output, for this process; forked, never advanced.
+    row: Row | None = field(default=None, compare=False, repr=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RequestConstraint:
+        return self  # it is immutable, so forks share the compiled constraint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the row: compiled grammars stay in their process, and another one compiles its own.
+        return RequestConstraint, (self.constraint, self.backend, self.prefix, self.stop_token_ids, self.max_new_tokens)
+
+
+@dataclass
+class _FollowedRow:
+    """A request state, its row, and how much of its output the row has taken."""
+
+    state: weakref.ref[Any]
+    row: Row
+    taken: int = 0
+
+    def take(self, *token_ids: int) -> None:
+        """Advance the row by the next tokens of the output."""
+        for token_id in token_ids:
+            self.row.advance(token_id)
+        self.taken += len(token_ids)
+
+
+class _Unfilled(NamedTuple):
+    """A mask to find."""
+
+    row: int  # of the logits
     state: Any
     request: RequestConstraint
 
@@ -78,7 +117,8 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self.vocabulary = vocabulary
         self.stats = SessionStats()
         self._manager = weakref.proxy(manager)  # which owns this object
-        self._rows = FollowedRows(begin)
+        self._begin = begin
+        self._rows: dict[str, _FollowedRow] = {}  # by the id of their request
         self._tables = tables
         self._table: MaskTable | None = None
         self._shared: Tensor | None = None  # (rows, words) of the table, on the device
@@ -190,10 +230,12 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         """
         state, request = unfilled.state, unfilled.request
         try:
-            followed = self._rows.up_to_date(state, request)
-            if in_flight is not None and not num_ahead(followed, state):
+            followed = self._up_to_date(state, request)
+            ahead = followed.taken - num_generated(state)  # tokens of the row that the manager has not read yet
+            if in_flight is not None and not ahead:
                 followed.take(in_flight)
-            row, ahead = followed.row, num_ahead(followed, state)
+                ahead = 1
+            row = followed.row
             left = tokens_left(state)
             left = None if left is None else left - ahead
             # It may have ended in the running batch: then the manager throws away what this batch writes.
@@ -202,22 +244,28 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
                 slot = fill_or_find(row, key, self._host, index, left, lease)
                 if slot is not None or row.is_open:
                     return slot
-                state.error = self._error_of(request, row)
+                reason = "its constraint forbids the chosen token: another logits processor has changed the scores"
+                reason = f"dead end: {row.dead_end}" if row.dead_end else reason
+                state.error = f"{request.constraint} was not finished: {reason}"
         except Exception as error:  # making its first row may raise any error
-            self._rows.forget(state.request_id)  # the state of this row is unknown
+            self._rows.pop(state.request_id, None)  # the state of this row is unknown: its next one begins anew
             state.error = f"{request.constraint} was not finished: {cause(error)}"
         stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
         self._host.numpy()[index] = self.vocabulary.bitmask_of(stops)
         return None
 
-    @staticmethod
-    def _error_of(request: RequestConstraint, row: Row) -> str:
-        reason = "its constraint forbids the chosen token: another logits processor has changed the scores"
-        if row.dead_end:
-            reason = f"dead end: {row.dead_end}"
-        return f"{request.constraint} was not finished: {reason}"
+    def _up_to_date(self, state: Any, request: RequestConstraint) -> _FollowedRow:
+        """The row of a request, after the output that its state has; may raise any error if it makes a row."""
+        rows, request_id = self._rows, state.request_id
+        followed = rows.get(request_id)
+        if followed is None or followed.state() is not state:
 
+            def gone(reference: weakref.ref[Any]) -> None:
+                # The id may belong to a new state by now.
+                if request_id in rows and rows[request_id].state is reference:
+                    del rows[request_id]
 
-def num_ahead(followed: FollowedRow, state: Any) -> int:
-    """How many tokens of a row the manager has not read yet."""
-    return followed.taken - num_generated(state)
+            row = self._begin(request) if request.row is None else request.row.fork()
+            followed = rows[request_id] = _FollowedRow(weakref.ref(state, gone), row)
+        followed.take(*new_tokens(state, followed.taken))
+        return followed

@@ -2,86 +2,110 @@
 
 The fast loop is exact where several tokens in one pass are known to equal the same tokens one by one. Elsewhere one
 token a pass is exact as long as the model's inputs are prepared as in generate(). All other calls run in transformers'
-own loop.
+own loop. ``block_rule`` asks, in this order:
+
+1. known reasons for transformers' own loop: a loop of the model's own, an unusual cache, RoPE that changes with the
+   length, gradient checkpointing, code in the passes that does not belong to the model
+2. one token a pass, where virtual tokens or masks that count slots make blocks wrong
+3. blocks, if transformers' common code prepares the inputs, and no module is the caller's
+4. one token a pass, where the cache takes no blocks anyway
+5. a trial, for all that no rule knows: four short passes show whether a block of tokens gives the same logits as the
+   same tokens one by one
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import copy
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+import torch
+from torch import Tensor
+from torch.nn.modules import module as torch_module
 from transformers import DynamicCache, GenerationMixin
+from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..compat import cache_in
-from .block_trial import trial_reason
-from .cache_kinds import cache_reason, counts_slots, grows, takes_holes
-from .foreign_code import foreign_code_reason, has_foreign_modules
-from .generate_call import GenerateCall
-from .input_preparation import has_virtual_tokens, is_common
-from .rope_switches import rope_reason
+from ...session.tensor_parallel import Ranks
+from ..compat import adds_virtual_tokens, cache_argument, cache_in, is_compiled, is_offloaded
+from .cache_slots import CacheSlots, grows, takes_holes
+from .call import GenerateCall
 
 
-@dataclass(frozen=True)
-class BlockRule:
-    """How a call may run.
+class BlockRule(NamedTuple):
+    """How a call may run."""
+
+    blocks: bool  # whether our loops may run several tokens of a row in one pass
+    plain_reason: str = ""  # why transformers' own loop has to run the call; empty if ours may
+
+
+def block_rule(call: GenerateCall, text_ids: Sequence[int]) -> BlockRule:
+    """The rule for a call, before its first pass.
 
     Args:
-        blocks: whether our loops may run several tokens of a row in one pass.
-        plain_reason: why transformers' own loop has to run the call; empty if ours may.
+        call: in a generation mode that both loops serve.
+        text_ids: five tokens of plain text, for models that have to be tried; repeated ones would hide mistakes.
     """
-
-    blocks: bool
-    plain_reason: str = ""
-
-    @classmethod
-    def of(cls, call: GenerateCall, text_ids: Sequence[int]) -> BlockRule:
-        """The rule for a call, before its first pass.
-
-        Args:
-            call: in a generation mode that both loops serve.
-            text_ids: five tokens of plain text, for models that have to be tried.
-        """
-        model, kwargs = call.model, call.model_kwargs
-        if reason := _known_reason(call):
-            return cls._plain(model, reason)
-        if has_virtual_tokens(model) or counts_slots(model):
-            return cls(blocks=False)
-        if is_common(model) and not has_foreign_modules(model):
-            return cls(blocks=True)
-        cache = cache_in(kwargs)
-        holes = takes_holes(model, cache, kwargs.get("position_ids"))
+    model, cache = call.model, cache_in(call.model_kwargs)
+    reason = _own_loop_reason(model) or _cache_reason(cache) or _length_reason(call) or _foreign_code_reason(model)
+    if not reason:
+        if adds_virtual_tokens(_adapter(model)) or _counts_slots(model):
+            return BlockRule(blocks=False)
+        if is_common(model) and not _has_foreign_modules(model):
+            return BlockRule(blocks=True)
+        holes = takes_holes(model, cache, call.model_kwargs.get("position_ids"))
         wide = len(call.input_ids) == 1 and type(cache) is DynamicCache and grows(cache)
         if model.config.is_encoder_decoder or not (holes or wide):
-            return cls(blocks=False)  # one token a pass needs no trial
-        if reason := trial_reason(call, text_ids, holes=holes):
-            return cls._plain(model, reason)
-        return cls(blocks=True)
-
-    @classmethod
-    def _plain(cls, model: Any, reason: str) -> BlockRule:
-        return cls(blocks=False, plain_reason=f"{type(model).__name__}: {reason}")
-
-
-def _known_reason(call: GenerateCall) -> str:
-    """Why transformers' own loop has to run the call, without a trial; empty if it need not."""
-    model = call.model
-    return (
-        _own_loop_reason(model)
-        or cache_reason(cache_in(call.model_kwargs))
-        or _length_reason(call)
-        or _checkpointing_reason(model)
-        or foreign_code_reason(model)
-    )
+            return BlockRule(blocks=False)  # one token a pass needs no trial
+        reason = _trial_reason(call, text_ids, holes=holes)
+    return BlockRule(blocks=not reason, plain_reason=reason and f"{type(model).__name__}: {reason}")
 
 
 def _own_loop_reason(model: Any) -> str:
-    return "" if getattr(model._sample, "__func__", None) is GenerationMixin._sample else "it has a loop of its own"
-
-
-def _checkpointing_reason(model: Any) -> str:
+    if getattr(model._sample, "__func__", None) is not GenerationMixin._sample:
+        return "it has a loop of its own"
     checkpointing = model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
     return "gradient checkpointing computes activations again, and keeps no cache" if checkpointing else ""
+
+
+# -- the cache ---------------------------------------------------------------------------------------------------------
+
+
+def _cache_reason(cache: Any) -> str:
+    """What is unusual about a cache, so that it may not keep every token as it is; empty for the usual kinds."""
+    if isinstance(cache, EncoderDecoderCache):
+        return _cache_reason(cache.self_attention_cache) or _cache_reason(cache.cross_attention_cache)
+    if not isinstance(cache, Cache):
+        return ""  # a model's own state, which it makes and updates in every pass
+    if type(cache) not in (Cache, DynamicCache, StaticCache):
+        return f"its cache is a {type(cache).__name__}"
+    if cache.offloading:
+        return "its cache is offloaded"
+    for kind in map(type, cache.layers):  # one that keeps less than it is given, or is not of transformers
+        if kind.__module__ != Cache.__module__ or any("Quantized" in base.__name__ for base in kind.__mro__):
+            return f"its cache has a {kind.__name__}"
+    return ""
+
+
+def _counts_slots(model: Any) -> bool:
+    """Whether a model's masks depend on how many slots there are, and not only on what they hold.
+
+    Doge keeps the best few slots of each pass; GIT shifts every mask by the slots of an image.
+    """
+    config = model.config.get_text_config(decoder=True)
+    return bool(getattr(config, "keep_window_size", 0)) or model.config.model_type == "git"
+
+
+# -- rotary embeddings whose frequencies depend on the length of the text, not on positions alone ----------------------
+#
+# With "dynamic" RoPE, the greatest position of a pass sets the frequencies of all tokens in it, once it exceeds the
+# length of pretraining. With "longrope", frequencies change once, at the length of pretraining, and Phi-3 then computes
+# its cache again. Beyond such a switch, several tokens in one pass do not give the same result as one by one.
 
 
 def _length_reason(call: GenerateCall) -> str:
@@ -93,3 +117,252 @@ def _length_reason(call: GenerateCall) -> str:
     most = call.config.max_length
     longest = None if most is None else max(prompt, positions) + most - prompt - 1
     return rope_reason(call.model, prompt, positions, longest)
+
+
+def rope_reason(model: Any, slots: int, positions: int, longest: int | None) -> str:
+    """Why the length of a call changes its rotary frequencies; empty if it does not.
+
+    Args:
+        model: a decoder of transformers.
+        slots: columns of the prompts, padding included.
+        positions: the greatest position of the prompts, plus one.
+        longest: the greatest number of columns, and of positions, that any pass may reach; None without a limit.
+    """
+    for kind, length in _rope_switches(model.config.get_text_config(decoder=True)):
+        # With "dynamic", a pass shorter than the length of pretraining resets frequencies that an earlier call changed.
+        # A pass of exactly this length does not reset them, so it counts as changed.
+        first = length if "dynamic" in kind else length + 1
+        passed_at_once = kind == "longrope" and min(slots, positions) >= first
+        if (longest is None or longest >= first) and not passed_at_once:
+            reach = "this call has no greatest length" if longest is None else f"this call may reach {longest}"
+            return f"its {kind} RoPE changes at {length} tokens, and {reach}"
+    return ""
+
+
+def _rope_switches(config: Any) -> Iterator[tuple[str, int]]:
+    """The kinds of RoPE that depend on length, each with the length of pretraining."""
+    pretrained = getattr(config, "max_position_embeddings", None)
+    for name in ("rope_parameters", "rope_scaling"):  # the second in remote code
+        given = getattr(config, name, None) or {}
+        for parameters in (given, *given.values()):  # one dict for all kinds of layers, or a dict of dicts
+            if not isinstance(parameters, dict):
+                continue
+            kind = str(parameters.get("rope_type") or parameters.get("type"))
+            if kind == "longrope":
+                original = getattr(config, "original_max_position_embeddings", None) or pretrained
+                yield kind, int(parameters.get("original_max_position_embeddings") or original or 0)
+            elif "dynamic" in kind:
+                yield kind, int(pretrained or 0)
+
+
+# -- code that runs inside a model's passes without belonging to it: steering vectors, patched layers, wrappers --------
+#
+# Such code may treat the last token of a pass differently from the others. The whole model, and its decoder, may have
+# hooks: those are trusted only to look at inputs and outputs, as profilers and counters do.
+
+# Packages whose code treats the tokens of a pass alike: they compute, quantize, share or move layers.
+_KNOWN = {"torch", "transformers", "accelerate", "bitsandbytes", "hqq", "kernels", "liger_kernel", "optimum", "torchao"}
+
+
+def _foreign_code_reason(model: Any) -> str:
+    """Which hooks or replaced methods, of the caller or of an adapter, may change a pass; empty if there are none."""
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return "hooks are registered for all modules"
+    for name, module in _inner_modules(model):
+        hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        if any(_package(hook) != "transformers" for hook in hooks):
+            return f"{name} has hooks"
+        if not _keeps_forward(module):
+            return f"{name}.forward was replaced"
+    return ""
+
+
+def _has_foreign_modules(model: Any) -> bool:
+    """Whether classes of the caller are among the model's modules, or compute its attention."""
+    config = model.config.get_text_config(decoder=True)
+    attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)
+    classes = {type(module) for _, module in _inner_modules(model)}
+    code = [*classes, *(kind.forward for kind in classes), *([attention] if attention is not None else [])]
+    return any(_package(part) not in _KNOWN | {"peft"} for part in code)
+
+
+def _inner_modules(model: Any) -> Iterator[tuple[str, Any]]:
+    outer = {id(part) for part in (model, model.base_model, _decoder_of(model))}
+    return ((name, module) for name, module in model.named_modules() if id(module) not in outer)
+
+
+def _keeps_forward(module: Any) -> bool:
+    """Whether ``forward`` is that of the module's class, a kernel for it, or one that accelerate has wrapped."""
+    forward = vars(module).get("forward")
+    if forward is None:
+        return True
+    if (hook := getattr(module, "_hf_hook", None)) is not None:
+        if any(_package(type(part)) != "accelerate" for part in (hook, *getattr(hook, "hooks", ()))):
+            return False
+        forward = getattr(module, "_old_forward", forward)
+    function = getattr(forward, "__func__", forward)
+    of_class = any(vars(base).get("forward") is function for base in type(module).__mro__)
+    return of_class or _package(function) in _KNOWN or hasattr(type(module), "kernel_layer_name")
+
+
+def _package(code: Any) -> str:
+    """The package in which a class or a function is written.
+
+    A function's globals say so: ``__module__`` is that of the wrapped function where ``functools.wraps`` was used.
+    """
+    name = getattr(code, "__globals__", {}).get("__name__") or getattr(code, "__module__", None) or ""
+    return str(name).partition(".")[0]
+
+
+# -- who prepares the inputs of a pass: transformers' common code, the model's class, or an adapter --------------------
+
+_COMMON = ("prepare_inputs_for_generation", "_update_model_kwargs_for_generation", "_prefill")
+
+
+def is_common(model: Any) -> bool:
+    """Whether transformers' common code prepares the inputs and masks of a model.
+
+    That code is known to give several tokens of one pass the positions and masks that they have one by one.
+    """
+    return (
+        type(model).__module__.startswith("transformers.")
+        and _preparation(model) == tuple(getattr(GenerationMixin, name) for name in _COMMON)
+        and hasattr(sys.modules[type(_decoder_of(model)).__module__], "create_causal_mask")
+    )
+
+
+def _preparation(model: Any) -> tuple[Any, ...]:
+    """The functions that prepare the inputs of a pass; those of the model's class, where an adapter stands between."""
+    methods = [getattr(model, name) for name in _COMMON]
+    if (adapter := _adapter(model)) is not None:
+        methods[0] = adapter.base_model_prepare_inputs_for_generation
+    return tuple(getattr(method, "__func__", method) for method in methods)
+
+
+def _decoder_of(model: Any) -> Any:
+    """The decoder inside a model with a language head, or with an encoder."""
+    return model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+
+
+def _adapter(model: Any) -> Any:
+    """The wrapper of PEFT that prepares the inputs of a model inside it during ``generate``; None if there is none.
+
+    If it adds virtual tokens, they shift positions, and PEFT cuts every pass after the first down to its last token.
+    """
+    owner = getattr(model.prepare_inputs_for_generation, "__self__", None)
+    return owner if hasattr(owner, "active_peft_config") else None
+
+
+# -- the trial: three rows of at most five tokens, once for each model and for all that may change its passes ----------
+
+_reasons: WeakKeyDictionary[Any, dict[Any, str]] = WeakKeyDictionary()
+_lock = Lock()
+_UNKNOWN = "not all of it is transformers' common code"
+_MOST_BYTES = 1 << 20  # of a buffer that a pass may write; larger ones are weights
+
+
+def _trial_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
+    """Why blocks of tokens are not known to be right for a model; ``holes``: also in rows of different lengths."""
+    model = call.model
+    if len(set(token_ids)) < len(token_ids):
+        return f"{_UNKNOWN}, and the vocabulary has too few tokens to try it"
+    if unfit := _no_trial_reason(model):
+        return f"{_UNKNOWN}, and {unfit}"
+    with _lock:  # one for all models: a trial is short, and two threads may share a model
+        known = _reasons.setdefault(model, {})
+        key = (holes, *_trial_key(model))
+        if key not in known:
+            with _without_traces(model):
+                known[key] = _difference_reason(call, token_ids, holes=holes)
+        return known[key]
+
+
+def _no_trial_reason(model: Any) -> str:
+    """Why the model cannot be run for a moment."""
+    if Ranks.of(model) is not None:
+        return "several processes hold it"
+    if is_offloaded(model):
+        return "parts of it are loaded for every pass"
+    if is_compiled(model):
+        return "it is compiled"
+    if model.training:
+        return "it is in training mode"
+    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return "it has hooks, which would see passes that are not part of the call"
+    return ""
+
+
+def _trial_key(model: Any) -> tuple[Any, ...]:
+    """All that may change what a block gives."""
+    adapters = tuple(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else ()
+    config = (repr(model.config.to_dict()), model.config._attn_implementation)
+    forward = id(vars(model).get("forward"))  # only its identity: it may hold the model
+    classes = tuple(map(type, model.modules()))
+    return (*config, model.dtype, model.device, adapters, _preparation(model), forward, classes)
+
+
+@contextmanager
+def _without_traces(model: Any) -> Iterator[None]:
+    """Undo what passes leave behind: random numbers drawn, values that modules remember, small buffers."""
+    before = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.nbytes <= _MOST_BYTES]
+    devices = [model.device] if model.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices), torch.no_grad():
+            yield
+    finally:
+        for module, attributes, buffers in before:
+            for name in vars(module).keys() - attributes.keys():
+                del module.__dict__[name]
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        for buffer, content in contents:
+            buffer.copy_(content)
+
+
+def _difference_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
+    model = call.model
+    a, b, c, d, e = token_ids
+    rows = 3 if holes else 1
+    try:
+        prompts = torch.tensor([[a, b, c], [c, a, b], [b, c, a]][:rows], device=model.device)
+        slots = _slots(call, prompts)
+        if not (slots.holes or slots.wide):
+            return ""  # the loop will not run blocks either
+        one_by_one = slots.single_steps()
+        first = one_by_one.run([[d], [e], [e]][:rows])
+        second = one_by_one.run([[e], [d], [d]][:rows])
+        if holes:
+            # The second row's last token is removed, and runs again; the third row's next block begins with a hole.
+            slots.forget([0, 1, 0])
+        block = slots.run([[d, e], [b, e], [e]][:rows], 2)
+    except Exception as error:  # the model's own code, which may raise anything
+        return f"it failed on a block of tokens ({type(error).__name__}: {error})"
+    pairs = [(block[0, :1], first[0]), (block[0, 1:], second[0]), *zip(block[1:, 1:], first[1:], strict=True)]
+    if all(_agree(model, logits, reference) for logits, reference in pairs):
+        return ""
+    return "a block of tokens gave other logits than the same tokens one by one"
+
+
+def _slots(call: GenerateCall, input_ids: Tensor) -> CacheSlots:  # (rows, 3) int64
+    model, config = call.model, copy.copy(call.config)
+    config.prefill_chunk_size = None
+    kwargs: dict[str, Any] = {
+        "attention_mask": torch.ones_like(input_ids),
+        "position_ids": torch.arange(3, device=input_ids.device).expand(len(input_ids), 3),
+        cache_argument(model): DynamicCache(config=model.config.get_text_config(decoder=True)),
+        "use_cache": True,
+    }
+    if "logits_to_keep" in call.model_kwargs:
+        kwargs["logits_to_keep"] = 1
+    slots = CacheSlots(replace(call, input_ids=input_ids, config=config, model_kwargs=kwargs), blocks=True)
+    slots.prefill()
+    return slots
+
+
+def _agree(model: Any, logits: Tensor, reference: Tensor) -> bool:
+    """Whether logits (1, vocab) differ by no more than the order of additions explains."""
+    precision = max(torch.finfo(model.dtype).eps, torch.finfo(torch.float32).eps)
+    spread = float(reference.max() - reference.min())
+    return bool((logits - reference).abs().max() <= precision**0.5 * spread)

@@ -16,18 +16,26 @@ Tokens are placed at the end of the block, so that its last column holds each ro
 from __future__ import annotations
 
 import copy
+import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    EncoderDecoderCache,
+)
+from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ...session.transfers import to_device
-from ..compat import CACHE_NAME, cache_in
-from .cache_kinds import grows, is_empty, takes_holes
-from .generate_call import GenerateCall
-from .whole_mask import whole_mask
+from ..compat import CACHE_NAME, cache_in, layers_without_full_attention
+from .call import GenerateCall
 
 
 class CacheSlots:
@@ -123,7 +131,7 @@ class CacheSlots:
         if self.holes:  # both are recomputed below
             self._kwargs.pop("attention_mask", None)
             self._kwargs.pop("position_ids", None)
-        kwargs = self._next_kwargs(width)
+        kwargs = self._continue_kwargs(self._outputs, width)
         gaps = [width - len(block) for block in blocks]
         if any(gaps):
             blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gaps, blocks, strict=True)]
@@ -145,17 +153,8 @@ class CacheSlots:
             positions = (positions + columns).clamp(min=0)  # (rows, width)
         self._next = [position + width - gap for position, gap in zip(self._next, gaps, strict=True)]
         kwargs["position_ids"] = positions
-        kwargs["attention_mask"] = self._mask
-        return self._run(self._with_whole_mask(kwargs, width), tokens, keep)
-
-    def _with_whole_mask(self, kwargs: dict[str, Any], width: int) -> dict[str, Any]:
-        """The arguments of a pass of this many tokens, with a mask in which transformers looks for no padding."""
-        if not self.holes or self._mask is None:
-            return kwargs
-        return {**kwargs, "attention_mask": whole_mask(self._model, kwargs["attention_mask"], width)}
-
-    def _next_kwargs(self, width: int) -> dict[str, Any]:
-        return self._continue_kwargs(self._outputs, width)
+        kwargs["attention_mask"] = None if self._mask is None else _whole_mask(self._model, self._mask, width)
+        return self._run(kwargs, tokens, keep)
 
     def _continue_kwargs(self, outputs: Any, width: int) -> dict[str, Any]:
         self._kwargs = self._model._update_model_kwargs_for_generation(
@@ -219,8 +218,7 @@ class CacheSlots:
     def select(self, rows: Sequence[int]) -> CacheSlots:
         """New slots with copies of some of these rows, for different continuations; only with ``holes`` or ``wide``."""
         index = torch.tensor(rows, device="cpu")  # a cache on any device takes an index on the CPU
-        twin = copy.copy(self)
-        cache = copy.copy(self.cache)
+        twin, cache = copy.copy(self), copy.copy(self.cache)
         cache.layers = [copy.copy(layer) for layer in cache.layers]
         cache.batch_select_indices(index)
         twin._outputs = CausalLMOutputWithPast(**{CACHE_NAME: cache})
@@ -249,8 +247,7 @@ class CacheSlots:
         return torch.ones(len(self._next), self._num_slots, dtype=torch.int64, device=self.device)
 
     def _last(self, keep: int) -> Tensor:
-        logits: Tensor = self._outputs.logits[:, -keep:]
-        return logits.to(dtype=torch.float32, device=self.device)
+        return self._outputs.logits[:, -keep:].to(dtype=torch.float32, device=self.device)  # type: ignore[no-any-return]
 
 
 # transformers extends these for any number of new tokens; other tensors as if one token were new.
@@ -267,3 +264,74 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
         for name, value in kwargs.items()
         if name not in _CONTINUED and not name.endswith("position_ids")
     )
+
+
+def takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
+    """Whether every layer attends to all slots, given only the attention mask and explicit positions."""
+    return (
+        type(cache) is DynamicCache
+        and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and not layers_without_full_attention(model)
+        and position_ids is not None
+        and position_ids.ndim == 2
+        and "position_ids" in inspect.signature(model.forward).parameters
+    )
+
+
+def grows(cache: Any) -> bool:
+    """Whether every layer keeps only keys and values of tokens, and grows with them."""
+    if isinstance(cache, EncoderDecoderCache):
+        cache = cache.self_attention_cache
+    return type(cache) is DynamicCache and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
+    )
+
+
+def is_empty(cache: Any) -> bool:
+    """Whether a cache holds no tokens; False for a model's own kind of state, which does not tell."""
+    if not isinstance(cache, Cache):
+        return False
+    try:
+        return bool(cache.get_seq_length() == 0)
+    except ValueError:  # no layer counts tokens, for instance in Mamba
+        return not cache.has_previous_state()
+
+
+def _whole_mask(model: Any, mask: Tensor, width: int) -> Tensor:
+    """The mask that transformers would make if it found padding: a token attends to itself and to all earlier ones.
+
+    Given a mask with two dimensions, transformers would wait for the device, to look for padding in it.
+
+    Args:
+        model: a decoder with full attention in every layer.
+        mask: (rows, slots) int64, 0 for slots that no token attends to.
+        width: the number of slots, from the last on, whose tokens run now.
+
+    Returns:
+        (rows, 1, width, slots), bool or floating point; ``mask`` itself if the model needs this one.
+    """
+    dtype = _mask_dtype(model)
+    if dtype is None:
+        return mask
+    whole = mask.bool()[:, None, None, :]  # (rows, 1, 1, slots)
+    if width > 1:
+        slots = torch.arange(whole.shape[-1], device=whole.device)
+        whole = whole & (slots <= slots[-width:, None])  # (rows, 1, width, slots)
+    if dtype is torch.bool:
+        return whole
+    return torch.where(whole, torch.zeros((), dtype=dtype, device=whole.device), torch.finfo(dtype).min)
+
+
+def _mask_dtype(model: Any) -> torch.dtype | None:
+    """The type of a mask that the model takes as it is; None if it takes none.
+
+    The function of transformers that makes masks passes on a finished one; but biases by distance are computed from
+    masks with two dimensions.
+    """
+    module = sys.modules[type(model.base_model).__module__]
+    if getattr(module, "create_causal_mask", None) is not create_causal_mask:
+        return None
+    if getattr(model.config.get_text_config(), "alibi", False):
+        return None
+    dtypes: dict[str, torch.dtype] = {"sdpa": torch.bool, "eager": model.dtype}
+    return dtypes.get(model.config._attn_implementation)

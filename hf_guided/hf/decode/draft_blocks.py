@@ -11,25 +11,19 @@ from torch import Tensor
 
 from ...errors import InvalidArgument
 from ...session.session import Session
-from ..drafts import Draft, DraftLength, DraftRequest, DraftSource, Warp
-from ..drafts.forced_text import ForcedText
-from .sequence_state import SequenceState
-from .stopping import RowStops
+from ..drafts.base import Draft, DraftLength, DraftRequest, DraftSource, Warp
+from .forced_text import ForcedText
+from .processors import RowStops
+from .sequences import SequenceState
 
 
 @dataclass(frozen=True)
 class DraftBlock:
-    """A draft in segments: a draft token, and the forced text after it.
+    """A draft in segments: a draft token, and the forced text after it."""
 
-    Args:
-        segments: the model confirms or rejects the first token of each.
-        probabilities: of those first tokens, as in ``Draft``.
-        drafted: whether a source of drafts proposed them; otherwise the grammar made them likely.
-    """
-
-    segments: Sequence[Sequence[int]] = ()
-    probabilities: Tensor | None = None
-    drafted: bool = False
+    segments: Sequence[Sequence[int]] = ()  # the model confirms or rejects the first token of each
+    probabilities: Tensor | None = None  # of those first tokens, as in ``Draft``
+    drafted: bool = False  # whether a source of drafts proposed them; otherwise the grammar made them likely
 
     @cached_property
     def firsts(self) -> list[int]:
@@ -82,11 +76,11 @@ class DraftBlocks:
         drafts = [Draft()] * len(at_choice)
         if self._source is not None:
             drafts = self._source.propose([self._request(sequences, i) for i in at_choice])
-        propose = {}
-        for i, draft in zip(at_choice, drafts, strict=True):
-            if draft.tokens or sequences[i].likely:
-                propose[i] = self._block(sequences[i], draft)
-        return propose
+        return {
+            i: self._block(sequences[i], draft)
+            for i, draft in zip(at_choice, drafts, strict=True)
+            if draft.tokens or sequences[i].likely
+        }
 
     def observe(self, index: int, block: DraftBlock, agreed: int) -> None:
         """Adapt a row's draft length to the number of confirmed segments."""
@@ -96,8 +90,7 @@ class DraftBlocks:
     def _request(self, sequences: Sequence[SequenceState], i: int) -> DraftRequest:
         sequence, left = sequences[i], self._session.tokens_left(sequences[i].num_generated)
         room = self._stops.room(sequence.token_ids)
-        if left is not None:
-            room = min(room, left)
+        room = room if left is None else min(room, left)
         return DraftRequest(
             index=i,
             row=sequence.row,

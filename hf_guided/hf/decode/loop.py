@@ -1,24 +1,28 @@
-"""The steps of the fast loop, over rows that may have different numbers of tokens.
+"""The fast loop: one generate() call, over rows that may have different numbers of tokens.
 
-1 prefill    run the prompts, and the text that every answer has to begin with (prefill.py)
+1 prefill    run the prompts, while constraints compile; if they are compiled already, the same pass also runs the text
+             with which every answer has to begin
 2 forced     append text for which the grammar leaves no choice
 3 draft      propose further tokens, if there is a source of drafts
 4 fill       fill masks for the rows whose next token is to be chosen, on a thread of their own, while
 5 forward    the model runs the tokens that are not in its cache yet, and the drafts
 6 choose     keep the part of each draft that the model confirms, and choose one more token; back to 2 until all rows
              are finished
+7 complete   bring a cache that the caller will see into the form in which generate() returns it
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...errors import EmptyIntersection
+from ...errors import EmptyIntersection, VocabularySizeError
+from ...session.logprob_recorder import LogprobRecorder
 from ...session.masks import Masks
 from ...session.row import Row
 from ...session.rows import advance
@@ -26,33 +30,28 @@ from ...session.run_ahead import Done, Pending
 from ...session.session import Session
 from ...session.transfers import to_device
 from ...trace.events import Kind
+from ...vocabulary.retokenize import Continuation
+from ..compat import is_callers_own
+from ..drafts.base import DraftSource
 from ..drafts.verify import Accepted, accept_greedy, accept_sampling, accept_seeded
+from ..listening import TokenListener
 from .cache_slots import CacheSlots
+from .call import DecodeOptions, GenerateCall
 from .draft_blocks import EMPTY_BLOCK, DraftBlock, DraftBlocks
-from .jump_forward import JumpForward
-from .scores import Scoring
-from .sequence_state import SequenceState
+from .forced_text import ForcedText
+from .processors import RowStops, Scoring
+from .sequences import SequenceState, jump_forward
 from .step_logprobs import StepLogprobs
-from .stopping import RowStops
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """The rows whose next token is to be chosen, with drafts and masks.
+class _Choice(NamedTuple):
+    """The rows whose next token is to be chosen, with drafts and masks."""
 
-    Args:
-        rows: numbers of the rows that get scores.
-        choosing: the rows among them that choose a token.
-        drafts: for each of ``rows``.
-        drafted: whether any draft has tokens.
-        masks: for each of ``rows``, and after each segment of its draft; until they are filled, the worker owns the
-            rows.
-    """
-
-    rows: list[int]
-    choosing: set[int]
-    drafts: list[DraftBlock]
-    drafted: bool
+    rows: list[int]  # numbers of the rows that get scores
+    choosing: set[int]  # the rows among them that choose a token
+    drafts: list[DraftBlock]  # for each of ``rows``
+    drafted: bool  # whether any draft has tokens
+    # For each of ``rows``, and after each segment of its draft. Until they are filled, the worker owns the rows.
     masks: Pending[Masks] | Done[Masks]
 
 
@@ -60,51 +59,70 @@ class DecodeLoop:
     """One generate() call.
 
     Args:
+        call: of generate().
+        slots: its model and cache.
         session: the constraints.
-        slots: the model and its cache.
-        scoring: the processors.
-        stops: when a row ends.
-        jump: appends forced text.
-        drafter: drafts tokens, for models that can run several at once; None drafts nothing.
-        do_sample: whether to sample rather than take the most likely token.
+        options: of the decoder.
+        continuation: tokenizes forced text.
+        drafts: the source that ``options.draft`` names; None drafts nothing.
+        listener: gets the tokens of the rows; or None.
         seeds: of each row's random numbers; None draws with torch's generator.
-        logprobs: records log probabilities; None records nothing.
+        new_recorder: makes the recorder for log probabilities; None records nothing.
     """
 
     def __init__(
         self,
-        session: Session,
+        call: GenerateCall,
         slots: CacheSlots,
-        scoring: Scoring,
-        stops: RowStops,
+        session: Session,
+        options: DecodeOptions,
         *,
-        jump: JumpForward,
-        drafter: DraftBlocks | None,
-        do_sample: bool,
-        seeds: Sequence[int] | None = None,
-        logprobs: StepLogprobs | None = None,
+        continuation: Continuation,
+        drafts: DraftSource | None,
+        listener: TokenListener | None,
+        seeds: Sequence[int] | None,
+        new_recorder: Callable[[], LogprobRecorder] | None,
     ):
-        self._session = session
+        self._call = call
         self._slots = slots
-        self._scoring = scoring
-        self._stops = stops
-        self._jump = jump
-        self._drafter = drafter
-        self._do_sample = do_sample
+        self._session = session
+        self._options = options
+        self._drafts = drafts
+        self._listener = listener
+        self._new_recorder = new_recorder
+        self._scoring = Scoring(call.processors)
+        self._stops = RowStops(call.criteria, call.input_ids.device)
         self._seeds = seeds
-        self._logprobs = logprobs
-        self._sequences: Sequence[SequenceState] = []
+        # A processor that reads the tokens so far may forbid forced text, so it has to be called for each token.
+        self._forced: ForcedText | None = None
+        if options.jump_forward and not self._scoring.wants_batch:
+            self._forced = ForcedText(
+                session.vocabulary,
+                continuation,
+                session.stop_token_ids,
+                retokenize=options.retokenize,
+                may_stop=session.stop_token_ids[0] in self._stops.eos_token_ids,
+            )
+        self._sequences: list[SequenceState] = []
+        self._logprobs: StepLogprobs | None = None
+        self._drafter: DraftBlocks | None = None
         self._one_each = False  # whether every row runs one token in each forward pass, also within forced text
 
-    def run(self, sequences: Sequence[SequenceState], logits: Tensor) -> None:
-        """Generate until all rows are finished.
+    def run(self) -> list[list[int]]:
+        """Generate until all rows are finished; returns the tokens of each, prompt and padding included.
 
-        Args:
-            sequences: the rows after their prompts; written.
-            logits: (rows, vocab) float32 after the prompts.
+        Raises:
+            VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
-        logits = logits[:, None]
-        self._begin(sequences)
+        logits = self._prefill()[:, None]
+        slots = self._slots
+        self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
+        drafts = slots.holes and not self._one_each and self._scoring.takes_drafts
+        if drafts and not self._options.retokenize:  # retokenizing may replace a token that was confirmed
+            warp = self._scoring.warp if self._call.config.do_sample else None
+            self._drafter = DraftBlocks(self._drafts, self._session, self._stops, self._forced, warp)
+            for sequence, padding in zip(self._sequences, slots.padding, strict=True):
+                sequence.padding = padding
         running = self._running()
         choice = self._prepare([i for i in running if not self._sequences[i].unfed], {})
         while True:
@@ -113,18 +131,47 @@ class DecodeLoop:
                 self._logprobs.end(logits, scores)
             running = self._running()
             if not running:
-                return
+                break
             choice, logits = self._forward(running)
+        if slots.cache is not None and (self._call.config.return_dict_in_generate or is_callers_own(slots.cache)):
+            self._complete_cache()
+        return [sequence.token_ids for sequence in self._sequences]
 
-    def _begin(self, sequences: Sequence[SequenceState]) -> None:
-        slots = self._slots
-        self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
-        self._sequences = sequences
-        if not slots.holes or self._one_each or not self._scoring.takes_drafts:
-            self._drafter = None
-        if self._drafter is not None:
-            for sequence, padding in zip(self._sequences, slots.padding, strict=True):
-                sequence.padding = padding
+    def _prefill(self) -> Tensor:
+        """Run the prompts, and create the rows; (rows, vocab) logits after the last token that was run of each."""
+        session, prompts = self._session, self._call.input_ids.tolist()
+        # With log probabilities, the logits after each forced token are needed, and a prefill returns only the last.
+        text_too = self._forced is not None and self._new_recorder is None
+        ready = text_too and session.compiled and self._slots.prompt_can_grow
+        if ready:
+            self._start_rows(prompts)
+        width = min((sequence.unfed for sequence in self._sequences), default=0)  # a pass has one width for all rows
+        if ready and all(sequence.finished for sequence in self._sequences):
+            width -= 1  # no token follows the last one, and a cache or the model may have no position left for it
+        began = time.perf_counter_ns()
+        start = [sequence.token_ids[sequence.prompt_length :][:width] for sequence in self._sequences]
+        logits = self._slots.prefill(start)
+        session.forwarded(began, range(len(prompts)))
+        if logits.shape[-1] != session.vocabulary.padded_size:
+            raise VocabularySizeError.of_logits(logits.shape[-1], session.vocabulary.padded_size)
+        for sequence in self._sequences:
+            sequence.unfed -= width
+        if not ready:
+            self._start_rows(prompts)
+        if self._new_recorder is not None:
+            self._logprobs = StepLogprobs(self._new_recorder(), self._sequences)
+        return logits
+
+    def _start_rows(self, prompts: Sequence[list[int]]) -> None:
+        """Create the rows at the beginning of their constraints, with the text that is forced there."""
+        rows = self._session.begin(len(prompts), prompts)
+        for i, (row, ids) in enumerate(zip(rows, prompts, strict=True)):
+            listener = None if self._listener is None else partial(self._listener.on_tokens, i)
+            sequence = SequenceState(row, ids, len(ids), num_reported=len(ids), listener=listener)
+            self._sequences.append(sequence)
+        if self._forced is not None:
+            for sequence in self._sequences:
+                jump_forward(sequence, self._session, self._stops, self._forced)
 
     def _running(self) -> list[int]:
         # With log probabilities, forced text at the end of a row needs one more forward pass.
@@ -145,11 +192,11 @@ class DecodeLoop:
         # With one token per row in each pass we do exactly what generate() does, so finished rows run too.
         for i in range(len(self._sequences)) if self._one_each else running:
             sequence = self._sequences[i]
-            unfed = sequence.token_ids[len(sequence.token_ids) - sequence.unfed :]
+            unfed = sequence.token_ids[sequence.num_fed :]
             if sequence.finished and not self._one_each:
                 unfed.pop()  # no token follows it, and the cache or the model may have no position left for it
             blocks[i] = unfed[:1] if self._one_each else unfed
-        before = [] if self._logprobs is None else [self._length_fed(i) for i in range(len(blocks))]
+        before = [] if self._logprobs is None else [sequence.num_fed for sequence in self._sequences]
         for sequence, block in zip(self._sequences, blocks, strict=True):
             sequence.unfed -= len(block)
         at_choice = [i for i in running if not self._sequences[i].unfed and not self._sequences[i].finished]
@@ -179,22 +226,21 @@ class DecodeLoop:
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that choose a token; returns the (positions, vocab) scores."""
         masks = choice.masks.result()
-        length = max(map(self._length_fed, choice.choosing)) if self._scoring.wants_batch else 0
+        length = max(self._sequences[i].num_fed for i in choice.choosing) if self._scoring.wants_batch else 0
         logit_rows: list[int] = []
         columns: list[int] = []
         ids: list[list[int]] = []  # before each position
         for i, draft in zip(choice.rows, choice.drafts, strict=True):
             fed: list[int] = []  # no processor reads them
             if self._scoring.wants_batch:  # equal lengths: waiting rows are not longer than the others, and finished
-                fed = self._sequences[i].token_ids[: self._length_fed(i)][:length]  # rows are padded
+                fed = self._sequences[i].token_ids[: self._sequences[i].num_fed][:length]  # rows are padded
                 fed += [self._slots.pad_token_id] * (length - len(fed))
             ends, tokens = draft.ends, draft.tokens
             logit_rows += [i] * len(ends)
             columns += [end - ends[-1] - 1 for end in ends]
             ids += [[*fed, *tokens[:end]] for end in ends]
         # Usually the last column of every row is needed, which takes no index.
-        only_last = len(logit_rows) == len(logits) and not choice.drafted
-        if only_last:
+        if len(logit_rows) == len(logits) and not choice.drafted:
             scores = logits[:, -1]
         else:
             rows_device, columns_device = to_device([logit_rows, columns], logits.device)
@@ -203,56 +249,32 @@ class DecodeLoop:
         scores = self._scoring(
             ids, scores, lambda scores: self._session.apply(scores, masks, dead_ends.__setitem__, late=True)
         )
-        firsts = [draft.firsts for draft in choice.drafts]
-        accepted = self._accepted(choice, scores, firsts)
-        if dead_ends:
-            self._record_dead_ends(choice, accepted, dead_ends)
-        if self._session.recorder is not None or self._logprobs is not None:
-            self._record(choice, accepted)
         surplus, chosen = [0] * len(self._sequences), dict[int, int]()
-        for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, accepted, strict=True):
+        first = 0  # position of the row's scores
+        for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, self._accepted(choice, scores), strict=True):
+            if first + agreed in dead_ends:  # where the row chooses; none gets beyond a rejected draft
+                self._session.record_dead_end(i, dead_ends[first + agreed])
             if i in choice.choosing:
-                if self._drafter is not None:
-                    self._drafter.observe(i, draft, agreed)
-                surplus[i] = draft.ends[-1] - self._confirm(i, draft, agreed)
+                if self._session.recorder is not None or self._logprobs is not None:
+                    # Only confirmed and chosen tokens: all other tokens of the step are forced.
+                    for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
+                        self._record(i, draft.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
+                if draft.segments:
+                    surplus[i] = draft.ends[-1] - self._confirm(i, draft, agreed)
                 if not self._sequences[i].finished:
                     chosen[i] = bonus
+            first += len(draft.ends)
         self._take(chosen)
         for i in choice.choosing:
-            self._jump(self._sequences[i])
+            jump_forward(self._sequences[i], self._session, self._stops, self._forced)
         if choice.drafted:
             self._slots.forget(surplus)
         return scores
 
-    def _record_dead_ends(
-        self, choice: _Choice, accepted: Sequence[Accepted], dead_ends: Mapping[int, EmptyIntersection | str]
-    ) -> None:
-        """Record the rows that have to end at the position where they choose; none gets beyond a rejected draft."""
-        first = 0  # position of the row's scores
-        for i, draft, kept in zip(choice.rows, choice.drafts, accepted, strict=True):
-            if first + kept.num_drafted in dead_ends:
-                self._session.record_dead_end(i, dead_ends[first + kept.num_drafted])
-            first += len(draft.ends)
-
-    def _record(self, choice: _Choice, accepted: Sequence[Accepted]) -> None:
-        """Record the confirmed and chosen tokens; all other tokens of the step are forced."""
-        first = 0  # position of the row's scores
-        for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, accepted, strict=True):
-            if i in choice.choosing:
-                for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
-                    self._record_choice(i, draft.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
-            first += len(draft.ends)
-
-    def _record_choice(self, i: int, end: int, scores: int, token_id: int, kind: Kind) -> None:
-        sequence = self._sequences[i]
-        if self._session.recorder is not None:
-            self._session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
-        if self._logprobs is not None:
-            self._logprobs.chose(i, len(sequence.token_ids) + end, token_id, scores)
-
-    def _accepted(self, choice: _Choice, scores: Tensor, firsts: Sequence[Sequence[int]]) -> list[Accepted]:
+    def _accepted(self, choice: _Choice, scores: Tensor) -> list[Accepted]:
         """For each draft, how many of its tokens the model confirms, and the token after them."""
-        if not self._do_sample:
+        firsts = [draft.firsts for draft in choice.drafts]
+        if not self._call.config.do_sample:
             return accept_greedy(scores, firsts, self._read)
         if self._seeds is None:
             probabilities = [draft.probabilities for draft in choice.drafts]
@@ -274,6 +296,33 @@ class DecodeLoop:
         late.read(read[len(numbers) :])
         return read[: len(numbers)]
 
+    def _record(self, i: int, end: int, scores: int, token_id: int, kind: Kind) -> None:
+        """Record a token of a row: after this many tokens of its draft, from the scores with this index."""
+        sequence = self._sequences[i]
+        if self._session.recorder is not None:
+            self._session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
+        if self._logprobs is not None:
+            self._logprobs.chose(i, len(sequence.token_ids) + end, token_id, scores)
+
+    def _confirm(self, i: int, draft: DraftBlock, agreed: int) -> int:
+        """Append the confirmed segments of a row's draft; returns how many of its tokens: none after the row's end."""
+        assert self._drafter is not None
+        self._drafter.observe(i, draft, agreed)
+        sequence, stats = self._sequences[i], self._session.stats
+        written = 0
+        for token_id in draft.tokens[: draft.ends[agreed]]:
+            sequence.row.advance(token_id)
+            written += sequence.append([token_id], self._stops)
+            sequence.unfed -= 1
+            if sequence.finished:
+                break
+        accepted = sum(start < written for start in draft.ends[:agreed])  # none after the row's end
+        stats.tokens += written
+        stats.drafted_tokens += len(draft.segments)
+        stats.accepted_tokens += accepted
+        stats.forced_tokens += written - accepted
+        return written
+
     def _take(self, chosen: Mapping[int, int]) -> None:
         """Append the token that the model chose, to each of these rows."""
         rows = [self._sequences[i].row for i in chosen]
@@ -282,35 +331,22 @@ class DecodeLoop:
             sequence = self._sequences[i]
             self._session.violated(i, sequence.row, token_id, sequence.token_ids[sequence.prompt_length :])
         for i, token_id in chosen.items():
-            self._append(self._sequences[i], [token_id])
+            self._session.stats.tokens += self._sequences[i].append([token_id], self._stops)
 
-    def _confirm(self, i: int, draft: DraftBlock, agreed: int) -> int:
-        """Append the confirmed segments of a row.
+    def _complete_cache(self) -> None:
+        """Bring the cache into the form in which generate() returns it, so that a next turn can continue from it.
 
-        Returns:
-            How many tokens of the draft were appended: none after the row's end.
+        Slot j then holds column j of the returned tokens, for every column but the last: generate() never runs the last
+        one. To save passes, this loop has not run a row's last tokens, and has left holes between slots. Running these
+        tokens takes one more forward pass; one for each of them where a pass takes one token per row.
         """
-        sequence, stats = self._sequences[i], self._session.stats
-        written = 0
-        for token_id in draft.tokens[: draft.ends[agreed]]:
-            sequence.row.advance(token_id)
-            self._append(sequence, [token_id])
-            sequence.unfed -= 1
-            written += 1
-            if sequence.finished:
-                break
-        if draft.segments:
-            # Confirmed tokens after the row's end are not written.
-            accepted = sum(start < written for start in draft.ends[:agreed])
-            stats.drafted_tokens += len(draft.segments)
-            stats.accepted_tokens += accepted
-            stats.forced_tokens += written - accepted
-        return written
-
-    def _length_fed(self, i: int) -> int:
-        """How many tokens of a row are in the cache, drafts not counted."""
-        return len(self._sequences[i].token_ids) - self._sequences[i].unfed
-
-    def _append(self, sequence: SequenceState, token_ids: Sequence[int]) -> None:
-        """Append tokens that the row has taken, up to the one that ends it."""
-        self._session.stats.tokens += sequence.append(token_ids, self._stops)
+        slots, sequences = self._slots, self._sequences
+        end = max(len(sequence.token_ids) for sequence in sequences) - 1
+        while any(blocks := [sequence.token_ids[sequence.num_fed : end] for sequence in sequences]):
+            if not slots.holes and not slots.wide:
+                blocks = [block[:1] for block in blocks]
+            slots.run(blocks)
+            for sequence, block in zip(sequences, blocks, strict=True):
+                sequence.unfed -= len(block)
+        if slots.holes:
+            slots.close_holes(end - self._call.prompt_length)

@@ -6,18 +6,19 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 
 from ...errors import InvalidArgument, UnsupportedConstraint, VocabularySizeError
-from ...session.logprob_recorder import LogprobRecorder
+from ...session.logprob_recorder import LogprobRecorder, Position
 from ...session.session import Session
 from ..compat import logits_width
 from ..logits_processor import GuidedLogitsProcessor
-from .generate_call import GenerateCall
-from .scores import before_warpers
-from .seeded_choice import SeededChoice
-from .step_logprobs import record_output
+from ..seeds import gumbel
+from .call import GenerateCall
+from .processors import before_warpers
 
 _BEAMS = (GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE)
 _ONE_BY_ONE = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
@@ -48,7 +49,7 @@ def run_plain(
     *,
     streamer: Any,
     seeds: Sequence[int] | None,
-    recorder: Callable[[], LogprobRecorder] | None,
+    new_recorder: Callable[[], LogprobRecorder] | None,
 ) -> Any:
     """Run a call in transformers' own loop.
 
@@ -57,7 +58,7 @@ def run_plain(
         session: the constraints.
         streamer: a streamer of transformers; None, or beams, stream nothing.
         seeds: one for each row; None draws with torch's generator.
-        recorder: makes the recorder for log probabilities; None records nothing.
+        new_recorder: makes the recorder for log probabilities; None records nothing.
 
     Returns:
         As generate().
@@ -71,44 +72,67 @@ def run_plain(
     config, beams = call.config, call.config.num_beams != 1
     if seeds is not None and config.do_sample and beams:
         raise InvalidArgument("seeds: beams draw from one generator; leave one of the two out")
-    if recorder is not None:
-        config = _with_recorded_scores(config)
-    mask = GuidedLogitsProcessor(session)
-    processors, criteria = _with_mask(call.processors, mask), call.criteria
+    if new_recorder is not None:
+        if beams:
+            raise InvalidArgument(
+                f"logprobs, num_beams={config.num_beams}: a beam is chosen by the sum of many tokens, none of which "
+                "was chosen by itself; leave one of the two out"
+            )
+        config = copy.copy(config)
+        config.output_logits = config.output_scores = config.return_dict_in_generate = True
+    mask, criteria = GuidedLogitsProcessor(session), call.criteria
+    index = before_warpers(call.processors)  # where generate() puts a caller's processors
+    processors = LogitsProcessorList([*call.processors[:index], mask, *call.processors[index:]])
     choice = None
     if not beams:
         criteria = StoppingCriteriaList([*criteria, mask.companion])
         call.model_kwargs["streamer"] = streamer
         if seeds is not None and config.do_sample:
             returned = config.return_dict_in_generate and config.output_scores
-            choice = SeededChoice(seeds, call.prompt_length, keep_scores=bool(returned))
+            choice = _SeededChoice(seeds, call.prompt_length, keep_scores=bool(returned))
             processors.append(choice)
     loop = call.model._beam_search if beams else call.model._sample
     output = loop(call.input_ids, processors, criteria, config, **call.model_kwargs)
     if choice is not None and choice.scores:
         output.scores = tuple(choice.scores)
-    if recorder is not None:
-        record_output(recorder(), output, call.prompt_length, session.stop_token_ids)
+    if new_recorder is not None:
+        record_output(new_recorder(), output, call.prompt_length, session.stop_token_ids)
     return output if call.config.return_dict_in_generate or not config.return_dict_in_generate else output.sequences
 
 
-def _with_recorded_scores(config: GenerationConfig) -> GenerationConfig:
-    """The config of a call that returns what log probabilities are read from.
+class _SeededChoice(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
+    """The last processor of a call: leaves each row only the token that its seed draws, so that sampling takes it."""
 
-    Raises:
-        InvalidArgument: the call runs beams.
+    def __init__(self, seeds: Sequence[int], prompt_length: int, *, keep_scores: bool):
+        self._seeds = seeds
+        self._prompt_length = prompt_length
+        self._keep_scores = keep_scores
+        self.scores: list[Tensor] = []  # of each step, (rows, vocab), before the choice
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores (rows, vocab) that are finite for one token of each row."""
+        if self._keep_scores:
+            self.scores.append(scores)
+        positions = torch.full((len(scores),), input_ids.shape[1] - self._prompt_length, device=scores.device)
+        tokens = torch.arange(scores.shape[-1], device=scores.device)
+        noise = gumbel(torch.tensor(self._seeds, device=scores.device), positions, tokens)
+        drawn = (scores + noise).argmax(-1, keepdim=True)  # (rows, 1)
+        return torch.full_like(scores, -torch.inf).scatter(-1, drawn, 0)
+
+
+def record_output(recorder: LogprobRecorder, output: Any, start: int, stop_token_ids: Sequence[int]) -> None:
+    """Record a call of generate() with ``output_logits`` and ``output_scores``, and without beams.
+
+    Args:
+        recorder: of the same rows.
+        output: generate()'s result.
+        start: tokens before the output.
+        stop_token_ids: tokens that end a row; after them comes padding.
     """
-    if config.num_beams != 1:
-        raise InvalidArgument(
-            f"logprobs, num_beams={config.num_beams}: a beam is chosen by the sum of many tokens, none of which was "
-            "chosen by itself; leave one of the two out"
-        )
-    config = copy.copy(config)
-    config.output_logits = config.output_scores = config.return_dict_in_generate = True
-    return config
-
-
-def _with_mask(processors: LogitsProcessorList, mask: GuidedLogitsProcessor) -> LogitsProcessorList:
-    """The mask where generate() puts a caller's processors: before the warpers."""
-    index = before_warpers(processors)
-    return LogitsProcessorList([*processors[:index], mask, *processors[index:]])
+    running = list(range(len(output.sequences)))
+    for step, (logits, scores) in enumerate(zip(output.logits, output.scores, strict=True)):
+        token_ids = output.sequences[:, start + step].tolist()
+        recorder.record(logits[running], [Position(i, token_ids[i], i) for i in running], scores)
+        running = [i for i in running if token_ids[i] not in stop_token_ids]
+        if not running:
+            return

@@ -4,27 +4,59 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...session.tensor_parallel import Ranks, portable, random_state, set_random_state
+from ..listening import TokenListener
 from .cache_slots import CacheSlots
-from .generate_call import GenerateCall
+from .call import GenerateCall
 
 log = logging.getLogger(__name__)
 
 _DONE, _FAILED = "done", "failed"
 
 
-class RankZeroSlots(CacheSlots):
-    """The slots of rank zero: each call is broadcast to the other processes, which make it too.
+def run_on_all_ranks(
+    call: GenerateCall, loop: Callable[[CacheSlots], list[list[int]]], listener: TokenListener | None, *, blocks: bool
+) -> tuple[list[list[int]], Any]:
+    """Run a loop; where several processes hold the model, rank zero runs it.
 
     Args:
-        ranks: the processes.
-        call: see ``CacheSlots``.
+        call: of generate().
+        loop: returns the token ids of each row.
+        listener: gets the tokens of all rows. In the other processes it gets all tokens of a row at once.
         blocks: see ``CacheSlots``.
+
+    Returns:
+        The token ids of each row; the model's cache.
     """
+    ranks = Ranks.of(call.model)
+    if ranks is None:
+        slots = CacheSlots(call, blocks=blocks)
+        return loop(slots), slots.cache
+    ranks.agreed(call.input_ids.tolist, repr)
+    if not ranks.first:
+        slots = CacheSlots(call, blocks=blocks)
+        rows = _replay(ranks, slots)
+        if listener is not None:
+            for i, token_ids in enumerate(rows):
+                listener.on_tokens(i, token_ids[call.prompt_length :])
+        return rows, slots.cache
+    slots = _RankZeroSlots(ranks, call, blocks=blocks)
+    try:
+        rows = loop(slots)
+    except BaseException as error:
+        ranks.broadcast(_FAILED, portable(error))
+        raise
+    ranks.broadcast(_DONE, rows, random_state(slots.device))
+    return rows, slots.cache
+
+
+class _RankZeroSlots(CacheSlots):
+    """The slots of rank zero: each call is broadcast to the other processes, which make it too."""
 
     def __init__(self, ranks: Ranks, call: GenerateCall, *, blocks: bool):
         super().__init__(call, blocks=blocks)
@@ -51,24 +83,7 @@ class RankZeroSlots(CacheSlots):
         super().close_holes(num_new)
 
 
-def run_rank_zero(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -> list[list[int]]:
-    """Run a loop in rank zero.
-
-    Args:
-        ranks: the processes.
-        slots: runs the model for the loop.
-        loop: returns the token ids of each row.
-    """
-    try:
-        rows = loop()
-    except BaseException as error:
-        ranks.broadcast(_FAILED, portable(error))
-        raise
-    ranks.broadcast(_DONE, rows, random_state(slots.device))
-    return rows
-
-
-def replay_rank_zero(ranks: Ranks, slots: CacheSlots) -> list[list[int]]:
+def _replay(ranks: Ranks, slots: CacheSlots) -> list[list[int]]:
     """Make rank zero's calls in another process, until its loop ends.
 
     A call that fails here most likely fails in rank zero too: model and arguments are the same. So this process waits

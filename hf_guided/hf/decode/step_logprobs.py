@@ -1,4 +1,4 @@
-"""Assigns logits and scores to output tokens: in the fast loop, and in transformers' own loops.
+"""Assigns logits and scores to the output tokens of the fast loop.
 
 The logits of an output token come from the forward pass of the token before it. The loop chooses tokens only from the
 last columns of a pass; the columns before them belong to forced text and to verified drafts.
@@ -7,12 +7,11 @@ last columns of a pass; the columns before them belong to forced text and to ver
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from ...session.logprob_recorder import LogprobRecorder, Position
-from .sequence_state import SequenceState
+from .sequences import SequenceState
 
 
 class StepLogprobs:
@@ -36,22 +35,13 @@ class StepLogprobs:
         return sequence.finished and sequence.unfed > 1
 
     def begin(self, before: Sequence[int], blocks: Sequence[Sequence[int]]) -> None:
-        """Start a forward pass.
-
-        Args:
-            before: for each row the number of its tokens in the cache.
-            blocks: for each row the tokens that run now.
-        """
+        """Start a pass: for each row, how many of its tokens are in the cache, and the tokens that run now."""
         self._run = {i: (before[i], len(block)) for i, block in enumerate(blocks) if block}
 
     def chose(self, row: int, index: int, token_id: int, scores: int) -> None:
-        """A token was chosen or verified in this step.
+        """Note a token that was chosen or verified in this step; forced text may still replace it.
 
-        Args:
-            row: the row's number.
-            index: of the token among the row's tokens, prompt included.
-            token_id: the token; forced text may still replace it.
-            scores: index of the scores that it was chosen from.
+        ``index`` is its index among the row's tokens, prompt included; ``scores`` is that of its scores.
         """
         self._chosen[row, index] = token_id, scores
 
@@ -67,8 +57,8 @@ class StepLogprobs:
         positions: list[Position] = []
         for i, (before, width) in self._run.items():
             sequence = self._sequences[i]
-            run = len(sequence.token_ids) - sequence.unfed  # without rejected drafts
-            for index in range(before + 1, min(run + 1, len(sequence.token_ids))):
+            # ``num_fed`` has no rejected drafts.
+            for index in range(before + 1, min(sequence.num_fed + 1, len(sequence.token_ids))):
                 token_id = sequence.token_ids[index]
                 chosen, score_index = self._chosen.get((i, index), (None, None))
                 rows.append(i)
@@ -77,21 +67,3 @@ class StepLogprobs:
         self._chosen.clear()
         if positions:
             self._recorder.record(logits[rows, columns], positions, scores)
-
-
-def record_output(recorder: LogprobRecorder, output: Any, start: int, stop_token_ids: Sequence[int]) -> None:
-    """Record a call of generate() with ``output_logits`` and ``output_scores``, and without beams.
-
-    Args:
-        recorder: of the same rows.
-        output: generate()'s result.
-        start: tokens before the output.
-        stop_token_ids: tokens that end a row; after them comes padding.
-    """
-    running = list(range(len(output.sequences)))
-    for step, (logits, scores) in enumerate(zip(output.logits, output.scores, strict=True)):
-        token_ids = output.sequences[:, start + step].tolist()
-        recorder.record(logits[running], [Position(i, token_ids[i], i) for i in running], scores)
-        running = [i for i in running if token_ids[i] not in stop_token_ids]
-        if not running:
-            return

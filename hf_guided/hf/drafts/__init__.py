@@ -1,22 +1,19 @@
-"""Draft tokens, which the model verifies many at once: see base.py; one source per file."""
+"""Sources of draft tokens."""
 
 from .assistant import AssistantDraft
-from .base import Draft, DraftRequest, DraftSource, Warp
-from .chain import DraftChain
-from .factory import draft_source
+from .base import Draft, DraftLength, DraftRequest, DraftSource, Warp
 from .grammar import GrammarDraft, compact_twin
-from .length import DraftLength
-from .prompt_lookup import PromptLookup
+from .sources import DraftChain, PromptLookup, draft_source
 
 __all__ = [
-    "DraftRequest",
     "AssistantDraft",
     "Draft",
+    "DraftChain",
     "DraftLength",
+    "DraftRequest",
     "DraftSource",
     "GrammarDraft",
     "PromptLookup",
-    "DraftChain",
     "Warp",
     "compact_twin",
     "draft_source",

@@ -10,22 +10,21 @@ go, and rejected tokens are cut off: a row keeps only the tokens that its text s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from ...errors import UnsupportedModel
 from ...session.apply import apply_bitmask
 from ...session.row import Row, RowState
 from ...session.tensor_parallel import Ranks
 from ...vocabulary.bitmask import allocate_bitmask
-from ..compat import cache_name
+from ..compat import cache_name, layers_without_full_attention
 from .base import Draft, DraftRequest, Warp
-from .full_attention import other_layers
 
 
 class AssistantDraft:
@@ -45,21 +44,22 @@ class AssistantDraft:
     """
 
     def __init__(
-        self,
-        assistant_model: Any,
-        *,
-        vocab_size: int | None = None,
-        generator: torch.Generator | None = None,
+        self, assistant_model: Any, *, vocab_size: int | None = None, generator: torch.Generator | None = None
     ):
+        _check(assistant_model)
+        self._model = assistant_model
+        self._vocab_size = vocab_size
         self._generator = generator
         self._warp: Warp | None = None
-        self._decoder = _Decoder(assistant_model)
-        self._vocab_size = vocab_size
         self._past: dict[int, _Past] = {}
+        self._cache_name = cache_name(assistant_model)
+        arguments = inspect.signature(assistant_model.forward).parameters
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in arguments else {}
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """See ``DraftSource.propose``. Waits for the assistant once for each draft token."""
-        walks = [_RowDraft(request, self._decoder.most_tokens) for request in requests]
+        most_tokens = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        walks = [_RowDraft(request, most_tokens) for request in requests]
         walking = [walk for walk in walks if walk.goes_on]
         if walking:
             with torch.no_grad():
@@ -72,23 +72,38 @@ class AssistantDraft:
         self._warp = warp
 
     def _draft(self, walks: Sequence[_RowDraft]) -> None:
-        batch = _Batch(self._decoder, [self._past.pop(walk.index, _NOTHING).up_to(walk.token_ids) for walk in walks])
-        logits = batch.forward([walk.token_ids[length:] for walk, length in zip(walks, batch.lengths, strict=True)])
+        pasts = [self._past.pop(walk.index, _NOTHING).up_to(walk.token_ids) for walk in walks]
+        batch = _Batch(DynamicCache(config=self._model.config), pasts)
+        new = [walk.token_ids[len(past.token_ids) :] for walk, past in zip(walks, pasts, strict=True)]
+        logits = self._run(batch, new)
         while True:
             self._step(walks, logits)
             if not any(walk.goes_on for walk in walks):
                 break
-            logits = batch.forward([walk.token_ids[-1:] if walk.goes_on else [] for walk in walks])
+            logits = self._run(batch, [walk.token_ids[-1:] if walk.goes_on else [] for walk in walks])
         for walk, (length, layers) in zip(walks, batch.split(), strict=True):
             self._past[walk.index] = _Past(walk.token_ids[:length], layers)
 
-    def _step(self, walks: Sequence[_RowDraft], logits: Tensor) -> None:
-        """Add a token to every unfinished draft.
+    def _run(self, batch: _Batch, token_ids: Sequence[Sequence[int]]) -> Tensor:
+        """Run new tokens of each row, or none.
 
-        Args:
-            walks: finished ones are not changed.
-            logits: (walks, the assistant's vocab).
+        Returns:
+            (rows, vocab) logits after each row's last token, meaningless for rows without new tokens.
         """
+        ids, mask, positions = (tensor.to(self._model.device) for tensor in batch.with_columns(token_ids))
+        out = self._model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            use_cache=True,
+            return_dict=True,
+            **{self._cache_name: batch.cache},
+            **self._last_only,
+        )
+        return out.logits[:, -1]  # type: ignore[no-any-return]
+
+    def _step(self, walks: Sequence[_RowDraft], logits: Tensor) -> None:
+        """Add a token to every unfinished draft, given logits (walks, the assistant's vocab)."""
         scores = logits.to(torch.float32)
         if self._vocab_size is not None:  # the padding of logits may differ between models of a family
             more = max(self._vocab_size - scores.shape[-1], 0)
@@ -151,21 +166,15 @@ class _RowDraft:
         self.goes_on = drafted < self._limit and token_id not in self._stop_token_ids
 
     def draft(self) -> Draft:
-        """The draft."""
         return Draft(self.token_ids[self._start :], torch.stack(self._probabilities) if self._probabilities else None)
 
 
 @dataclass(frozen=True)
 class _Past:
-    """Keys and values of a row's first tokens.
-
-    Args:
-        token_ids: the tokens.
-        layers: for each layer its keys and values, each (heads, tokens, head size).
-    """
+    """Keys and values of a row's first tokens."""
 
     token_ids: list[int] = field(default_factory=list)
-    layers: Sequence[tuple[Tensor, Tensor]] = ()
+    layers: Sequence[tuple[Tensor, Tensor]] = ()  # keys and values of each, (heads, tokens, head size)
 
     def up_to(self, token_ids: Sequence[int]) -> _Past:
         """The part that these tokens begin with, without their last: its logits are needed."""
@@ -178,111 +187,61 @@ class _Past:
 _NOTHING = _Past()
 
 
-class _Decoder:
-    """The assistant's forward pass, for rows of different lengths."""
-
-    def __init__(self, model: Any):
-        from transformers import DynamicCache
-
-        name = type(model).__name__
-        if model.config.is_encoder_decoder:
-            raise UnsupportedModel(f"assistant {name} is an encoder-decoder; pass a decoder, such as a smaller Llama")
-        self.model = model
-        self.new_cache: Callable[[], Any] = partial(DynamicCache, config=model.config)
-        if Ranks.of(model) is not None:
-            raise UnsupportedModel(
-                f"assistant {name} is held by several processes, of which only rank zero drafts; load it whole"
-            )
-        other = other_layers(model)
-        if other:
-            raise UnsupportedModel(
-                f"assistant {name} has layers without full attention ({', '.join(other)}): they cannot take rows "
-                "of different lengths; pass a model with full attention in every layer, such as Llama or Qwen2"
-            )
-        arguments = inspect.signature(model.forward).parameters
-        if "position_ids" not in arguments:
-            raise UnsupportedModel(
-                f"assistant {name} takes no position_ids, so rows of different lengths would get wrong positions; "
-                "pass a model that does, such as Llama or Qwen2"
-            )
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in arguments else {}
-        self._cache_name = cache_name(model)
-        self.most_tokens: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-
-    def __call__(self, token_ids: Tensor, mask: Tensor, position_ids: Tensor, cache: Any) -> Tensor:
-        """Logits after the last column, (rows, vocab); ``cache`` then has these columns too.
-
-        Args:
-            token_ids: (rows, columns) int64.
-            mask: (rows, columns in the cache + columns) int64, 0 is a hole.
-            position_ids: (rows, columns) int64.
-            cache: of ``new_cache``.
-        """
-        out = self.model(
-            input_ids=token_ids,
-            attention_mask=mask,
-            position_ids=position_ids,
-            use_cache=True,
-            return_dict=True,
-            **{self._cache_name: cache},
-            **self._last_only,
+def _check(model: Any) -> None:
+    """Raise UnsupportedModel if a model cannot draft for rows of different lengths."""
+    name = type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise UnsupportedModel(f"assistant {name} is an encoder-decoder; pass a decoder, such as a smaller Llama")
+    if Ranks.of(model) is not None:
+        raise UnsupportedModel(
+            f"assistant {name} is held by several processes, of which only rank zero drafts; load it whole"
         )
-        return out.logits[:, -1]  # type: ignore[no-any-return]
+    if other := layers_without_full_attention(model):
+        raise UnsupportedModel(
+            f"assistant {name} has layers without full attention ({', '.join(other)}): they cannot take rows "
+            "of different lengths; pass a model with full attention in every layer, such as Llama or Qwen2"
+        )
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise UnsupportedModel(
+            f"assistant {name} takes no position_ids, so rows of different lengths would get wrong positions; "
+            "pass a model that does, such as Llama or Qwen2"
+        )
 
 
 class _Batch:
-    """Rows in one cache, for one draft.
+    """Rows in one cache, for one draft: at first their known tokens."""
 
-    Args:
-        decoder: the assistant.
-        pasts: the known tokens of each row.
-    """
+    def __init__(self, cache: DynamicCache, pasts: Sequence[_Past]):
+        self.cache = cache
+        self._lengths = [len(past.token_ids) for past in pasts]  # tokens of each row in the cache
+        longest = max(self._lengths)
+        self._mask = _filled_left([[1] * length for length in self._lengths], longest)
+        known = next((past.layers for past in pasts if past.layers), ()) if longest else ()
+        for layer, pair in enumerate(known):
+            # (rows, heads, tokens, head size), with zeros for the padding
+            both = [sample.new_zeros(len(pasts), len(sample), longest, sample.shape[-1]) for sample in pair]
+            for row, past in enumerate(pasts):
+                if past.layers:
+                    for padded, own in zip(both, past.layers[layer], strict=True):
+                        padded[row, :, longest - self._lengths[row] :] = own
+            cache.update(*both, layer)
 
-    def __init__(self, decoder: _Decoder, pasts: Sequence[_Past]):
-        self._decoder = decoder
-        self._cache = decoder.new_cache()
-        self.lengths = [len(past.token_ids) for past in pasts]  # tokens of each row in the cache
-        longest = max(self.lengths)
-        self._mask = _filled_left([[1] * length for length in self.lengths], longest)
-        num_layers = max(len(past.layers) for past in pasts)
-        for layer in range(num_layers if longest else 0):
-            for_rows = [past.layers[layer] if past.layers else None for past in pasts]
-            sample_keys, sample_values = next(pair for pair in for_rows if pair is not None)
-            keys = sample_keys.new_zeros(len(pasts), sample_keys.shape[0], longest, sample_keys.shape[-1])
-            values = sample_values.new_zeros(len(pasts), sample_values.shape[0], longest, sample_values.shape[-1])
-            for row, pair in enumerate(for_rows):
-                if pair is not None:
-                    keys[row, :, longest - self.lengths[row] :] = pair[0]
-                    values[row, :, longest - self.lengths[row] :] = pair[1]
-            self._cache.update(keys, values, layer)
-
-    def forward(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
-        """Logits after each row's last token, (rows, vocab); meaningless for rows without new tokens.
-
-        Args:
-            token_ids: for each row its new tokens, or none.
-        """
-        device = self._decoder.model.device
+    def with_columns(self, token_ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Add columns for new tokens of each row, or none: ids, the mask of all columns (0 is a hole), positions."""
         width = max(map(len, token_ids))
-        positions = [range(length, length + len(new)) for length, new in zip(self.lengths, token_ids, strict=True)]
+        positions = [range(length, length + len(new)) for length, new in zip(self._lengths, token_ids, strict=True)]
         self._mask = torch.cat([self._mask, _filled_left([[1] * len(new) for new in token_ids], width)], 1)
-        logits = self._decoder(
-            _filled_left(token_ids, width).to(device),
-            self._mask.to(device),
-            _filled_left(positions, width).to(device),
-            self._cache,
-        )
-        self.lengths = [length + len(new) for length, new in zip(self.lengths, token_ids, strict=True)]
-        return logits
+        self._lengths = [length + len(new) for length, new in zip(self._lengths, token_ids, strict=True)]
+        return _filled_left(token_ids, width), self._mask, _filled_left(positions, width)
 
     def split(self) -> list[tuple[int, list[tuple[Tensor, Tensor]]]]:
         """For each row the number of its tokens, and their keys and values without the holes."""
         rows = []
-        for row, length in enumerate(self.lengths):
+        for row, length in enumerate(self._lengths):
             columns = self._mask[row].nonzero().flatten()
             layers = [
                 (layer.keys[row][:, columns.to(layer.keys.device)], layer.values[row][:, columns.to(layer.keys.device)])
-                for layer in self._cache.layers
+                for layer in self.cache.layers
             ]
             rows.append((length, layers))
         return rows

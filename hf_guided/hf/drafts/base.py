@@ -1,4 +1,4 @@
-"""The interface of a source of drafts.
+"""The interface of a source of drafts, and how long its drafts should be.
 
 The model verifies draft tokens in one forward pass (verify.py), so a wrong draft costs a little time and changes
 nothing. A source proposes only legal tokens: the row's grammar accepts every one of them, and none follows a stop
@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
+from ...errors import InvalidArgument
 from ...session.row import Row
 
 # (token ids before each position, scores (positions, vocab) float32) -> new scores (temperature, top-k ...).
@@ -22,27 +23,16 @@ Warp: TypeAlias = Callable[[Sequence[Sequence[int]], Tensor], Tensor]
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """A request for a draft for one row.
+    """A request for a draft for one row."""
 
-    Args:
-        index: the row's number in the batch, the same through a whole generate() call.
-        row: its state in the grammar; read only: a source that advances it forks it first.
-        token_ids: prompt and output so far, without padding; never written.
-        prompt_length: tokens of the prompt.
-        limit: the maximum number of draft tokens.
-        stop_token_ids: tokens that end the row.
-        prefix: bytes of the answer that the prompt already contains, and the row has taken.
-        padded_size: width of the model's logits. A prompt may hold tokens beyond it: images, for some models.
-    """
-
-    index: int
-    row: Row
-    token_ids: Sequence[int]
+    index: int  # the row's number in the batch, the same through a whole generate() call
+    row: Row  # its state in the grammar; read only: a source that advances it forks it first
+    token_ids: Sequence[int]  # prompt and output so far, without padding; never written
     prompt_length: int
-    limit: int
+    limit: int  # the maximum number of draft tokens
     stop_token_ids: Sequence[int]
-    prefix: bytes = b""
-    padded_size: int | None = None
+    prefix: bytes = b""  # of the answer; the prompt already contains it, and the row has taken it
+    padded_size: int | None = None  # width of the model's logits; a prompt may hold tokens beyond it, such as images
 
     def legal(self, token_ids: Sequence[int]) -> list[int]:
         """These tokens up to the limit, up to and including a stop token, and before one that cannot be written."""
@@ -56,15 +46,11 @@ class DraftRequest:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """Tokens that may come next.
-
-    Args:
-        tokens: none or more.
-        probabilities: the distribution that each was sampled from, (tokens, vocab) float32 on the drafting model's
-            device; None if the source is certain.
-    """
+    """Tokens that may come next."""
 
     tokens: Sequence[int] = ()
+    # The distribution that each was sampled from, (tokens, vocab) float32 on the drafting model's device; None if the
+    # source is certain.
     probabilities: Tensor | None = None
 
 
@@ -88,3 +74,36 @@ class DraftSource(Protocol):
             warp: changes masked scores before tokens are sampled; None if the most likely tokens are taken.
         """
         ...
+
+
+class DraftLength:
+    """Adapts to each row: doubles after a fully correct draft, otherwise moves halfway to the correct length.
+
+    Args:
+        start: tokens of a row's first draft.
+        least: the minimum, so that a row can recover.
+        most: the maximum.
+    """
+
+    def __init__(self, start: int = 5, least: int = 1, most: int = 16):
+        if not 1 <= least <= start <= most:
+            raise InvalidArgument(
+                f"expected 1 <= least <= start <= most, got least={least}, start={start}, most={most}"
+            )
+        self._start, self._least, self._most = start, least, most
+        self._lengths: dict[int, int] = {}
+
+    def wanted(self, index: int) -> int:
+        """Tokens to draft for this row now."""
+        return self._lengths.get(index, self._start)
+
+    def observe(self, index: int, drafted: int, accepted: int) -> None:
+        """Take the number of a row's draft tokens that were accepted.
+
+        A correct draft that was shorter than wanted says nothing about longer ones.
+        """
+        length = self.wanted(index)
+        if accepted < drafted:
+            self._lengths[index] = max(self._least, (min(drafted, length) + accepted) // 2)
+        elif drafted >= length:
+            self._lengths[index] = min(self._most, 2 * length)

@@ -23,22 +23,17 @@ import torch
 from torch import Tensor
 
 from ...session.transfers import to_device
-from ..philox import gumbel
+from ..seeds import gumbel
 
 # Reads (n,) integers or booleans of a device, and waits for it once; a caller's own may read other numbers along.
 Read: TypeAlias = Callable[[Tensor], list[int]]
 
 
 class Accepted(NamedTuple):
-    """The tokens that a row takes in one step.
+    """The tokens that a row takes in one step."""
 
-    Args:
-        num_drafted: how many of its draft tokens, from the first on.
-        bonus_token: the token after them, chosen by the model. After a stop token it has no meaning.
-    """
-
-    num_drafted: int
-    bonus_token: int
+    num_drafted: int  # of its draft tokens, from the first on
+    bonus_token: int  # the token after them, chosen by the model; after a stop token it has no meaning
 
 
 def accept_greedy(scores: Tensor, drafts: Sequence[Sequence[int]], read: Read = Tensor.tolist) -> list[Accepted]:
@@ -93,19 +88,14 @@ def accept_sampling(
         return [Accepted(0, token_id) for token_id in read(torch.multinomial(p, 1, generator=generator).flatten())]
     agreed = _num_agreed(p, starts, drafts, probabilities, generator, read)
     left = p[to_device([start + n for start, n in zip(starts, agreed, strict=True)], p.device)]  # (rows, vocab), a copy
-    certain: list[int] = []  # rows with a rejected token, from a certain source
-    weighed: list[int] = []  # rows with a rejected token, from a source with probabilities
-    for row, (n, draft, q) in enumerate(zip(agreed, drafts, probabilities, strict=True)):
-        if n < len(draft):
-            (certain if q is None else weighed).append(row)
-    if certain:
-        rejected = to_device([drafts[row][agreed[row]] for row in certain], p.device)
-        rows = to_device(certain, p.device)
-        left[rows] = _residual(left[rows], torch.nn.functional.one_hot(rejected, p.shape[-1]))
-    if weighed:
-        q_rejected = [q[agreed[row]] for row in weighed if (q := probabilities[row]) is not None]
-        rows = to_device(weighed, p.device)
-        left[rows] = _residual(left[rows], torch.stack(q_rejected))
+    rejecting = [row for row, (n, draft) in enumerate(zip(agreed, drafts, strict=True)) if n < len(draft)]
+    if rejecting:
+        rows, rejected = to_device([rejecting, [drafts[row][agreed[row]] for row in rejecting]], p.device)
+        q_rejected = torch.nn.functional.one_hot(rejected, p.shape[-1]).to(p.dtype)  # of a certain source
+        for i, row in enumerate(rejecting):
+            if (q := probabilities[row]) is not None:
+                q_rejected[i] = q[agreed[row]]
+        left[rows] = _residual(left[rows], q_rejected)
     bonus = read(torch.multinomial(left, 1, generator=generator).flatten())
     return [Accepted(n, token_id) for n, token_id in zip(agreed, bonus, strict=True)]
 
@@ -160,7 +150,7 @@ def _num_agreed(
 
 def _residual(p: Tensor, q: Tensor) -> Tensor:
     """(rows, vocab): the excess of p over q, not normalized; the distribution of a rejected token's replacement."""
-    residual = (p - q.to(p.dtype)).clamp_(min=0)
+    residual = (p - q).clamp_(min=0)
     # It is zero only if q equals p up to rounding, and then a sample of p is right. Decided on the device: reading the
     # sum here would wait for it.
     return torch.where(residual.sum(-1, keepdim=True) > 0, residual, p)

@@ -16,8 +16,8 @@ from ...generation.guided_call import GuidedCall
 from ...generation.threads import Cancelled
 from ...guide import Guide
 from ...hf.compat import input_device
-from ...hf.decode.options import DecodeOptions
-from ...hf.decode.streamers import TokenListener
+from ...hf.decode.call import DecodeOptions
+from ...hf.listening import TokenListener
 from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats

@@ -20,10 +20,9 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from ...errors import GenerationError
 from ...hf.compat import input_device
 from ...hf.continuous_batching.compat import ContinuousBatchingLogitsProcessor, effective_config, new_tokens
-from ...hf.decode.scores import Scoring
-from ...hf.drafts.forced_text import ForcedText
-from ...hf.philox import gumbel
-from ...hf.seeds import BITS, as_int64
+from ...hf.decode.forced_text import ForcedText
+from ...hf.decode.processors import Scoring
+from ...hf.seeds import BITS, as_int64, gumbel
 from ...session.apply import apply_bitmask
 from ...session.logprob_recorder import LogprobRecorder, Position
 from ...session.logprobs import TokenLogprob

@@ -20,9 +20,9 @@ from ...errors import GenerationError, UnsupportedModel
 from ...guide import Guide
 from ...hf.compat import continuous_batching_reason
 from ...hf.continuous_batching.compat import put_first
-from ...hf.decode.rope_switches import rope_reason
-from ...hf.decode.scores import Scoring
-from ...hf.drafts.forced_text import ForcedText
+from ...hf.decode.block_rule import rope_reason
+from ...hf.decode.forced_text import ForcedText
+from ...hf.decode.processors import Scoring
 from ...session.stats import SessionStats
 from ..job import Event, Job
 from .jobs import JobEngine, RunningJob, first_row, max_positions

@@ -1,12 +1,14 @@
-"""From logits to scores: generate()'s processors around the masks, for rows of different lengths."""
+"""generate()'s logits processors and stopping criteria, for rows of different lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import generation
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
 
 from ...session.transfers import to_device
 
@@ -69,12 +71,10 @@ def _may_remember(processor: Any) -> bool:
 def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
     if not processors:
         return scores
-    if all(isinstance(processor, _BLIND) for processor in processors):
-        groups = {0: list(range(len(ids)))}
-    else:
-        groups = {}
-        for position, before in enumerate(ids):
-            groups.setdefault(len(before), []).append(position)
+    blind = all(isinstance(processor, _BLIND) for processor in processors)
+    groups: dict[int, list[int]] = {}
+    for position, before in enumerate(ids):
+        groups.setdefault(0 if blind else len(before), []).append(position)
     if len(groups) == 1:
         (length,) = groups
         return _called(processors, [before[:length] for before in ids], scores.clone())  # they may write into it
@@ -94,3 +94,38 @@ def _called(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Ten
     for processor in processors:
         scores = processor(same_length, scores)
     return scores
+
+
+class RowStops:
+    """When a row ends, token by token: looks up stop tokens and the maximum length; calls other criteria with one row.
+
+    Args:
+        criteria: of this generate() call.
+        device: where ``input_ids`` are.
+    """
+
+    def __init__(self, criteria: StoppingCriteriaList, device: torch.device):
+        self.eos_token_ids: set[int] = set()
+        self._max_length: float = float("inf")
+        self._others: list[Any] = []  # which read the tokens
+        self._device = device
+        for criterion in criteria:
+            if isinstance(criterion, EosTokenCriteria):
+                self.eos_token_ids.update(criterion.eos_token_id.tolist())
+            elif isinstance(criterion, MaxLengthCriteria):
+                self._max_length = min(self._max_length, criterion.max_length)
+            else:
+                self._others.append(criterion)
+
+    def room(self, token_ids: Sequence[int]) -> float:
+        """How many more tokens the maximum length allows; infinity without one."""
+        return self._max_length - len(token_ids)
+
+    def __call__(self, token_ids: Sequence[int]) -> bool:
+        """Whether a row ends with its last token, given prompt (padding included) and output so far."""
+        ends = token_ids[-1] in self.eos_token_ids or len(token_ids) >= self._max_length
+        if self._others:
+            ids = torch.tensor([token_ids], device=self._device)
+            for criterion in self._others:  # all of them: they may keep count
+                ends = bool(torch.as_tensor(criterion(ids, None)).all()) or ends  # generate() takes a plain bool too
+        return ends

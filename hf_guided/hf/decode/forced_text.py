@@ -22,17 +22,11 @@ _TRIED = 8  # next bytes for which the tokens are computed again
 
 
 class Forced(NamedTuple):
-    """The forced tokens that come next.
+    """The forced tokens that come next."""
 
-    Args:
-        taken_back: how many of the last tokens are replaced first (0, or 1 if the seam was tokenized again).
-        token_ids: in order; the row has taken them already.
-        likely: the tokens after them that write the rest of the forced text, left to the model: a good draft.
-    """
-
-    taken_back: int = 0
-    token_ids: Sequence[int] = ()
-    likely: Sequence[int] = ()
+    taken_back: int = 0  # how many of the last tokens are replaced first (1 if the seam was tokenized again)
+    token_ids: Sequence[int] = ()  # in order; the row has taken them already
+    likely: Sequence[int] = ()  # the tokens after them, the rest of the forced text, left to the model: a good draft
 
 
 class ForcedText:
@@ -149,7 +143,9 @@ class ForcedText:
             followers = self._continuation.followers(data[-length:])
             if not followers:
                 continue
-            next_bytes = self._next_bytes(row) if next_bytes is None else next_bytes
+            if next_bytes is None:  # of the row; none if its engine reaches its limit
+                filled = row.fill(self._bitmask, 0)
+                next_bytes = self._continuation.leading_bytes(self._bitmask[0].numpy()) if filled else frozenset()
             joined = followers & next_bytes
             if joined and len(joined) * _RARE >= len(next_bytes):
                 start = len(data) - length
@@ -164,10 +160,6 @@ class ForcedText:
             kept = min(kept, next((i for i in range(kept) if longer[i : i + 1] != taken[i : i + 1]), kept))
         row.rewind(len(taken) - kept)
         return taken[:kept], taken[kept:]
-
-    def _next_bytes(self, row: Row) -> frozenset[int]:
-        """The bytes that may come next in the row; empty if its engine reaches its limit."""
-        return self._continuation.leading_bytes(self._bitmask[0].numpy()) if row.fill(self._bitmask, 0) else frozenset()
 
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance over the tokens that the row accepts and its budget allows; returns them."""
@@ -184,7 +176,6 @@ class ForcedText:
         return taken
 
     def _must_stop(self, row: Row) -> bool:
-        """Whether only a stop token may come."""
         return row.may_stop() and row.fill(self._bitmask, 0) and not (self._bitmask[0].numpy() & self._no_stops).any()
 
 

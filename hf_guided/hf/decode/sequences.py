@@ -1,0 +1,84 @@
+"""The state of one row in the fast loop: its tokens, and the text that the grammar forces, appended to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...session.row import Row
+from ...session.session import Session
+from .forced_text import ForcedText
+from .processors import RowStops
+
+
+@dataclass
+class SequenceState:
+    """One row of the batch, and its tokens."""
+
+    row: Row  # its state in the grammar
+    token_ids: list[int]  # prompt, padding included, and output so far
+    prompt_length: int
+    unfed: int = 0  # how many of the last tokens are not in the model's cache yet
+    padding: int = 0  # tokens of padding in the prompt
+    likely: Sequence[int] = ()  # tokens that will probably come next, for the model to confirm
+    finished: bool = False
+    num_reported: int = 0  # how many tokens the listener has been given
+    listener: Callable[[Sequence[int]], bool | None] | None = None  # gets final tokens of output; True ends the row
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens of output so far."""
+        return len(self.token_ids) - self.prompt_length
+
+    @property
+    def num_fed(self) -> int:
+        """Tokens in the model's cache, drafts not counted."""
+        return len(self.token_ids) - self.unfed
+
+    def append(self, token_ids: Sequence[int], ends: Callable[[Sequence[int]], bool]) -> int:
+        """Append tokens that the row has taken, up to the one that ends it.
+
+        Args:
+            token_ids: of output.
+            ends: called once for each token with the tokens so far; returns whether the last one ends the row.
+
+        Returns:
+            How many were added.
+        """
+        for count, token_id in enumerate(token_ids, 1):
+            self.token_ids.append(token_id)
+            self.unfed += 1
+            if ends(self.token_ids):
+                self.finished = True
+                return count
+        return len(token_ids)
+
+    def report(self) -> None:
+        """Report the new tokens to the listener; all tokens so far are final."""
+        if self.listener is not None and (fresh := self.token_ids[self.num_reported :]):
+            self.num_reported = len(self.token_ids)
+            self.finished = bool(self.listener(fresh)) or self.finished
+
+
+def jump_forward(sequence: SequenceState, session: Session, stops: RowStops, forced_text: ForcedText | None) -> None:
+    """Append the text that the grammar forces next, without a forward pass for each token, and report all new tokens.
+
+    Runs at the start of every row, and after every token chosen for it.
+
+    Args:
+        sequence: written.
+        session: the constraints.
+        stops: when a row ends.
+        forced_text: finds forced text; None leaves it to sampling like all other text.
+    """
+    if forced_text is not None and not sequence.finished:
+        left, stats = session.tokens_left(sequence.num_generated), session.stats
+        forced = forced_text.advance(sequence.row, sequence.token_ids, left, loose=sequence.unfed > 0)
+        if forced.taken_back:
+            del sequence.token_ids[-forced.taken_back :]
+            sequence.unfed -= forced.taken_back
+        added = sequence.append(forced.token_ids, stops)
+        stats.tokens += added - forced.taken_back
+        stats.forced_tokens += added - forced.taken_back
+        sequence.likely = forced.likely
+    sequence.report()
