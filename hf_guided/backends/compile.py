@@ -36,17 +36,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..automaton.after_fork import renew_in_child
 from ..automaton.limits import compiling, interpreter_ends
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint, JsonSchema
+from ..constraints.values import Choice, Constraint, JsonSchema
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError, Loss, UnsupportedConstraint, cause, shown
 from ..options import WAIT_S, CompilerOptions
 from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
-from . import registry
 from .base import Backend, CompiledConstraint
 from .budget_search import with_budget
 from .cache import REPLAYED, Outcomes
 from .registry import EngineSet
 from .router import AUTO, chosen, reason, refusal
-from .vocabulary_coverage import check_writable
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -299,6 +297,9 @@ class Compiler:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
 
+        if isinstance(constraint, Choice) and len(self._vocabulary.writable_bytes) < 256:
+            for option in constraint.options:  # an engine would leave out those that no tokens write
+                self._vocabulary.encode_bytes(option.encode())
         backends = self._engines.for_constraint(constraint) if self._given is None else self._given
         name = chosen(constraint, backend)
         engine = backends[name]
@@ -313,7 +314,6 @@ class Compiler:
         except UnsupportedConstraint as error:  # it shows only in a compile
             seen = error.losses or (Loss("", constraint.kind, str(error)),)
             raise refusal(constraint, backend, seen) from error
-        check_writable(compiled, partial(registry.create, name))
         return with_budget(compiled)
 
     def _warn_once(self, key: str, message: str) -> None:
