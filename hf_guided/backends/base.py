@@ -63,8 +63,8 @@ class Engine(Protocol):
         ...
 
     def jump_forward_bytes(self) -> bytes:
-        """The bytes every continuation starts with; empty where there is a choice or the text may stop."""
-        ...
+        """The bytes every continuation starts with; empty where there is a choice, an end, or none are known."""
+        return b""
 
     @property
     def stepper(self) -> Stepper | None:
