@@ -185,7 +185,7 @@ def _left_out(schema: Mapping[str, Any], keyword: str) -> str:
     if keyword == "format" and value in USUAL:
         return "lower-case t and z, and more than 9 digits of a fraction of a second"
     if keyword == "multipleOf" and _is_number(value) and value > 0 and multiples(Decimal(str(value))) is None:
-        return "multiples with an exponent, and with llguidance those beyond 9.2e18"
+        return "multiples with an exponent"
     return ""
 
 
