@@ -32,7 +32,7 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES, LLGUIDANCE_SCHEMA_FUEL
-from ..regex import Node, to_lark
+from ..regex import to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
@@ -100,7 +100,7 @@ class LLGuidanceBackend(Adapter):
 
     def _lark(self, constraint: Constraint) -> LarkGrammar:
         if not isinstance(constraint, Grammar):
-            return self._written(constraint, _terminal)
+            return self._written(constraint, lambda node: LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}"))
         if constraint.syntax != "lark":
             # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use the native engine, or write Lark")
@@ -127,10 +127,10 @@ class LLGuidanceBackend(Adapter):
         written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in named.items()]})
         build = partial(self._matcher, self._schema_limits if unchecked is None or lark.schemas else self._limits)
         template = _Template(written, lark.by_text, lark.forces_text, build, words(self.vocabulary.padded_size))
-        if template.is_broken(template.copy()):
+        if template.is_broken(template.start):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
-        return CompileResult(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written))
+        return CompileResult(lambda: _Engine(template, template.start.deep_copy()), 200_000 + 20 * len(written))
 
     def _probe(self, limits: Any, grammar: str) -> tuple[bool, bool]:
         """Whether a grammar of an x and one terminal takes no text after the x, and whether it takes no text at all."""
@@ -156,10 +156,6 @@ class LLGuidanceBackend(Adapter):
         return matcher
 
 
-def _terminal(node: Node) -> LarkGrammar:
-    return LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}")
-
-
 class _Template:
     """Makes matchers at the start of one grammar, which share a lexer until one of them breaks it."""
 
@@ -168,9 +164,6 @@ class _Template:
         self.words = words  # the words of a mask row; the library refuses any other size
         self._build = build
         self.start = build(grammar)
-
-    def copy(self) -> Any:
-        return self.start.deep_copy()
 
     def renew(self) -> None:
         self.start = self._build(self.grammar)
@@ -219,17 +212,7 @@ class _Engine(Engine):
 
     def rollback(self, num_tokens: int) -> None:
         del self._history[len(self._history) - num_tokens :]
-        self._sound = False
-        anchor, kept = self._anchor
-        if kept > len(self._history):
-            self._replay()
-            return
-        self._matcher = anchor.deep_copy()
-        if rest := self._history[kept:]:
-            if self._matcher.consume_tokens(rest):
-                self._anchor = self._matcher.deep_copy(), len(self._history)
-            else:  # another row broke the lexer
-                self._replay()
+        self._replay()
 
     def fork(self) -> _Engine:
         twin = _Engine(self.template, self._matcher.deep_copy(), self._history)
@@ -257,33 +240,37 @@ class _Engine(Engine):
 
         A broken lexer refuses everything. Raises CompileLimitExceeded where even a lexer of its own breaks.
         """
+        message = ""
         for attempt in range(2):
+            if attempt:
+                self._anchor = self.template.start, 0
+                self._replay()
             if not self._matcher.is_error():
                 answer = call()
-                refused = isinstance(answer, int) and answer < enough
-                doubtful = refused and not self._sound
+                doubtful = isinstance(answer, int) and answer < enough and not self._sound
                 if not self._matcher.is_error() and not (doubtful and self.template.is_broken(self._matcher)):
+                    self._sound |= doubtful
                     return answer
             if self._matcher.is_error() and _is_dead_end(self._matcher):
                 return dead
-            # Other rows continue with an intact lexer, even if this row fails.
             message = self._matcher.get_error()
-            self.template.renew()
-            if attempt == 0:
-                self._replay()
+            self.template.renew()  # other rows continue with an intact lexer, even if this row fails
         raise _refused(message or "lexer limit reached: too complex")
 
     def _replay(self) -> None:
-        """Go the whole way again, with a lexer of its own if the shared one is broken."""
-        message = ""
-        for _ in range(2):
-            self._matcher = self.template.copy()
-            if not self._history or self._matcher.consume_tokens(self._history):
+        """Go to where the history ends: from the anchor, or from the start, with a new lexer if theirs is broken."""
+        self._sound = False
+        for attempt in range(3):
+            if attempt or self._anchor[1] > len(self._history):
+                self._anchor = self.template.start, 0
+            anchor, kept = self._anchor
+            self._matcher = anchor.deep_copy()
+            if kept == len(self._history) or self._matcher.consume_tokens(self._history[kept:]):
                 self._anchor = self._matcher.deep_copy(), len(self._history)
                 return
-            message = self._matcher.get_error()
-            self.template.renew()
-        raise _refused(message)
+            if attempt:
+                self.template.renew()
+        raise _refused(self._matcher.get_error())
 
 
 def _is_dead_end(matcher: Any) -> bool:

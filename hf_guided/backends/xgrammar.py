@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -112,9 +111,10 @@ class XGrammarBackend(Adapter):
                     "make the constraint smaller, or use the native engine"
                 )
             try:
-                with _memory_errors():
-                    compiled = self._compiler.compile_grammar(read(text))
+                compiled = self._compiler.compile_grammar(read(text))
             except RuntimeError as error:
+                if "bad_alloc" in str(error):
+                    raise MemoryError from error
                 # Without the time and the C++ file it begins with.
                 message = str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
@@ -195,17 +195,6 @@ class _Engine(Engine):
 
     def is_completed(self) -> bool:
         return self._states[-1] == self._guard.complete and bool(self._matcher.is_completed())
-
-
-@contextmanager
-def _memory_errors() -> Iterator[None]:
-    """Around calls of the library, which raises a RuntimeError where memory ends."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "bad_alloc" in str(error):
-            raise MemoryError from error
-        raise
 
 
 def _language_grammar(node: Node) -> str:
