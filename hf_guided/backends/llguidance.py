@@ -17,41 +17,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import (
-    BackendError,
     CompileLimitExceeded,
     InvalidConstraint,
     Loss,
     UnsupportedConstraint,
-    UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES, LLGUIDANCE_SCHEMA_FUEL
 from ..regex import to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
-from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build, CompileResult
 from .base import Engine
 from .lark_grammar import LarkGrammar, check_terminals, check_written, read
+from .llguidance_library import is_dead_end, probe, refusal, tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..vocabulary.tokens import Vocabulary
 
-# What its messages about limits have in common.
-_LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
-_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
-_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # the rest after a message: lines of the grammar, or of the library
 _HEAD = re.compile(r"^[!?]*[A-Za-z_][\w-]*[^\n:\"/]*:", re.MULTILINE)
-_DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
 
 
@@ -65,7 +58,7 @@ class LLGuidanceBackend(Adapter):
 
         super().__init__(vocabulary)
         self._lib = llguidance
-        self._tokenizer = _tokenizer(llguidance, vocabulary)
+        self._tokenizer = tokenizer(vocabulary)
         self._limits, self._schema_limits = [
             llguidance.LLParserLimits(
                 verbose_errors=False,
@@ -118,9 +111,9 @@ class LLGuidanceBackend(Adapter):
                 "lead from one into the next; make the constraint smaller"
             )
         if unchecked is not None:
-            check_terminals(unchecked, partial(self._probe, self._limits))
+            check_terminals(unchecked, partial(probe, self._limits))
         for text in texts if unchecked is None else lark.schemas.values():
-            check_written(text, partial(self._probe, self._schema_limits))
+            check_written(text, partial(probe, self._schema_limits))
         # Where the text is forced, a mask would allow one token only: the library's idea of how it is tokenized, which
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
         named = {"": f'{lark.text}\n%llguidance {{"no_forcing": true}}', **lark.schemas}
@@ -132,27 +125,10 @@ class LLGuidanceBackend(Adapter):
         # The library does not report its size; its lexer grows to this order.
         return CompileResult(lambda: _Engine(template, template.start.deep_copy()), 200_000 + 20 * len(written))
 
-    def _probe(self, limits: Any, grammar: str) -> tuple[bool, bool]:
-        """Whether a grammar of an x and one terminal takes no text after the x, and whether it takes no text at all."""
-        matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=limits)
-        mask = np.zeros(words(257), np.int32)
-        nullable = False
-        if not matcher.is_error():
-            if not matcher.consume_token(ord("x")):
-                return False, True
-            nullable = bool(matcher.is_accepting())
-            matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        if matcher.is_error() and not _is_dead_end(matcher):
-            error = _refused(matcher.get_error())
-            if isinstance(error, CompileLimitExceeded):
-                raise error
-            return False, False  # malformed, as the whole grammar will be
-        return nullable, not nullable and not mask[: words(256)].any()
-
     def _matcher(self, limits: Any, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
-            raise _refused(matcher.get_error())
+            raise refusal(matcher.get_error())
         return matcher
 
 
@@ -173,7 +149,7 @@ class _Template:
         probe = matcher.deep_copy()
         scratch = np.empty(self.words, np.int32)
         probe.unsafe_compute_mask_ptr(scratch.ctypes.data, scratch.nbytes)
-        return bool(probe.is_error()) and not _is_dead_end(probe)
+        return bool(probe.is_error()) and not is_dead_end(probe)
 
 
 class _Engine(Engine):
@@ -251,11 +227,11 @@ class _Engine(Engine):
                 if not self._matcher.is_error() and not (doubtful and self.template.is_broken(self._matcher)):
                     self._sound |= doubtful
                     return answer
-            if self._matcher.is_error() and _is_dead_end(self._matcher):
+            if self._matcher.is_error() and is_dead_end(self._matcher):
                 return dead
             message = self._matcher.get_error()
             self.template.renew()  # other rows continue with an intact lexer, even if this row fails
-        raise _refused(message or "lexer limit reached: too complex")
+        raise refusal(message or "lexer limit reached: too complex")
 
     def _replay(self) -> None:
         """Go to where the history ends: from the anchor, or from the start, with a new lexer if theirs is broken."""
@@ -270,52 +246,4 @@ class _Engine(Engine):
                 return
             if attempt:
                 self.template.renew()
-        raise _refused(self._matcher.get_error())
-
-
-def _is_dead_end(matcher: Any) -> bool:
-    # At the very first token the library takes it for a failure of its own.
-    return bool(matcher.stop_reason() == _DEAD_END or matcher.get_error().startswith(_DEAD_END))
-
-
-def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
-    size, known = vocabulary.padded_size, len(vocabulary.token_bytes)
-    texts = [*vocabulary.token_bytes, *[None] * (size - known)]
-    special = [token_id for token_id, data in enumerate(texts) if data is None]
-
-    class Tokens:
-        """The attributes that TokenizerWrapper reads."""
-
-        # Engines never see a stop token: any id that is no text will do, the vocabulary has at least its stop tokens.
-        eos_token_id = vocabulary.stop_token_ids[0]
-        bos_token_id = None
-        special_token_ids = special
-        # The first byte marks a special token for the library; a name keeps them apart.
-        tokens = [b"\xff<|%d|>" % token_id if data is None else data for token_id, data in enumerate(texts)]
-
-        def __call__(self, text: bytes | str) -> list[int]:
-            try:
-                return vocabulary.encode_bytes(text if isinstance(text, bytes) else text.encode())
-            except UnwritableConstraint:
-                return []  # raising here would break the library; that nothing writes the text is found out elsewhere
-
-    return lib.LLTokenizer(lib.TokenizerWrapper(Tokens()), n_vocab=size)
-
-
-@cache
-def _byte_tokenizer() -> Any:
-    import llguidance
-
-    return _tokenizer(llguidance, single_bytes())
-
-
-def _refused(message: str) -> Exception:
-    text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
-    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # the library's own words: names in a grammar may be any
-    if _LIMIT.search(said):
-        return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
-    if "InternalError" in said or "panic" in said:
-        return BackendError(f"llguidance failed: {text}")
-    if "supported" in said:
-        return UnsupportedConstraint("llguidance cannot enforce this", [Loss("", "grammar", text)])
-    return InvalidConstraint(f"llguidance cannot compile this: {text}")
+        raise refusal(self._matcher.get_error())

@@ -6,7 +6,7 @@ does not hold:
 
 - ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
 - Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;
-- in tags: what ``_LOST`` names, tokens, arguments as elements, an end that overlaps with another, or itself, after free
+- in tags: the keys of ``_LOST``, tokens, arguments as elements, an end that overlaps with another, or itself, after free
   text, as it goes on past the first; the older form of tags.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,10 +44,6 @@ _MOST_TEXT = 200_000  # characters; this many in one text take two seconds of th
 _MOST_RULES = 2_500  # the time grows with the square of their number, or faster
 _MOST_OF_USERS = 1_000  # rules of a user's grammar, which may all lead to each other: 2,400 took a minute
 
-_FORMATS = frozenset(
-    "structural_tag const_string any_text json_schema regex grammar sequence or optional plus star repeat tag "
-    "triggered_tags tags_with_separator dispatch".split()
-)
 _LOST = {
     "max_tokens": "xgrammar writes more tokens where a character, or what follows, is not complete",
     "max_chars": "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters",
@@ -66,7 +61,7 @@ class XGrammarBackend(Adapter):
         import xgrammar
 
         super().__init__(vocabulary)
-        self._lib = xgrammar
+        self._lib, self._guard = xgrammar, _Utf8Guard(vocabulary)
         size = vocabulary.padded_size
         known = [data or b"" for data in vocabulary.token_bytes]
         self._info = xgrammar.TokenizerInfo(
@@ -126,10 +121,6 @@ class XGrammarBackend(Adapter):
             )
 
         return build
-
-    @cached_property
-    def _guard(self) -> _Utf8Guard:
-        return _Utf8Guard(self.vocabulary)
 
 
 class _Utf8Guard:
@@ -247,7 +238,7 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
 
 def _not_exact(part: dict[str, Any], pointer: str) -> Iterator[Loss]:
     kind = part.get("type", "tag")
-    if kind not in _FORMATS:
+    if "token" in kind or kind == "qwen_xml_parameter":
         yield Loss(pointer, kind, "xgrammar gets no tokens and no arguments as elements; leave backend out")
     for keyword, reason in _LOST.items():
         if part.get(keyword) is not None and part[keyword] is not False and part[keyword] != "json":

@@ -13,7 +13,7 @@ import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.lark_grammar import read
-from hf_guided.backends.llguidance import _refused
+from hf_guided.backends.llguidance_library import refusal
 from hf_guided.backends.matcher import Matcher
 from hf_guided.errors import BackendError, CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.grammars.lark import may_repeat_one_text
@@ -139,7 +139,7 @@ def test_nesting_is_bounded() -> None:
 
 
 def test_a_panic_of_the_library_has_a_short_message() -> None:
-    error = _refused("panic: assertion failed\n<backtrace>\n" + "   0: <unknown>\n" * 200)
+    error = refusal("panic: assertion failed\n<backtrace>\n" + "   0: <unknown>\n" * 200)
     assert isinstance(error, BackendError) and str(error) == "llguidance failed: panic: assertion failed"
 
 
