@@ -6,8 +6,8 @@ does not hold:
 
 - ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
 - Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;
-- in tags: the keys of ``_LOST``, tokens, arguments as elements, an end that overlaps with another, or itself, after free
-  text, as it goes on past the first; the older form of tags.
+- in tags: the keys of ``_LOST``, tokens, arguments as elements, an end that overlaps with another, or itself, after
+  free text, as it goes on past the first; the older form of tags.
 """
 
 from __future__ import annotations
