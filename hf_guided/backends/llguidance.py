@@ -23,12 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..constraints.values import Constraint, Grammar, JsonSchema
-from ..errors import (
-    CompileLimitExceeded,
-    InvalidConstraint,
-    Loss,
-    UnsupportedConstraint,
-)
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES, LLGUIDANCE_SCHEMA_FUEL
 from ..regex import to_lark
 from ..schema.normalize import Normalizer
