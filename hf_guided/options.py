@@ -237,11 +237,11 @@ every further token. No schema of the benchmark makes 5,000."""
 EBNF = CompileLimits(max_states=5_000)
 """Of intersections and complements in a grammar for xgrammar, in which each state becomes a rule."""
 
-SEARCH_WORK = 150_000
-"""Work of each of the searches for a way to the end, before a request with a token budget, where an engine knows none.
-It is counted, so every machine finds the same. A unit takes about a microsecond; more if an engine's masks are slow."""
+SEARCH_WORK = 300_000
+"""Work of the search for a way to the end of a Lark grammar, before a request with a token budget. It is counted, so
+every machine finds the same. A unit takes about a microsecond; more if an engine's moves are slow."""
 
-LATER_SEARCH_WORK = 30_000
+LATER_SEARCH_WORK = 60_000
 """Work of such a search inside a text, while a model waits."""
 
 LM_FORMAT_ENFORCER_MAX_CALLS = 3_000_000

@@ -101,12 +101,10 @@ class Adapter(ABC):
             build, losses = (
                 self._schema(constraint) if isinstance(constraint, JsonSchema) else (self._text(constraint), ())
             )
-            if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.is_native:
-                losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
-            if isinstance(constraint, JsonSchema) and not self.is_native and constraint.key_order != "declared":
-                from ..schema.grammar import depends_on_order  # all of schema/, which other engines do not need
-
-                if depends_on_order(constraint):
+            if isinstance(constraint, JsonSchema) and not self.is_native:
+                if constraint.max_depth is not None:
+                    losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
+                if constraint.key_order != "declared":
                     losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]

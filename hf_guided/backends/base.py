@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..constraints.json_style import Spelling
     from ..constraints.values import Constraint
     from ..vocabulary.tokens import Vocabulary
-    from .router import BackendChoice
 
 
 class Engine(Protocol):
@@ -64,8 +63,8 @@ class Engine(Protocol):
         ...
 
     def jump_forward_bytes(self) -> bytes:
-        """The bytes every continuation starts with; empty where there is a choice or the text may stop."""
-        ...
+        """The bytes every continuation starts with; empty where there is a choice, an end, or none are known."""
+        return b""
 
     @property
     def stepper(self) -> Stepper | None:
@@ -179,7 +178,6 @@ class CompiledConstraint:
         spelling: how JSON values are spelled, see ``held_spelling``.
         at_once_bytes: the memory held before a text is read, in bytes; None where that is ``nbytes``.
         growth: of the memory that is held beside; None where it never grows.
-        choice: how the backend was chosen; None where a backend compiled it without a compiler.
     """
 
     constraint: Constraint
@@ -194,7 +192,6 @@ class CompiledConstraint:
     spelling: Spelling | None = None
     at_once_bytes: int | None = field(default=None, repr=False)
     growth: Growth | None = field(default=None, repr=False)
-    choice: BackendChoice | None = field(default=None, repr=False)
 
     @property
     def held_bytes(self) -> int:

@@ -36,17 +36,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..automaton.after_fork import renew_in_child
 from ..automaton.limits import compiling, interpreter_ends
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint, JsonSchema
+from ..constraints.values import Choice, Constraint, JsonSchema
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError, Loss, UnsupportedConstraint, cause, shown
 from ..options import WAIT_S, CompilerOptions
 from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
-from . import registry
 from .base import Backend, CompiledConstraint
 from .budget_search import with_budget
 from .cache import REPLAYED, Outcomes
 from .registry import EngineSet
-from .router import AUTO, BackendChoice, compile_with_first
-from .vocabulary_coverage import check_writable
+from .router import AUTO, chosen, reason, refusal
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -166,13 +164,13 @@ class Compiler:
         try:
             with compiling():
                 constraint.check()
-            choice = self.submit(constraint, backend).result().choice
+            compiled = self.submit(constraint, backend).result()
         except UnsupportedConstraint as error:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
         except CompileLimitExceeded as error:
             return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
-        assert choice is not None, "the compiler notes it"
-        return audit(constraint, choice.backend, choice.reason, choice.losses, choice.considered, choice.spelling)
+        losses = compiled.losses
+        return audit(constraint, compiled.backend, reason(backend, losses), losses, compiled.spelling)
 
     def close(self, timeout_s: float) -> bool:
         """Wait until the threads have finished their queues, and end them; more work would start others.
@@ -299,19 +297,24 @@ class Compiler:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
 
-        def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
-            self._warn_of_losses(constraint, choice)
-            compiled = engine.compile(constraint)
-            check_writable(compiled, partial(registry.create, choice.backend))
-            return with_budget(compiled)
-
+        if isinstance(constraint, Choice) and len(self._vocabulary.writable_bytes) < 256:
+            for option in constraint.options:  # an engine would leave out those that no tokens write
+                self._vocabulary.encode_bytes(option.encode())
         backends = self._engines.for_constraint(constraint) if self._given is None else self._given
-        return compile_with_first(constraint, backend, backends, compile)
-
-    def _warn_of_losses(self, constraint: Constraint, choice: BackendChoice) -> None:
-        if choice.losses and constraint.on_unsupported == "warn":
-            lost = "\n  ".join(map(str, choice.losses))
-            self._warn_once(constraint.key, f"{choice.backend} does not enforce all of the schema:\n  {lost}")
+        name = chosen(constraint, backend)
+        engine = backends[name]
+        if losses := tuple(engine.losses(constraint)):
+            if constraint.on_unsupported == "error":
+                raise refusal(constraint, backend, losses)
+            if constraint.on_unsupported == "warn":
+                lost = "\n  ".join(map(str, losses))
+                self._warn_once(constraint.key, f"{name} does not enforce all of the schema:\n  {lost}")
+        try:
+            compiled = engine.compile(constraint)
+        except UnsupportedConstraint as error:  # it shows only in a compile
+            seen = error.losses or (Loss("", constraint.kind, str(error)),)
+            raise refusal(constraint, backend, seen) from error
+        return with_budget(compiled)
 
     def _warn_once(self, key: str, message: str) -> None:
         if self._outcomes.warns(key):

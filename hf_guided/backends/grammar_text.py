@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint, StructuralTag
+from ..constraints.values import Constraint, Grammar, StructuralTag
 from ..errors import Loss, UnsupportedConstraint
 from .base import CompiledConstraint
 
@@ -34,13 +34,14 @@ def grammar_text(compiled: CompiledConstraint, vocabulary: Vocabulary) -> str:
 def not_shared(constraint: Constraint, backend: str, error: UnsupportedConstraint) -> UnsupportedConstraint:
     """The error of a compile, with the next steps of someone whose server decodes with this library."""
     what = str(error).partition("\n")[0].partition("; ")[0]
-    other = "llguidance" if backend == "xgrammar" else "xgrammar"
-    steps = f'pass backend="{other}" if the server can decode with {other}'
-    if not isinstance(constraint, (StructuralTag, ToolCalls)):
+    steps = "change the constraint"
+    if isinstance(constraint, (Grammar, StructuralTag, ToolCalls)):
+        other = "xgrammar" if backend == "llguidance" else "llguidance"
+        if backend == "llguidance" or isinstance(constraint, Grammar):  # xgrammar alone takes tags
+            steps += f', or pass backend="{other}" if the server can decode with {other}'
+    else:
         steps += (
-            ', change the constraint, or wrap a schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to '
-            "Guide.read to check the finished text"
+            ', or wrap a schema: hg.JsonSchema(..., on_unsupported="validate") leaves it to Guide.read to check the '
+            "finished text"
         )
-    elif backend == "xgrammar":  # the only one that takes them
-        steps = "change the constraint"
     return UnsupportedConstraint(f"{what}; {steps}", error.losses)

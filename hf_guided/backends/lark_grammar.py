@@ -19,7 +19,7 @@ from ..automaton.limits import WorkMeter
 from ..automaton.nfa import regex_dfa
 from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
-from ..constraints.values import Constraint, Grammar, JsonSchema
+from ..constraints.values import Grammar, JsonSchema
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.lark import Lark, may_repeat_one_text
 from ..grammars.rules import Token, references
@@ -115,16 +115,9 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
         raise UnsupportedConstraint("llguidance does not enforce all of this grammar", losses)
     text = "\n".join([_renamed(lark, constraint.root, replaced), *added])
     counts_tokens = any(attribute.name == "max_tokens" for attribute in lark.attributes)
-    by_text = not (counts_tokens or names_tokens(constraint))
+    by_text = not (counts_tokens or any(token.kind == "special" for token in lark.tokens))
     endless = any(may_repeat_one_text(body) for scope in lark.scopes for _, body in scope.terminals.values())
     return LarkGrammar(text, schemas, special, by_text, forces_text=by_text and not endless)
-
-
-def names_tokens(constraint: Constraint) -> bool:
-    """Whether a constraint is a Lark grammar that names tokens, which no other vocabulary has."""
-    if not isinstance(constraint, Grammar) or constraint.syntax != "lark":
-        return False
-    return any(token.kind == "special" for token in _parsed(constraint.text, constraint.root).tokens)
 
 
 def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool]]) -> None:

@@ -8,7 +8,7 @@ it for all of them, for ever; so the grammar is kept, and a broken row is built 
 
 It does not hold:
 
-- ``uniqueItems``, ``max_depth``, an order of members left open, and factors of ``multipleOf`` that it cannot count;
+- ``uniqueItems``, ``max_depth``, an order of members left open, and ``multipleOf`` that digits do not decide;
 - GBNF, whose rules it would make greedy terminals, and structural tags.
 """
 
@@ -17,41 +17,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..constraints.values import Constraint, Grammar, JsonSchema
-from ..errors import (
-    BackendError,
-    CompileLimitExceeded,
-    InvalidConstraint,
-    Loss,
-    UnsupportedConstraint,
-    UnwritableConstraint,
-)
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES, LLGUIDANCE_SCHEMA_FUEL
-from ..regex import Node, to_lark
+from ..regex import to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
-from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build, CompileResult
 from .base import Engine
 from .lark_grammar import LarkGrammar, check_terminals, check_written, read
+from .llguidance_library import is_dead_end, probe, refusal, tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..vocabulary.tokens import Vocabulary
 
-# What its messages about limits have in common.
-_LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
-_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
-_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # the rest after a message: lines of the grammar, or of the library
 _HEAD = re.compile(r"^[!?]*[A-Za-z_][\w-]*[^\n:\"/]*:", re.MULTILINE)
-_DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
 
 
@@ -65,7 +53,7 @@ class LLGuidanceBackend(Adapter):
 
         super().__init__(vocabulary)
         self._lib = llguidance
-        self._tokenizer = _tokenizer(llguidance, vocabulary)
+        self._tokenizer = tokenizer(vocabulary)
         self._limits, self._schema_limits = [
             llguidance.LLParserLimits(
                 verbose_errors=False,
@@ -100,7 +88,7 @@ class LLGuidanceBackend(Adapter):
 
     def _lark(self, constraint: Constraint) -> LarkGrammar:
         if not isinstance(constraint, Grammar):
-            return self._written(constraint, _terminal)
+            return self._written(constraint, lambda node: LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}"))
         if constraint.syntax != "lark":
             # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use the native engine, or write Lark")
@@ -118,46 +106,25 @@ class LLGuidanceBackend(Adapter):
                 "lead from one into the next; make the constraint smaller"
             )
         if unchecked is not None:
-            check_terminals(unchecked, partial(self._probe, self._limits))
+            check_terminals(unchecked, partial(probe, self._limits))
         for text in texts if unchecked is None else lark.schemas.values():
-            check_written(text, partial(self._probe, self._schema_limits))
+            check_written(text, partial(probe, self._schema_limits))
         # Where the text is forced, a mask would allow one token only: the library's idea of how it is tokenized, which
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
         named = {"": f'{lark.text}\n%llguidance {{"no_forcing": true}}', **lark.schemas}
         written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in named.items()]})
         build = partial(self._matcher, self._schema_limits if unchecked is None or lark.schemas else self._limits)
         template = _Template(written, lark.by_text, lark.forces_text, build, words(self.vocabulary.padded_size))
-        if template.is_broken(template.copy()):
+        if template.is_broken(template.start):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
-        return CompileResult(lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written))
-
-    def _probe(self, limits: Any, grammar: str) -> tuple[bool, bool]:
-        """Whether a grammar of an x and one terminal takes no text after the x, and whether it takes no text at all."""
-        matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=limits)
-        mask = np.zeros(words(257), np.int32)
-        nullable = False
-        if not matcher.is_error():
-            if not matcher.consume_token(ord("x")):
-                return False, True
-            nullable = bool(matcher.is_accepting())
-            matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        if matcher.is_error() and not _is_dead_end(matcher):
-            error = _refused(matcher.get_error())
-            if isinstance(error, CompileLimitExceeded):
-                raise error
-            return False, False  # malformed, as the whole grammar will be
-        return nullable, not nullable and not mask[: words(256)].any()
+        return CompileResult(lambda: _Engine(template, template.start.deep_copy()), 200_000 + 20 * len(written))
 
     def _matcher(self, limits: Any, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
-            raise _refused(matcher.get_error())
+            raise refusal(matcher.get_error())
         return matcher
-
-
-def _terminal(node: Node) -> LarkGrammar:
-    return LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}")
 
 
 class _Template:
@@ -169,9 +136,6 @@ class _Template:
         self._build = build
         self.start = build(grammar)
 
-    def copy(self) -> Any:
-        return self.start.deep_copy()
-
     def renew(self) -> None:
         self.start = self._build(self.grammar)
 
@@ -180,7 +144,7 @@ class _Template:
         probe = matcher.deep_copy()
         scratch = np.empty(self.words, np.int32)
         probe.unsafe_compute_mask_ptr(scratch.ctypes.data, scratch.nbytes)
-        return bool(probe.is_error()) and not _is_dead_end(probe)
+        return bool(probe.is_error()) and not is_dead_end(probe)
 
 
 class _Engine(Engine):
@@ -219,17 +183,7 @@ class _Engine(Engine):
 
     def rollback(self, num_tokens: int) -> None:
         del self._history[len(self._history) - num_tokens :]
-        self._sound = False
-        anchor, kept = self._anchor
-        if kept > len(self._history):
-            self._replay()
-            return
-        self._matcher = anchor.deep_copy()
-        if rest := self._history[kept:]:
-            if self._matcher.consume_tokens(rest):
-                self._anchor = self._matcher.deep_copy(), len(self._history)
-            else:  # another row broke the lexer
-                self._replay()
+        self._replay()
 
     def fork(self) -> _Engine:
         twin = _Engine(self.template, self._matcher.deep_copy(), self._history)
@@ -257,78 +211,34 @@ class _Engine(Engine):
 
         A broken lexer refuses everything. Raises CompileLimitExceeded where even a lexer of its own breaks.
         """
+        message = ""
         for attempt in range(2):
+            if attempt:
+                self._anchor = self.template.start, 0
+                self._replay()
             if not self._matcher.is_error():
                 answer = call()
-                refused = isinstance(answer, int) and answer < enough
-                doubtful = refused and not self._sound
+                doubtful = isinstance(answer, int) and answer < enough and not self._sound
                 if not self._matcher.is_error() and not (doubtful and self.template.is_broken(self._matcher)):
+                    self._sound |= doubtful
                     return answer
-            if self._matcher.is_error() and _is_dead_end(self._matcher):
+            if self._matcher.is_error() and is_dead_end(self._matcher):
                 return dead
-            # Other rows continue with an intact lexer, even if this row fails.
             message = self._matcher.get_error()
-            self.template.renew()
-            if attempt == 0:
-                self._replay()
-        raise _refused(message or "lexer limit reached: too complex")
+            self.template.renew()  # other rows continue with an intact lexer, even if this row fails
+        raise refusal(message or "lexer limit reached: too complex")
 
     def _replay(self) -> None:
-        """Go the whole way again, with a lexer of its own if the shared one is broken."""
-        message = ""
-        for _ in range(2):
-            self._matcher = self.template.copy()
-            if not self._history or self._matcher.consume_tokens(self._history):
+        """Go to where the history ends: from the anchor, or from the start, with a new lexer if theirs is broken."""
+        self._sound = False
+        for attempt in range(3):
+            if attempt or self._anchor[1] > len(self._history):
+                self._anchor = self.template.start, 0
+            anchor, kept = self._anchor
+            self._matcher = anchor.deep_copy()
+            if kept == len(self._history) or self._matcher.consume_tokens(self._history[kept:]):
                 self._anchor = self._matcher.deep_copy(), len(self._history)
                 return
-            message = self._matcher.get_error()
-            self.template.renew()
-        raise _refused(message)
-
-
-def _is_dead_end(matcher: Any) -> bool:
-    # At the very first token the library takes it for a failure of its own.
-    return bool(matcher.stop_reason() == _DEAD_END or matcher.get_error().startswith(_DEAD_END))
-
-
-def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
-    size, known = vocabulary.padded_size, len(vocabulary.token_bytes)
-    texts = [*vocabulary.token_bytes, *[None] * (size - known)]
-    special = [token_id for token_id, data in enumerate(texts) if data is None]
-
-    class Tokens:
-        """The attributes that TokenizerWrapper reads."""
-
-        # Engines never see a stop token: any id that is no text will do, the vocabulary has at least its stop tokens.
-        eos_token_id = vocabulary.stop_token_ids[0]
-        bos_token_id = None
-        special_token_ids = special
-        # The first byte marks a special token for the library; a name keeps them apart.
-        tokens = [b"\xff<|%d|>" % token_id if data is None else data for token_id, data in enumerate(texts)]
-
-        def __call__(self, text: bytes | str) -> list[int]:
-            try:
-                return vocabulary.encode_bytes(text if isinstance(text, bytes) else text.encode())
-            except UnwritableConstraint:
-                return []  # raising here would break the library; that nothing writes the text is found out elsewhere
-
-    return lib.LLTokenizer(lib.TokenizerWrapper(Tokens()), n_vocab=size)
-
-
-@cache
-def _byte_tokenizer() -> Any:
-    import llguidance
-
-    return _tokenizer(llguidance, single_bytes())
-
-
-def _refused(message: str) -> Exception:
-    text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
-    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # the library's own words: names in a grammar may be any
-    if _LIMIT.search(said):
-        return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
-    if "InternalError" in said or "panic" in said:
-        return BackendError(f"llguidance failed: {text}")
-    if "supported" in said:
-        return UnsupportedConstraint("llguidance cannot enforce this", [Loss("", "grammar", text)])
-    return InvalidConstraint(f"llguidance cannot compile this: {text}")
+            if attempt:
+                self.template.renew()
+        raise refusal(self._matcher.get_error())

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _THEIRS = ("interegular", "lmformatenforcer")
-_FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
 _CODE = re.compile(r"\\u\{(\w+)\}")  # in plain patterns
 
 
@@ -94,7 +93,6 @@ class _Masks:
 
     def __init__(self, vocabulary: Vocabulary, tree: Any):
         self.texts: dict[int, str] = tree.tokens_to_strs
-        self.characters = frozenset("".join(self.texts.values()))
         self._vocabulary, self._tree = vocabulary, tree
         self._kept: dict[Any, NDArray[np.int32]] = {}
 
@@ -145,16 +143,6 @@ class _Engine(Engine):
 
     def is_completed(self) -> bool:
         return bool(self._parsers[-1].can_end())
-
-    def jump_forward_bytes(self) -> bytes:
-        parser, forced = self._parsers[-1], ""
-        while not parser.can_end() and len(forced) < _FORCED_CHARACTERS:
-            allowed = set(parser.get_allowed_characters())
-            if len(allowed) != 1 or not allowed <= self._masks.characters:
-                break  # a choice; or a dead end, with nothing to write it with
-            forced += (character := allowed.pop())
-            parser = parser.add_character(character)
-        return forced.encode()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ by a token that holds a whole ``ab`` more. Neither happens where a match can end
 put between two marks, a character that none of its texts contains: then the Index covers all its texts; a text begins
 after the first mark, and is complete where the second may follow.
 
-Every byte is also a token, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
+Every byte is also a token, with an id above the vocabulary's: so marks can be written, and states be counted.
 Only tokens made of the pattern's own bytes take part, because every state tries every token.
 
 It knows no limits, cannot be interrupted, and aborts the process when memory ends. So its work is counted before: it
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 MASK_BYTES = 16 * 2**20  # masks of one constraint; a thousand of 131k tokens
 _BUCKET = 9  # bytes of a hash table's bucket: token, state, and one of the table's own
 _TABLE = 64  # bytes of a table in addition
-_FORCED = 100  # bytes of an entry in the dict of forced bytes
 
 
 class BuiltIndex(NamedTuple):
@@ -52,7 +51,6 @@ class BuiltIndex(NamedTuple):
     index: Any  # an ``outlines_core.Index``; its tokens are the vocabulary's, and ``first_byte + b`` for each byte b
     start: int  # the state at the beginning of the text
     states: int  # how many there are
-    forced: dict[int, int]  # the one byte that every continuation of a state begins with, for states that have one
     nbytes: int  # memory of the index
 
 
@@ -71,20 +69,15 @@ def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: b
     end_of_sequence = first_byte + 256  # the Index requires one, and allows it only after the second mark
     index = outlines_core.Index(f"{marked}(?:{pattern}){marked}", outlines_core.Vocabulary(end_of_sequence, ids))
     start = index.get_next_state(index.get_initial_state(), first_byte + mark)
-    forced: dict[int, int] = {}
     nbytes = 0
     states, seen = [start], {start}
     for state in states:  # it grows
         # A Rust hash table has a power of two slots, an eighth of them empty.
         nbytes += _TABLE + (_BUCKET << max(2, (len(index.get_allowed_tokens(state)) * 8 // 7).bit_length()))
-        steps = [(byte, index.get_next_state(state, first_byte + byte)) for byte in letters]
-        steps = [(byte, after) for byte, after in steps if after is not None]
-        if len(steps) == 1 and index.get_next_state(state, first_byte + mark) is None:
-            forced[state] = steps[0][0]
-        new = {after for _, after in steps} - seen
+        new = {index.get_next_state(state, first_byte + byte) for byte in letters} - {None} - seen
         seen |= new
         states += new
-    return BuiltIndex(index, start, len(states), forced, nbytes + _FORCED * len(forced))
+    return BuiltIndex(index, start, len(states), nbytes)
 
 
 class OutlinesBackend(Adapter):
@@ -146,7 +139,7 @@ class _Language:
     """The shared part of a constraint's engines; thread safe. Byte 0 has the id ``first_byte``, the mark ``end``."""
 
     def __init__(self, built: BuiltIndex, vocabulary: Vocabulary, first_byte: int, end: int):
-        self.first_byte, self.end, self.forced = first_byte, end, built.forced
+        self.end = end
         self.next: Callable[[int, int], int | None] = built.index.get_next_state
         # Not a method: the cache would hold its own owner, and the index stay until the garbage collector comes.
         mask = partial(_mask, built.index, vocabulary, first_byte)
@@ -182,12 +175,3 @@ class _Engine(Engine):
 
     def is_completed(self) -> bool:
         return self._language.next(self._states[-1], self._language.end) is not None
-
-    def jump_forward_bytes(self) -> bytes:
-        """The loop ends: every state has a path to the end, so a cycle of forced bytes is impossible."""
-        state: int | None = self._states[-1]
-        forced = bytearray()
-        while state is not None and (byte := self._language.forced.get(state)) is not None:
-            forced.append(byte)
-            state = self._language.next(state, self._language.first_byte + byte)
-        return bytes(forced)

@@ -15,7 +15,7 @@ from ..automaton import core  # noqa: F401  # where it cannot be loaded nothing 
 from ..constraints.values import Constraint, StructuralTag
 from ..errors import BackendUnavailable, InvalidConstraint, shown
 from .base import Backend
-from .tag_marks import special_tokens
+from .tag_marks import literals
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -84,6 +84,6 @@ class EngineSet(dict[str, Backend]):
         """The engines for a constraint: over a vocabulary where the special tokens of a tag's marks are text."""
         if not isinstance(constraint, StructuralTag):
             return self
-        special = special_tokens(constraint.tag, self.vocabulary)
+        special = self.vocabulary.special_in(literals(constraint.tag))
         marks = frozenset(mark for mark in special.items() if mark[0] not in self.vocabulary.stop_token_ids)
         return self._marked(marks) if marks else self

@@ -50,6 +50,7 @@ Format = dict[str, Any]
 
 _NOT_EMPTY = repeat(chars(ALL), 1)
 _ONLY_XGRAMMAR = 'only xgrammar has this: pass backend="xgrammar"'
+_TOKENS = "no engine takes tokens by name or id; write the texts of special tokens in const_string, begin and end"
 
 
 class TagNetwork:
@@ -97,7 +98,7 @@ class TagNetwork:
     def _piece(self, part: Format, pointer: str) -> Piece:
         write = self._WRITERS.get(part["type"])
         if write is None:
-            raise _unsupported(pointer, part["type"], _ONLY_XGRAMMAR)
+            raise _unsupported(pointer, part["type"], _ONLY_XGRAMMAR if part["type"] == "dispatch" else _TOKENS)
         return write(self, part, pointer)
 
     def _regex(self, node_format: Format, pointer: str) -> Piece:
@@ -125,7 +126,7 @@ class TagNetwork:
         # Some elements leave these out anyway; and in JSON only its strings can contain them.
         left_out = STYLES[style].marks if style in STYLES else filter(is_inside_strings, excludes)
         if not set(excludes) <= set(left_out):
-            raise _unsupported(pointer, "excludes", _ONLY_XGRAMMAR)
+            raise _unsupported(pointer, "excludes", "its JSON may hold a mark outside of strings")
         if node_format.get("any_order"):
             raise _unsupported(pointer, "any_order", "members come in the order of the schema; leave it out")
         at = f"{pointer}/json_schema"
@@ -176,10 +177,10 @@ class TagNetwork:
         """A tag after some text, which has ``begun`` characters of its beginning already."""
         begin = node_format["begin"]
         if not isinstance(begin, str):
-            raise _unsupported(pointer, "begin", _ONLY_XGRAMMAR)
+            raise _unsupported(pointer, "begin", _TOKENS)
         ends = [node_format["end"]] if isinstance(node_format["end"], str) else node_format["end"]
         if not isinstance(ends, list):
-            raise _unsupported(pointer, "end", _ONLY_XGRAMMAR)
+            raise _unsupported(pointer, "end", _TOKENS)
         content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
         if content["type"] == "any_text" and "" not in ends:

@@ -6,17 +6,14 @@ does not hold:
 
 - ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
 - Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;
-- in tags: ``max_tokens``, of which it writes more; ``max_chars`` beside ``excludes`` or an end, as it counts bytes; an
-  end that overlaps with another, or itself, after free text, as it goes on past the first; for schemas ``excludes``,
-  ``any_order`` and arguments as elements; the older form of tags.
+- in tags: the keys of ``_LOST``, tokens, arguments as elements, an end that overlaps with another, or itself, after
+  free text, as it goes on past the first; the older form of tags.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +33,7 @@ from ..schema.to_lark import Ebnf, lark_grammar
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult
 from .base import Engine
-from .tag_marks import depends_on_tokens, have_escapes, is_inside_strings, overlap, resolve_tokens, runs_on
+from .tag_marks import have_escapes, is_inside_strings, overlap, runs_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +43,13 @@ if TYPE_CHECKING:
 _MOST_TEXT = 200_000  # characters; this many in one text take two seconds of the CPU
 _MOST_RULES = 2_500  # the time grows with the square of their number, or faster
 _MOST_OF_USERS = 1_000  # rules of a user's grammar, which may all lead to each other: 2,400 took a minute
+
+_LOST = {
+    "max_tokens": "xgrammar writes more tokens where a character, or what follows, is not complete",
+    "max_chars": "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters",
+    "any_order": "members come in the order of the schema; leave it out",
+    "style": "xgrammar's own converter writes these arguments, and ignores keywords without an error",
+}
 
 
 class XGrammarBackend(Adapter):
@@ -57,7 +61,7 @@ class XGrammarBackend(Adapter):
         import xgrammar
 
         super().__init__(vocabulary)
-        self._lib = xgrammar
+        self._lib, self._guard = xgrammar, _Utf8Guard(vocabulary)
         size = vocabulary.padded_size
         known = [data or b"" for data in vocabulary.token_bytes]
         self._info = xgrammar.TokenizerInfo(
@@ -80,11 +84,9 @@ class XGrammarBackend(Adapter):
             tag = constraint.tag
             if "structures" in tag:
                 raise self._unsupported("structures", "xgrammar gets triggered_tags in format instead; write those")
-            resolve_tokens(tag, self.vocabulary)
             if lost := list(_without_schemas(tag, "")):
                 raise UnsupportedConstraint("xgrammar does not enforce all of this tag", lost)
-            jumps = not depends_on_tokens(tag)
-            return self._built(self._lib.Grammar.from_structural_tag, lambda: json.dumps(tag), jumps=jumps)
+            return self._built(self._lib.Grammar.from_structural_tag, lambda: json.dumps(tag))
         if not isinstance(constraint, Grammar):
             return self._built(read, self._written(constraint, lambda node: lambda: _language_grammar(node)))
         if constraint.syntax != "gbnf":
@@ -92,9 +94,7 @@ class XGrammarBackend(Adapter):
         grammar = Gbnf(constraint.text, constraint.root).to_ebnf(Ebnf().written)
         return self._built(read, lambda: grammar, most_rules=_MOST_OF_USERS)
 
-    def _built(
-        self, read: Callable[[str], Any], write: Callable[[], str], *, jumps: bool = True, most_rules: int = _MOST_RULES
-    ) -> Build:
+    def _built(self, read: Callable[[str], Any], write: Callable[[], str], most_rules: int = _MOST_RULES) -> Build:
         def build() -> CompileResult:
             try:
                 text = write()
@@ -106,28 +106,21 @@ class XGrammarBackend(Adapter):
                     "make the constraint smaller, or use the native engine"
                 )
             try:
-                with _memory_errors():
-                    compiled = self._compiler.compile_grammar(read(text))
+                compiled = self._compiler.compile_grammar(read(text))
             except RuntimeError as error:
+                if "bad_alloc" in str(error):
+                    raise MemoryError from error
                 # Without the time and the C++ file it begins with.
                 message = str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
                     raise self._unsupported("structural_tag", message) from error
                 raise InvalidConstraint(f"xgrammar cannot compile this: {message}") from error
-            return self._engines(compiled, jumps)
+            matcher, guard = self._lib.GrammarMatcher, self._guard
+            return CompileResult(
+                lambda: _Engine(guard, compiled, matcher(compiled), [guard.complete]), int(compiled.memory_size_bytes)
+            )
 
         return build
-
-    def _engines(self, compiled: Any, jumps: bool) -> CompileResult:
-        matcher, guard = self._lib.GrammarMatcher, self._guard
-        return CompileResult(
-            lambda: _Engine(guard, compiled, jumps, matcher(compiled), [guard.complete]),
-            int(compiled.memory_size_bytes),
-        )
-
-    @cached_property
-    def _guard(self) -> _Utf8Guard:
-        return _Utf8Guard(self.vocabulary)
 
 
 class _Utf8Guard:
@@ -162,9 +155,8 @@ class _Utf8Guard:
 
 
 class _Engine(Engine):
-    def __init__(self, guard: _Utf8Guard, compiled: Any, jumps: bool, matcher: Any, states: Sequence[int]):
+    def __init__(self, guard: _Utf8Guard, compiled: Any, matcher: Any, states: Sequence[int]):
         self._guard, self.compiled, self._matcher = guard, compiled, matcher
-        self.jumps = jumps  # the library looks for forced bytes past formats of tokens
         self._states = list(states)  # states of the guard, one more than tokens accepted
 
     def grammar_text(self) -> str:
@@ -182,7 +174,7 @@ class _Engine(Engine):
         del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> _Engine:
-        return _Engine(self._guard, self.compiled, self.jumps, self._matcher.fork(), self._states)
+        return _Engine(self._guard, self.compiled, self._matcher.fork(), self._states)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         covered = words(self._guard.vocabulary.padded_size)
@@ -194,26 +186,6 @@ class _Engine(Engine):
 
     def is_completed(self) -> bool:
         return self._states[-1] == self._guard.complete and bool(self._matcher.is_completed())
-
-    def jump_forward_bytes(self) -> bytes:
-        if not self.jumps or self.is_completed():
-            return b""
-        try:
-            return bytes(self._matcher.find_jump_forward_string().encode())
-        except UnicodeDecodeError as error:
-            # Forced bytes may begin or end inside a character; the binding wants a str, and its error holds them.
-            return bytes(error.object)
-
-
-@contextmanager
-def _memory_errors() -> Iterator[None]:
-    """Around calls of the library, which raises a RuntimeError where memory ends."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "bad_alloc" in str(error):
-            raise MemoryError from error
-        raise
 
 
 def _language_grammar(node: Node) -> str:
@@ -265,24 +237,18 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
 
 
 def _not_exact(part: dict[str, Any], pointer: str) -> Iterator[Loss]:
-    if part.get("max_tokens") is not None:
-        reason = "xgrammar writes more tokens where a character, or what follows, is not complete"
-        yield Loss(pointer, "max_tokens", reason)
-    content = part.get("content", {}) if part.get("type") == "tag" else part if part.get("excludes") else {}
-    if content.get("type") == "any_text" and content.get("max_chars") is not None:
-        reason = "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters"
-        yield Loss(pointer if content is part else f"{pointer}/content", "max_chars", reason)
+    kind = part.get("type", "tag")
+    if "token" in kind or kind == "qwen_xml_parameter":
+        yield Loss(pointer, kind, "xgrammar gets no tokens and no arguments as elements; leave backend out")
+    for keyword, reason in _LOST.items():
+        if part.get(keyword) is not None and part[keyword] is not False and part[keyword] != "json":
+            yield Loss(pointer, keyword, reason)
+    marks = tuple(part.get("excludes") or ())
+    if "json_schema" in part and not (have_escapes(marks) and all(map(is_inside_strings, marks))):
+        reason = "a mark that is, or holds, a part of an escape or of another mark, or occurs outside of strings"
+        yield Loss(pointer, "excludes", reason)
     if "begin" in part and runs_on(part["content"]):
         ends = part["end"] if isinstance(part["end"], list) else [part["end"]]
         if overlap(end for end in ends if isinstance(end, str)):
             reason = "free text before it may hold a part of an end, and xgrammar goes on past the first one"
             yield Loss(pointer, "end", reason)
-    if part.get("type") == "qwen_xml_parameter" or (part.get("style") or "json") != "json":
-        reason = "xgrammar's own converter writes these arguments, and ignores keywords without an error"
-        yield Loss(pointer, "style", reason)
-    if part.get("any_order"):
-        yield Loss(pointer, "any_order", "members come in the order of the schema; leave it out")
-    marks = tuple(part.get("excludes") or ())
-    if "json_schema" in part and not (have_escapes(marks) and all(map(is_inside_strings, marks))):
-        reason = "a mark that is, or holds, a part of an escape or of another mark, or occurs outside of strings"
-        yield Loss(pointer, "excludes", reason)

@@ -67,7 +67,6 @@ class Audit:
         backend: name of the backend that would run; None if none can.
         reason: why this one, or why none.
         rows: the treatment of every keyword, in the order of the schema.
-        considered: the names of the backends that were looked at, each with its losses.
         spelling: how that backend spells JSON values: "canonical" or "any" (a backend named by the user need not hold
             the canonical spelling); None where there are none. ``rows`` lists what "canonical" leaves out.
     """
@@ -76,7 +75,6 @@ class Audit:
     backend: str | None
     reason: str
     rows: tuple[AuditRow, ...]
-    considered: tuple[tuple[str, tuple[Loss, ...]], ...] = ()
     spelling: Spelling | None = None
 
     @property
@@ -109,7 +107,6 @@ def audit(
     backend: str | None,
     reason: str,
     losses: Sequence[Loss],
-    considered: Sequence[tuple[str, tuple[Loss, ...]]] = (),
     spelling: Spelling | None = None,
 ) -> Audit:
     """Assign losses to the keywords of a constraint; of the other arguments see ``Audit``.
@@ -140,7 +137,7 @@ def audit(
     rows += [AuditRow(loss.pointer, loss.keyword, "lost", loss.reason) for loss in open_losses]
     if isinstance(constraint, JsonSchema):
         rows += [AuditRow(note.pointer, note.name, note.outcome, note.detail) for note in constraint.type_notes]
-    return Audit(constraint, backend, reason, tuple(rows), tuple(considered), spelling)
+    return Audit(constraint, backend, reason, tuple(rows), spelling)
 
 
 def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
@@ -188,7 +185,7 @@ def _left_out(schema: Mapping[str, Any], keyword: str) -> str:
     if keyword == "format" and value in USUAL:
         return "lower-case t and z, and more than 9 digits of a fraction of a second"
     if keyword == "multipleOf" and _is_number(value) and value > 0 and multiples(Decimal(str(value))) is None:
-        return "multiples with an exponent, and with llguidance those beyond 9.2e18"
+        return "multiples with an exponent"
     return ""
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..constraints.json_style import KeyOrder, Spelling
-from ..constraints.values import JsonSchema
 from ..errors import CompileLimitExceeded, InvalidConstraint
 from ..regex import ANYTHING
 from .content_automata import ANY_ITEMS, ANY_MEMBERS, ContentAutomaton, joined
@@ -235,14 +234,3 @@ def _depths(contents_of: dict[Position, Content]) -> dict[Position, int]:
                 depths[child] = depths[position] + 1
                 todo.append(child)
     return depths
-
-
-def depends_on_order(constraint: JsonSchema) -> bool:
-    """Whether the order of members makes a difference: whether any are declared beside others.
-
-    Raises:
-        InvalidConstraint, CompileLimitExceeded: as ``contents``.
-    """
-    found = contents(Normalizer.of(constraint), closed=constraint.extra == "forbid", spelling=constraint.spelling)
-    objects = [automaton for content in found.values() for automaton in content.objects]
-    return any(len({entry.name for entry in automaton.entries()}) > 1 for automaton in objects)

@@ -6,8 +6,6 @@ quotes, and white space belongs to the brackets, commas and colons around it. In
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -44,14 +42,9 @@ from .grammar import Content, contents
 from .layout import MAX_TABS, Layout, has_levels, layout_of
 from .nesting import heights, of_known_level
 from .normalize import Normalizer
-from .ranges import whole_bounds
 from .scalars import constant_text, language_of, quoted
 from .shapes import Clause, NumberClause, Position, StringClause
 
-_MAX_FACTOR = 100_000  # largest multipleOf: the number of states that llguidance's lexer may have
-_EXACT = 2**53  # it computes with doubles
-_LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
-_LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
 _SHARED = NumberClause(), StringClause()  # llguidance takes a millisecond to read them: each is read once
 
 
@@ -61,17 +54,16 @@ class Notation(NamedTuple):
     start: str  # the name of the first rule
     defines: str  # the sign between a name and its expression
     terminal: Callable[[Node], str]  # the expression of a language
-    counts_remainders: bool  # whether it has ``%json``
 
 
-LARK = Notation("start", ": ", tree_cache(maxsize=4096)(to_lark), counts_remainders=True)
+LARK = Notation("start", ": ", tree_cache(maxsize=4096)(to_lark))
 
 
 class Ebnf:
     """Languages in one grammar in EBNF. Those of an intersection or a complement get rules, one for each state."""
 
     def __init__(self) -> None:
-        self.notation = Notation("root", " ::= ", self.written, counts_remainders=False)
+        self.notation = Notation("root", " ::= ", self.written)
         self._named: dict[Node, str] = {}  # by their own rules
 
     def written(self, node: Node) -> str:
@@ -319,14 +311,10 @@ class _SchemaWriter:
             language, multiples = _scalars(together, self._spelling, self._marks)
             alternatives += [] if language == NOTHING else [self._terminal(language)]
             for clause in multiples:
-                counts = self._notation.counts_remainders
-                if (rule := _multiples_rule(clause, self._spelling) if counts else None) is None:
-                    reason = "digits decide only small whole factors and parts of ten"
-                    reason = reason if counts else "a grammar in EBNF counts no remainders"
-                    self._n.lose_at(clause.origin, "multipleOf", reason)
-                    alternatives += self._scalars([replace(clause, factors=())])
-                else:
-                    alternatives.append(rule)
+                # Equal clauses of another schema may be the cached ones.
+                origin = next(one.origin for one in together if isinstance(one, NumberClause) and one == clause)
+                self._n.lose_at(origin, "multipleOf", "digits do not decide this factor; only native counts")
+                alternatives += self._scalars([replace(clause, factors=())])
         return alternatives
 
 
@@ -386,7 +374,7 @@ def _scalars(
         marks: what none of the texts holds.
 
     Returns:
-        Its texts; and numbers for which it takes a rule (see ``_multiples_rule``).
+        Its texts; and numbers with factors that digits do not decide.
     """
     languages = [(clause, language_of(clause, spelling, marks)) for clause in clauses]
     multiples = tuple(
@@ -395,43 +383,3 @@ def _scalars(
         if language_or_none is None and isinstance(clause, NumberClause)
     )
     return alt(*(language_or_none or NOTHING for _, language_or_none in languages)), multiples
-
-
-def _multiples_rule(clause: NumberClause, spelling: Spelling) -> str | None:
-    """Multiples of a factor that digits do not decide: llguidance counts remainders; None if it cannot do that."""
-    factor = math.lcm(*(factor.as_integer_ratio()[0] for factor in clause.factors))
-    whole = clause.integral or all(factor == factor.to_integral_value() for factor in clause.factors)
-    low, high = whole_bounds(clause)
-    exact = all(abs(value) <= _EXACT for value in (low, high) if value is not None)
-    if not whole or factor > _MAX_FACTOR or clause.excluded or not exact:
-        return None
-    if spelling == "canonical":
-        return _canonical_multiples(factor, low, high, clause.integral is True)
-    multiple = _multiples_between(factor, low, high)
-    if not clause.integral:
-        return rf"{multiple} /\.0+/?"  # as many zeros as other numbers may have, and as the automaton takes
-    return f'{multiple} ".0"?' if clause.point_zero else multiple
-
-
-def _canonical_multiples(factor: int, low: int | None, high: int | None, is_integer: bool) -> str:
-    """Without the zero that has a sign, and with a point up to the digits that floats have without an exponent."""
-    low, high = (-_LARGEST_INTEGER if low is None else low), (_LARGEST_INTEGER if high is None else high)
-    ranges = [(0, _LARGEST_INTEGER, ""), (-_LARGEST_INTEGER, -1, "")]
-    if not is_integer:
-        past = _LARGEST_WITH_POINT + 2
-        ranges = [(0, _LARGEST_WITH_POINT, ' ".0"?'), (-_LARGEST_WITH_POINT, -1, ' ".0"?')]
-        ranges += [(past, _LARGEST_INTEGER, ""), (-_LARGEST_INTEGER, -past, "")]
-    alternatives = [
-        f"{_multiples_between(factor, max(low, least), min(high, greatest))}{point}"
-        for least, greatest, point in ranges
-        if -(-max(low, least) // factor) * factor <= min(high, greatest)
-    ]
-    if not is_integer and low <= 0 <= high:
-        alternatives.append('"-0.0"')
-    return f"({' | '.join(alternatives)})"
-
-
-def _multiples_between(factor: int, low: int | None, high: int | None) -> str:
-    schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
-    schema = {key: value for key, value in schema.items() if value is not None}
-    return f"%json {json.dumps({**schema, 'x-guidance': {'whitespace_flexible': False}})}"  # or white space

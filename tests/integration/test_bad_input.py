@@ -184,7 +184,7 @@ def test_the_option_that_a_message_names_exists() -> None:
     schema = {"type": "array", "contains": {"const": 1}, "uniqueItems": True}
     with pytest.raises(UnsupportedConstraint, match=r'wrap it: hg.JsonSchema\(..., on_unsupported="validate"\)'):
         guide().compile(schema)
-    with pytest.raises(UnsupportedConstraint, match='backend="auto" tries them'):
+    with pytest.raises(UnsupportedConstraint, match='choose another backend: backend="auto"'):
         guide().compile(schema, backend="xgrammar")
     assert guide().compile(hg.JsonSchema(schema, on_unsupported="validate")).losses
 

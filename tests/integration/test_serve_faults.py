@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends import router
+from hf_guided.backends import compile as compile_module
 from tests import faulty
 from tests.effort import repeats
 from tests.serving import save_long_demo, serving
@@ -68,7 +68,7 @@ def reason_of(status: int, text: str, *, stream: bool) -> str:
 @pytest.fixture(params=[False, True], ids=["one by one", "shared batches"])
 def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     faulty.register(monkeypatch)
-    monkeypatch.setattr(router, "candidates", lambda *_, **__: (faulty.NAME,))
+    monkeypatch.setattr(compile_module, "chosen", lambda *_: faulty.NAME)
     with serving(continuous_batching=request.param) as url:
         yield url
 

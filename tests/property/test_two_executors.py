@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from random import Random
@@ -113,14 +114,9 @@ def test_engines_agree_on_real_schemas() -> None:
 
 @pytest.mark.parametrize("whole", ["number", "integer"])
 @pytest.mark.parametrize("text", ["12", "12.0", "12.000", "-12.00", "0.00", "13", "12.01", "12."])
-def test_engines_agree_on_zeros_at_the_end_of_multiples(whole: str, text: str) -> None:
-    """Both engines accept the same texts. For numbers, the oracle is `json`, without a bound on the zeros."""
-    constraint = JsonSchema({"type": whole, "multipleOf": 3}, spelling="any")
-    accepted = []
-    for backend in BACKENDS:
-        matcher = backend.compile(constraint).matcher()
-        accepted.append(all(map(matcher.accept_token, text.encode())) and matcher.is_completed())
-    assert accepted[0] == accepted[1]
-    if whole == "number":
-        is_json = text[-1] != "."
-        assert accepted[0] == (is_json and json.loads(text) % 3 == 0)
+def test_zeros_at_the_end_of_multiples(whole: str, text: str) -> None:
+    """Of numbers as many as `json` reads, of integers one."""
+    matcher = BACKENDS[0].compile(JsonSchema({"type": whole, "multipleOf": 3}, spelling="any")).matcher()
+    accepted = all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
+    is_spelled = text[-1] != "." if whole == "number" else re.fullmatch(r"-?[0-9]+(\.0)?", text) is not None
+    assert accepted == (is_spelled and json.loads(text) % 3 == 0)

@@ -192,6 +192,21 @@ def test_free_text_without_an_end_marker_is_read_in_all_ways_at_once(compiler: C
             assert (matcher.validate_tokens([*text.encode(), 256]) == len(text) + 1) is allowed, text
 
 
+@pytest.mark.parametrize("option", [{"max_tokens": 2}, {"max_chars": 0}, {"max_chars": 2}])
+def test_bounds_that_xgrammar_exceeds_are_losses(compiler: Compiler, option: dict[str, int]) -> None:
+    with pytest.raises(hg.UnsupportedConstraint) as caught:
+        compiler.compile(hg.StructuralTag({"format": {"type": "any_text", **option}}), "xgrammar")
+    assert [(loss.pointer, loss.keyword) for loss in caught.value.losses] == [("/format", *option)]
+
+
+def test_special_tokens_in_tags_are_named_by_their_texts(compiler: Compiler) -> None:
+    call = {"begin": {"type": "token", "token": 3}, "content": {"type": "const_string", "value": "x"}, "end": "<"}
+    for backend, pointer in (("auto", "/format"), ("xgrammar", "/format/begin")):
+        with pytest.raises(hg.UnsupportedConstraint, match="token") as caught:
+            compiler.compile(hg.StructuralTag({"format": {"type": "tag", **call}}), backend)
+        assert caught.value.losses[0].pointer == pointer
+
+
 def test_arguments_as_elements_go_to_the_network(compiler: Compiler) -> None:
     calls = tool_calls({"type": "string", "pattern": "^a+$"})
     tag = hg.ToolCalls(calls.tools, "glm_4_7", "required").structural_tag()

@@ -13,7 +13,7 @@ import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.lark_grammar import read
-from hf_guided.backends.llguidance import _refused
+from hf_guided.backends.llguidance_library import refusal
 from hf_guided.backends.matcher import Matcher
 from hf_guided.errors import BackendError, CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.grammars.lark import may_repeat_one_text
@@ -139,7 +139,7 @@ def test_nesting_is_bounded() -> None:
 
 
 def test_a_panic_of_the_library_has_a_short_message() -> None:
-    error = _refused("panic: assertion failed\n<backtrace>\n" + "   0: <unknown>\n" * 200)
+    error = refusal("panic: assertion failed\n<backtrace>\n" + "   0: <unknown>\n" * 200)
     assert isinstance(error, BackendError) and str(error) == "llguidance failed: panic: assertion failed"
 
 
@@ -237,7 +237,7 @@ def test_root_names_the_first_rule() -> None:
 @pytest.mark.parametrize(
     ("schema", "texts"),
     [
-        ('{"type": "integer", "multipleOf": 7, "minimum": 0}', ["0", "14", "15", "-7", "7.0", "70"]),
+        ('{"type": "integer", "multipleOf": 25, "minimum": 0}', ["0", "50", "15", "-25", "25.0", "175"]),
         ('{"properties": {"a": {"const": 1}}, "required": ["a"]}', ['{"a": 1}', '{"a":1,"b":2}', "{}", '{"a":2}', "5"]),
         ('{"type": "string", "format": "date"}', ['"2024-02-29"', '"2024-02-30"', '"x"']),
         ('{"oneOf": [{"minimum": 3}, {"maximum": 4}], "type": "number"}', ["2", "3", "3.5", "5"]),
@@ -253,6 +253,12 @@ def test_json_in_a_grammar_is_our_json_schema(schema: str, texts: list[str]) -> 
     validator = jsonschema.Draft202012Validator(hg.JsonSchema(schema).schema, format_checker=jsonschema.FormatChecker())
     assert all(validator.is_valid(hg.JsonObject().parse(text)) for text in texts if expected[text])
     assert accepts(inside, "nothing")
+
+
+def test_remainders_in_json_are_a_loss_with_its_place() -> None:
+    with pytest.raises(hg.UnsupportedConstraint, match="line 1, column 8") as caught:
+        compiled('start: %json {"type": "integer", "multipleOf": 7}')
+    assert [loss.keyword for loss in caught.value.losses] == ["multipleOf"]
 
 
 def test_two_schemas_at_one_place() -> None:

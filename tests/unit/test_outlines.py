@@ -42,20 +42,8 @@ def test_masks_and_completion_equal_brute_force(pattern: str) -> None:
         assert all([matcher.accept_token(token_of[letter.encode()]) for letter in string]) == viable
         if viable:
             assert matcher.is_completed() == bool(re.fullmatch(pattern, string)), string
-            assert matcher.jump_forward_bytes().decode() == forced_text(pattern, string), string
             expected = {i for data, i in token_of.items() if oracle.fullmatch(string + data.decode(), partial=True)}
             assert set(draw.allowed(matcher)) == expected | ({1} if matcher.is_completed() else set()), string
-
-
-def forced_text(pattern: str, text: str) -> str:
-    """Return the common beginning of all continuations of a text, by partial matches of ``regex``."""
-    forced = ""
-    while not re.fullmatch(pattern, text + forced):
-        letters = [letter for letter in LETTERS if partial.fullmatch(pattern, text + forced + letter, partial=True)]
-        if len(letters) != 1:
-            break
-        forced += letters[0]
-    return forced
 
 
 def test_outlines_core_alone_misses_these_texts() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from hf_guided.backends import registry, router
-from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends import registry
+from hf_guided.backends.base import CompiledConstraint, held_spelling
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
-from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
 from hf_guided.schema.audit import audit
@@ -23,67 +23,47 @@ B = Loss("/properties/b", "contains", "not known")
 
 
 class Fake:
-    """A backend that reports the given losses."""
-
-    canonical_spelling = True
+    """A backend that reports the given losses, and compiles as the native engine does."""
 
     def __init__(self, name: str, *losses: Loss) -> None:
-        self.name, self.lost, self.num_queries = name, losses, 0
+        self.name, self.lost = name, losses
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
-        self.num_queries += 1
         return self.lost
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
-        raise NotImplementedError
+        compiled = NetworkBackend(all_bytes()).compile(constraint)
+        return replace(compiled, backend=self.name, losses=self.lost)
 
 
-class Missing(dict[str, Any]):
-    """Backends of which only the given ones are installed."""
-
-    def __missing__(self, name: str) -> Any:
-        raise BackendUnavailable(f"{name} is not installed")
-
-
-def backends(
-    native: Sequence[Loss] = (),
-    xgrammar: Sequence[Loss] = (),
-    llguidance: Sequence[Loss] = (),
-    other: Sequence[Loss] = (),
-) -> dict[str, Any]:
-    lost = {"native": native, "xgrammar": xgrammar, "llguidance": llguidance, "other": other}
-    return {name: Fake(name, *losses) for name, losses in lost.items()}
+def compiler(*backends: Fake) -> Compiler:
+    return Compiler(all_bytes(), backends={backend.name: backend for backend in backends})
 
 
 TAG = StructuralTag({"format": {"type": "any_text"}})
 
 
 @pytest.mark.parametrize(
-    ("constraint", "names"),
+    ("constraint", "name"),
     [
-        (JsonSchema({}), ("native",)),
-        (JsonSchema({}, spelling="any", key_order="any"), ("native",)),
-        (JsonObject(), ("native",)),
-        (JsonSchema({}, max_depth=3), ("native",)),
-        (TAG, ("native",)),
-        (Regex("a"), ("native",)),
-        (Choice(["a"]), ("native",)),
-        (Grammar('root ::= "a"'), ("native",)),
-        (Grammar('start: "a"'), ("llguidance",)),
+        (JsonSchema({}), "native"),
+        (JsonSchema({}, spelling="any", key_order="any"), "native"),
+        (JsonObject(), "native"),
+        (JsonSchema({}, max_depth=3), "native"),
+        (TAG, "native"),
+        (Regex("a"), "native"),
+        (Choice(["a"]), "native"),
+        (Grammar('root ::= "a"'), "native"),
+        (Grammar('start: "a"'), "llguidance"),
     ],
     ids=str,
 )
-def test_auto_takes_the_first_engine_that_loses_nothing(constraint: Constraint, names: tuple[str, ...]) -> None:
-    for number, name in enumerate(names):
-        known = backends()
-        refused = {earlier: (A,) for earlier in names[:number]}
-        chosen = choose_backend(constraint, "auto", known, refused)
-        assert (chosen.backend, chosen.losses, chosen.spelling) == (name, (), constraint.spelling)
-        assert chosen.considered == (*refused.items(), (name, ()))
-        assert chosen.reason.startswith("enforces all of it")
-        assert [other for other in known if known[other].num_queries] == [name], "others were queried"
-    with pytest.raises(UnsupportedConstraint):
-        choose_backend(constraint, "auto", backends(), dict.fromkeys(names, (A,)))
+def test_auto_takes_one_engine_and_asks_no_other(constraint: Constraint, name: str) -> None:
+    backend = registry.create(name, all_bytes())
+    only = Compiler(all_bytes(), backends={name: backend})  # another name would raise KeyError
+    report = only.audit(constraint)
+    assert (report.backend, report.lost, report.spelling) == (name, (), constraint.spelling)
+    assert report.reason == "enforces all of it"
 
 
 IN_COMPILED_LOOPS = [
@@ -112,11 +92,8 @@ def test_compiled_loops_read_most_schemas(constraint: Constraint) -> None:
     ],
     ids=str,
 )
-def test_no_other_engine_is_asked_where_registers_are_needed(constraint: Constraint) -> None:
-    network = NetworkBackend(all_bytes())
-    known = {"native": network}  # a look at another one would raise KeyError
-    assert choose_backend(constraint, "auto", known).considered == (("native", ()),)
-    assert isinstance(network.compile(constraint).new_engine(), NetworkEngine)
+def test_registers_are_read_by_the_native_engine(constraint: Constraint) -> None:
+    assert isinstance(Compiler(all_bytes()).compile(constraint).new_engine(), NetworkEngine)
 
 
 HARD = [
@@ -145,104 +122,78 @@ def test_what_is_too_large_for_the_native_engine_is_left_to_who_names_another() 
     assert all(map(matcher.accept_token, text)) and matcher.is_completed()
 
 
-@pytest.fixture
-def two_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let "auto" have a second engine for this tag."""
-    monkeypatch.setattr(router, "candidates", lambda each, backend: ("native", "xgrammar")[: 2 if each is TAG else 1])
-
-
-@pytest.mark.usefixtures("two_candidates")
-def test_the_next_engine_is_taken_for_losses_of_the_first() -> None:
-    chosen = choose_backend(TAG, "auto", backends(native=[A]))
-    assert chosen.backend == "xgrammar"
-    assert chosen.considered == (("native", (A,)), ("xgrammar", ()))
-    assert chosen.reason == "enforces all of it; native would not enforce /properties/a (uniqueItems): not known"
-
-
 @pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject()])
 def test_a_backend_by_name_may_write_other_spellings(constraint: Constraint) -> None:
-    known = backends()
-    known["xgrammar"].canonical_spelling = False
-    chosen = choose_backend(constraint, "xgrammar", known)
-    assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
-    assert choose_backend(constraint, "auto", known).spelling == "canonical"
-    assert choose_backend(Choice(["a"]), "auto", known).spelling is None
+    foreign = Fake("native")
+    assert held_spelling(foreign, constraint) == "any"
+    assert held_spelling(NetworkBackend(all_bytes()), constraint) == "canonical"
+    assert held_spelling(foreign, Choice(["a"])) is None
 
 
 def test_explicit_backend() -> None:
-    assert choose_backend(JsonSchema({}), "other", backends()).backend == "other"
-    assert "by name" in choose_backend(JsonSchema({}), "other", backends()).reason
+    report = compiler(Fake("other")).audit(JsonSchema({}), "other")
+    assert (report.backend, report.reason) == ("other", "chosen by name; enforces all of it")
     with pytest.raises(
         UnsupportedConstraint, match=r"other does not enforce all .*: 1 keyword would not be enforced: /properties/a"
     ) as caught:
-        choose_backend(JsonSchema({}), "other", backends(other=[A]))
+        compiler(Fake("other", A)).compile(JsonSchema({}), "other")
     assert caught.value.pointers == ("/properties/a",)
-
-
-@pytest.mark.usefixtures("two_candidates")
-def test_of_backends_that_lose_equally_much_the_error_names_the_native_engine() -> None:
-    """Its reasons say what is too hard about the schema."""
-    hard = Loss("/properties/a", "multipleOf", "has too many remainders")
-    with pytest.raises(UnsupportedConstraint, match="native is closest") as caught:
-        choose_backend(TAG, "auto", backends(native=[hard], xgrammar=[A]))
-    assert caught.value.losses == (hard,)
-
-
-@pytest.mark.usefixtures("two_candidates")
-def test_error_lists_the_losses_of_the_closest_backend() -> None:
-    with pytest.raises(UnsupportedConstraint) as caught:
-        choose_backend(TAG, "auto", backends(native=[A, B], xgrammar=[A]))
-    assert caught.value.losses == (A,)
-    text = str(caught.value)
-    assert "xgrammar is closest: 1 keyword would not be enforced: /properties/a (uniqueItems)" in text
-    assert "(of other backends, native: 2); change or remove it" in text
-    assert "/properties/a (uniqueItems): not known" in text
-    assert "on_unsupported" not in text  # a tag has no such option
-    with pytest.raises(UnsupportedConstraint, match="on_unsupported"):
-        choose_backend(JsonSchema({}), "auto", backends(native=[A]))
 
 
 def test_error_names_five_keywords_and_counts_the_others() -> None:
     losses = tuple(Loss(f"/properties/{name}", "contains", "not known") for name in "abcdefg")
     with pytest.raises(UnsupportedConstraint, match="7 keywords would not be enforced") as caught:
-        choose_backend(JsonSchema({}), "other", backends(other=losses))
+        compiler(Fake("other", *losses)).compile(JsonSchema({}), "other")
     first, *below = str(caught.value).splitlines()
     assert "/properties/e (contains), 2 more; change or remove them, or wrap it" in first
     assert "/properties/f" not in first and len(below) == 7
-    assert 'or choose another backend: backend="auto" tries them' in first
+    assert 'or choose another backend: backend="auto"' in first
+
+
+def test_error_of_a_tag_names_no_option_of_schemas() -> None:
+    with pytest.raises(UnsupportedConstraint, match="no backend enforces all of this") as caught:
+        compiler(Fake("native", A)).compile(TAG)
+    assert caught.value.losses == (A,)
+    assert "/properties/a (uniqueItems): not known" in str(caught.value)
+    assert "on_unsupported" not in str(caught.value)  # a tag has no such option
+    with pytest.raises(UnsupportedConstraint, match="on_unsupported"):
+        compiler(Fake("native", A)).compile(JsonSchema({}))
+
+
+class Refusing(Fake):
+    """A backend that finds out only in a compile."""
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        raise UnsupportedConstraint("too hard", [A])
 
 
 @pytest.mark.parametrize("mode", ["warn", "validate"])
 def test_error_does_not_advise_an_option_that_is_already_set(mode: Any) -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
-        choose_backend(JsonSchema({}, on_unsupported=mode), "auto", backends(), {"native": (A,)})
+        compiler(Refusing("native")).compile(JsonSchema({}, on_unsupported=mode))
+    assert caught.value.losses == (A,)
     assert "on_unsupported" not in str(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:native does not enforce all of the schema:UserWarning")
 @pytest.mark.parametrize("mode", ["warn", "validate"])
 @pytest.mark.parametrize("backend", ["auto", "native"])
 def test_losses_may_be_allowed(mode: Any, backend: str) -> None:
-    chosen = choose_backend(JsonSchema({}, on_unsupported=mode), backend, backends(native=[A, B]))
-    assert (chosen.backend, chosen.losses) == ("native", (A, B))
+    compiled = compiler(Fake("native", A, B)).compile(JsonSchema({}, on_unsupported=mode), backend)
+    assert (compiled.backend, compiled.losses) == ("native", (A, B))
 
 
-@pytest.mark.usefixtures("two_candidates")
-def test_backend_that_failed_to_compile_is_not_chosen_again() -> None:
-    refused = {"native": (A,)}
-    chosen = choose_backend(TAG, "auto", backends(), refused)
-    assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("native", (A,)))
-    with pytest.raises(UnsupportedConstraint):
-        choose_backend(JsonSchema({}, on_unsupported="warn"), "auto", backends(), refused)
+class Missing(dict[str, Any]):
+    """Backends of which none is installed."""
+
+    def __missing__(self, name: str) -> Any:
+        raise BackendUnavailable(f"{name} is not installed")
 
 
-@pytest.mark.usefixtures("two_candidates")
-def test_missing_backend_is_skipped_or_named() -> None:
-    chosen = choose_backend(TAG, "auto", Missing(xgrammar=Fake("xgrammar")))
-    assert chosen.backend == "xgrammar"
-    assert "native is not installed" in chosen.reason
-    for name in ("auto", "other"):
-        with pytest.raises(BackendUnavailable, match="is not installed"):
-            choose_backend(JsonSchema({}), name, Missing())
+@pytest.mark.parametrize("name", ["auto", "other"])
+def test_missing_backend_is_named(name: str) -> None:
+    with pytest.raises(BackendUnavailable, match="is not installed"):
+        Compiler(all_bytes(), backends=Missing()).compile(JsonSchema({}), name)
 
 
 SCHEMA = {
