@@ -614,6 +614,8 @@ def test_checks_on_unions_lists_and_literals(compiler: Compiler) -> None:
     assert_sound(compiler, Annotated[bool, Field(gt=0)], ["true", "false"])
     assert_sound(compiler, Annotated[pydantic.ByteSize, Field(multiple_of=8)], ["0", "8", "9", "16", "-8"])
     assert_sound(compiler, Annotated[pydantic.Json[int | float], Field(gt=3)], ['"3"', '"4"', '"3.5"'], lost=1)
+    whole = [f'"{number}"' for number in ("0", "1", "2", "3", "100", "1.5", "0.2")]
+    assert_sound(compiler, Annotated[pydantic.Json[int], Field(gt=0.1, le=2.5)], whole)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ put into each other.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 from ..json_style import MAX_DIGITS
 
@@ -27,6 +28,25 @@ def either(*patterns: str) -> str:
     if not patterns_left:
         return NOTHING
     return patterns_left[0] if len(patterns_left) == 1 else f"(?:{'|'.join(patterns_left)})"
+
+
+def ends(bounds: Mapping[str, Any], move: Callable[[str, Any], Any], low: Any, high: Any) -> tuple[Any, Any]:
+    """Both ends of a range, narrowed by bounds.
+
+    Args:
+        bounds: by the names "gt", "ge", "lt", "le"; others mean nothing.
+        move: gives the outermost number inside one bound, from the bound's name and value.
+        low: the lower end without bounds; None is no end.
+        high: the upper end without bounds.
+    """
+    for name in ("gt", "ge", "lt", "le"):
+        if name in bounds:
+            inside = move(name, bounds[name])
+            if name in ("gt", "ge"):
+                low = inside if low is None else max(low, inside)
+            else:
+                high = inside if high is None else min(high, inside)
+    return low, high
 
 
 def between(low: str, high: str) -> str:
@@ -166,14 +186,3 @@ def _one_whole(number: int, low: int, high: int, places: int) -> str:
         if first <= last:
             alternatives.append(f"{number}\\.{between(str(first).zfill(width), str(last).zfill(width))}")
     return either(*alternatives)
-
-
-def grid(bound: Decimal | Fraction | int, places: int, *, upper: bool, is_open: bool) -> Fraction:
-    """The bound moved inwards to the nearest allowed decimal with this number of places."""
-    exact = Fraction(bound)
-    unit = 10**places
-    scaled = exact * unit
-    moved = scaled.__floor__() if upper else -((-scaled).__floor__())
-    if is_open and moved == scaled:
-        moved += -1 if upper else 1
-    return Fraction(moved, unit)
