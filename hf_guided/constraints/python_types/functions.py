@@ -299,10 +299,8 @@ def taken(schema: Core, values: Iterable[Any]) -> list[Any]:
 def _is_text(schema: Core) -> bool:
     """Whether the length of a finished value is that of its text."""
     kind = schema["type"]
-    if kind == "lax-or-strict":
-        return _is_text(schema["lax_schema"])
-    if kind == "json-or-python":
-        return _is_text(schema["json_schema"])
+    if kind in ("lax-or-strict", "json-or-python"):
+        return _is_text(schema["lax_schema" if kind == "lax-or-strict" else "json_schema"])
     if kind == "function-plain" or kind == "function-after":
         function = schema["function"]["function"]
         if _owner(function) == "pydantic.networks.EmailStr":
@@ -316,10 +314,8 @@ def _is_plain(schema: Core) -> bool:
     kind = schema["type"]
     if kind == "union":
         return all(_is_plain(choice[0] if isinstance(choice, tuple) else choice) for choice in schema["choices"])
-    if kind == "chain":
-        return _is_plain(schema["steps"][0])
-    if kind == "nullable":
-        return _is_plain(schema["schema"])
+    if kind in ("chain", "nullable"):
+        return _is_plain(schema["steps"][0] if kind == "chain" else schema["schema"])
     return kind in ("any", "bool", "dict", "float", "int", "list", "literal", "none") or _is_text(schema)
 
 
@@ -375,8 +371,7 @@ def _moved(schema: Core, name: str, value: Any, definitions: Mapping[str, Core])
         function = schema["function"]["function"]
         if _owner(function) == "pydantic.types.ByteSize":
             return _byte_size(name, value)
-        keeps = _options(function) is not None or (name in _LENGTHS and _holds_a_secret(function))
-        if not keeps:
+        if _options(function) is None and not (name in _LENGTHS and _holds_a_secret(function)):
             return None
     elif kind == "function-wrap" and schema["schema"]["type"] not in ("url", "multi-host-url"):
         return None
@@ -407,9 +402,7 @@ def _tightened(schema: Core, name: str, value: Any) -> Core | None:
     if kind == "int" and name == "allow_inf_nan":  # no double holds greater integers, so that their check fails
         return _merged(_merged(schema, "ge", -_HUGEST), "le", _HUGEST)
     if kind in _OPERANDS and (name in _BOUNDS or name == "multiple_of"):
-        if not isinstance(value, _OPERANDS[kind]):
-            return None
-        if isinstance(value, float) and not math.isfinite(value):
+        if not isinstance(value, _OPERANDS[kind]) or (isinstance(value, float) and not math.isfinite(value)):
             return None
     if name == "multiple_of" and kind in ("int", "float"):
         exact = Fraction(value)

@@ -8,7 +8,7 @@ a row in a table of types whose texts are patterns or bounds.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -160,17 +160,15 @@ class ExactJsonSchema(Functions):
 
     def enum_schema(self, schema: Any) -> JsonSchemaDict:
         json_schema = super().enum_schema(schema)
-        listed = _listed(
-            schema, json_schema, [value for member in schema["members"] for value in _spellings(member.value)]
-        )
+        values = [value for member in schema["members"] for value in _spellings(member.value)]
+        listed = _listed(schema, json_schema, values)
         return narrower(listed, "Flag") if issubclass(schema["cls"], enum.Flag) else listed
 
     def _common_set_schema(self, schema: Any) -> JsonSchemaDict:
         """A set; Pydantic folds equal items, so that they matter only where their number is constrained."""
         items, least = schema.get("items_schema"), schema.get("min_length") or 0
         json_schema: JsonSchemaDict = {"type": "array", "items": {} if items is None else self.generate_inner(items)}
-        hashable = True if items is None else self._is_hashable(items)
-        if not hashable:
+        if items is not None and not self._is_hashable(items):
             raise PydanticInvalidForJsonSchema(
                 "the items of a set must be hashable, and lists, dicts, sets and models that are not frozen are not; "
                 "use list[...], tuples, frozenset[...], or model_config = ConfigDict(frozen=True)"
@@ -190,26 +188,20 @@ class ExactJsonSchema(Functions):
 
     def _is_hashable(self, schema: Core) -> bool:
         kind = schema["type"]
-        if kind in _UNHASHABLE:
-            return False
         if kind in ("model", "dataclass"):
             return schema["cls"].__hash__ is not None
         if kind == "definition-ref":
             return self._is_hashable(self.core_definitions[schema["schema_ref"]])
+        inner: Iterable[Any] = ()  # of `any` too, which is narrowed to scalars where it is the item itself
         if kind == "union":
-            return all(self._is_hashable(choice) for choice in core_schema.iter_union_choices(schema))  # type: ignore[arg-type]
-        if kind == "tagged-union":
-            return all(map(self._is_hashable, schema["choices"].values()))
-        if kind == "tuple":
-            return all(map(self._is_hashable, schema["items_schema"]))
-        if kind == "json-or-python":
-            return self._is_hashable(schema["json_schema"])
-        if kind == "lax-or-strict":
-            return self._is_hashable(schema["lax_schema"])
-        if kind == "any":
-            return True  # narrowed to scalars where it is the item itself
-        inner = schema.get("schema")
-        return inner is None or kind == "json" or not isinstance(inner, dict) or self._is_hashable(inner)
+            inner = core_schema.iter_union_choices(schema)  # type: ignore[arg-type]
+        elif kind == "tagged-union":
+            inner = schema["choices"].values()
+        elif kind == "tuple":
+            inner = schema["items_schema"]
+        elif kind != "json":
+            inner = [schema[part] for part in ("schema", "json_schema", "lax_schema") if type(schema.get(part)) is dict]
+        return kind not in _UNHASHABLE and all(map(self._is_hashable, inner))
 
     def any_schema(self, schema: Any) -> JsonSchemaDict:
         return {}
@@ -219,23 +211,16 @@ class ExactJsonSchema(Functions):
         items = schema["items_schema"]
         if index is None or index + 1 == len(items):
             return super().tuple_schema(schema)
-        before = [self.generate_inner(item) for item in items[:index]]
-        middle = self.generate_inner(items[index])
-        after = [self.generate_inner(item) for item in items[index + 1 :]]
-        fixed = len(before) + len(after)
+        inner = [*map(self.generate_inner, items)]
+        fixed = len(items) - 1
         least = max(0, (schema.get("min_length") or 0) - fixed)
         most = least + _MAX_VARIADIC
         if schema.get("max_length") is not None:
             most = min(most, schema["max_length"] - fixed)
-        alternatives = [
-            {
-                "type": "array",
-                "prefixItems": [*before, *([middle] * count), *after],
-                "minItems": fixed + count,
-                "maxItems": fixed + count,
-            }
-            for count in range(least, most + 1)
-        ]
+        alternatives: list[JsonSchemaDict] = []
+        for count in range(least, most + 1):
+            items = [*inner[:index], *([inner[index]] * count), *inner[index + 1 :]]
+            alternatives.append({"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)})
         if not alternatives:
             raise PydanticInvalidForJsonSchema("no tuple has a length inside the bounds; widen them")
         return narrower({"anyOf": alternatives}, "tuple")
@@ -333,7 +318,8 @@ class ExactJsonSchema(Functions):
         json_schema.pop("discriminator", None)
         discriminator = schema["discriminator"]
         if callable(discriminator):
-            return validator(json_schema, "Discriminator", f"{_name(discriminator)} chooses the member of the union")
+            name = getattr(discriminator, "__qualname__", None) or repr(discriminator)
+            return validator(json_schema, "Discriminator", f"{name} chooses the member of the union")
         paths = [[discriminator]] if isinstance(discriminator, str) else discriminator
         names = [path[0] if isinstance(path, list) else path for path in paths]
         return narrower({**json_schema, _TAG: names}, "discriminator")
@@ -342,9 +328,7 @@ class ExactJsonSchema(Functions):
 def _stays_different(items: JsonSchemaDict) -> bool:
     """Whether items that differ in JSON differ in Python too: 1 and true do not."""
     values = items.get("enum", [items["const"]] if "const" in items else None)
-    if items.get("type") == "boolean":
-        return True
-    return values is not None and len({type(value) for value in values}) == 1
+    return items.get("type") == "boolean" or (values is not None and len({type(value) for value in values}) == 1)
 
 
 def _spellings(value: Any) -> list[Any]:
@@ -375,7 +359,8 @@ def _require_tags(schema: JsonSchemaDict) -> None:
             todo += here
         elif isinstance(here, dict):
             todo += here.values()
-            if isinstance(names := here.pop(_TAG, None) if isinstance(here.get(_TAG), list) else None, list):
+            if isinstance(here.get(_TAG), list):  # a property of that name would be a dict
+                names = here.pop(_TAG)
                 for choice in here["anyOf"]:
                     _require(choice, names, definitions)
 
@@ -438,10 +423,6 @@ def _noting_code(json_schema: JsonSchemaDict, schema: Core) -> JsonSchemaDict:
         if not getattr(getattr(cls, hook, None), "__module__", "pydantic").startswith("pydantic"):
             return validator(json_schema, hook, f"{cls.__qualname__}.{hook} may refuse a value")
     return json_schema
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
 
 
 def _without_overrides(schema: Core) -> Core:

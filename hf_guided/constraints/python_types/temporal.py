@@ -46,10 +46,6 @@ def date(core: Core) -> JsonSchemaDict:
 
 def datetime(core: Core) -> JsonSchemaDict:
     """The texts of a ``datetime``, with an offset, without, or either."""
-    zone = core.get("tz_constraint")
-    bounds = [core[name] for name in _BOUNDS if name in core]
-    offset = _offset(zone, bounds)
-    json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{FULL_DATE}T{_SECONDS}{_FRACTION}{offset}$"}
     limits = {name: _clock(core[name]) for name in _BOUNDS if name in core}
     # The start of a day, so that schemas built on one day are equal and share one compile.
     today = dt.datetime.combine(dt.datetime.now(dt.timezone.utc).date(), dt.time())
@@ -57,23 +53,26 @@ def datetime(core: Core) -> JsonSchemaDict:
         limits["lt"] = min(limits.get("lt", dt.datetime.max), today - _NOW_MARGIN)
     elif core.get("now_op") == "future":
         limits["gt"] = max(limits.get("gt", dt.datetime.min), today + _DAY + _NOW_MARGIN)
-    if limits:
-        inside = _in_bounds(limits, dt.datetime.min, dt.datetime.max, "%Y-%m-%dT%H:%M:%S")
-        json_schema["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
+    json_schema = _clock_times(core, f"{FULL_DATE}T", limits, dt.datetime.min, dt.datetime.max, "%Y-%m-%dT%H:%M:%S")
     return _noting_now(narrower(json_schema, "datetime"), core)
 
 
 def time(core: Core) -> JsonSchemaDict:
     """The texts of a ``time``, with an offset or without."""
-    bounds = [core[name] for name in _BOUNDS if name in core]
-    offset = _offset(core.get("tz_constraint"), bounds)
     day = dt.datetime(2000, 1, 1)  # an arbitrary day: date-times can be counted in seconds
     limits = {name: dt.datetime.combine(day, core[name].replace(tzinfo=None)) for name in _BOUNDS if name in core}
-    json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{_SECONDS}{_FRACTION}{offset}$"}
+    return narrower(_clock_times(core, "", limits, day, day + _DAY - _ONE_SECOND, "%H:%M:%S"), "time")
+
+
+def _clock_times(
+    core: Core, date: str, limits: dict[str, dt.datetime], first: dt.datetime, last: dt.datetime, shape: str
+) -> JsonSchemaDict:
+    """Texts of a date, if there is one, a clock time and an offset; in limits between ``first`` and ``last``."""
+    offset = _offset(core.get("tz_constraint"), [core[name] for name in _BOUNDS if name in core])
+    json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{date}{_SECONDS}{_FRACTION}{offset}$"}
     if limits:
-        inside = _in_bounds(limits, day, day + _DAY - _ONE_SECOND, "%H:%M:%S")
-        json_schema["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
-    return narrower(json_schema, "time")
+        json_schema["allOf"] = [{"pattern": f"^{_in_bounds(limits, first, last, shape)}{offset}$"}]
+    return json_schema
 
 
 def _noting_now(json_schema: JsonSchemaDict, core: Core) -> JsonSchemaDict:
