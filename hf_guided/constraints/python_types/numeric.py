@@ -84,34 +84,23 @@ def _decimal_numbers(core: Core) -> list[JsonSchemaDict]:
     """Pydantic makes a double of a JSON number, and a Decimal of its shortest repr."""
     low, high = ends(core, _outermost, -math.inf, math.inf)
     step = core.get("multiple_of")
-    alternatives = []
+    alternatives: list[JsonSchemaDict] = []
     for before, after in _splits(core):
-        if before is None and after is None and step is None:
-            json_schema: JsonSchemaDict = {
-                "type": "number",
-                "minimum": max(low, -_LARGEST),
-                "maximum": min(high, _LARGEST),
-            }
-        else:
+        multiple: JsonSchemaDict = {}
+        largest = unit = _LARGEST
+        if (before, after, step) != (None, None, None):
             after = _PLACES if after is None else min(after, _EXACT_DIGITS)
             if step is not None:
                 after = min(after, max(0, -int(Decimal(step).normalize().as_tuple().exponent)))
             whole = _EXACT_DIGITS - after if before is None else min(before, _EXACT_DIGITS - after)
             largest = float(Decimal(10) ** whole - Decimal(10) ** -after)
-            unit = Decimal(1).scaleb(-after)
-            json_schema = {"type": "number", "minimum": max(low, -largest), "maximum": min(high, largest)}
-            json_schema["multipleOf"] = _json_number(
-                float(unit if step is None else _common_multiple(unit, Decimal(step)))
-            )
-        sides = [(json_schema["minimum"], json_schema["maximum"])]
-        if not _takes_zero(core):
-            least = json_schema["multipleOf"]
-            sides = [
-                (max(json_schema["minimum"], least), json_schema["maximum"]),
-                (json_schema["minimum"], min(json_schema["maximum"], -least)),
-            ]
+            place = Decimal(1).scaleb(-after)
+            unit = _json_number(float(place if step is None else _common_multiple(place, Decimal(step))))
+            multiple = {"multipleOf": unit}
+        least, most = max(low, -largest), min(high, largest)
+        sides = [(least, most)] if _takes_zero(core) else [(max(least, unit), most), (least, min(most, -unit))]
         alternatives += [
-            {**json_schema, "minimum": _json_number(lowest), "maximum": _json_number(greatest)}
+            {"type": "number", "minimum": _json_number(lowest), "maximum": _json_number(greatest), **multiple}
             for lowest, greatest in sides
             if lowest <= greatest
         ]
