@@ -8,6 +8,7 @@ a row in a table of types whose texts are patterns or bounds.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -47,7 +48,8 @@ def _uri(schema: Core) -> JsonSchemaDict:
 def _bounds(schema: Core) -> JsonSchemaDict:
     """The bounds of a decimal as keywords."""
     names = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
-    return {"type": "number", **{keyword: float(schema[name]) for name, keyword in names.items() if name in schema}}
+    bounds = {keyword: float(schema[name]) for name, keyword in names.items() if name in schema}
+    return {"type": "number", **{keyword: bound for keyword, bound in bounds.items() if math.isfinite(bound)}}
 
 
 # By the type of a core schema: its texts; and what people and models read instead of them.

@@ -64,6 +64,13 @@ def _exact_multiples(step: float) -> float:
 
 def decimal(core: Core) -> JsonSchemaDict:
     """A ``Decimal``, as a JSON number or as a string."""
+    core = {**core}
+    for name, holds in _HOLDS.items():
+        bound = Decimal(core.get(name, 0))
+        if bound.is_infinite() and holds(0, bound):
+            del core[name]  # all decimals of JSON are inside
+        elif not bound.is_finite():
+            raise ValueError("no decimal is inside the bounds")
     alternatives = [*_decimal_numbers(core), *_decimal_strings(core)]
     if not alternatives:
         raise ValueError("no decimal is inside the bounds")
