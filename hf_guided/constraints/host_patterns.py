@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-_DEC_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-IPV4 = rf"(?:{_DEC_OCTET}\.){{3}}{_DEC_OCTET}"
+DEC_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+IPV4 = rf"(?:{DEC_OCTET}\.){{3}}{DEC_OCTET}"
 
 
-_H16 = "[0-9A-Fa-f]{1,4}"
-IPV6_IN_FULL = f"(?:{_H16}:){{6}}(?:{_H16}:{_H16}|{IPV4})"
+H16 = "[0-9A-Fa-f]{1,4}"
+IPV6_IN_FULL = f"(?:{H16}:){{6}}(?:{H16}:{H16}|{IPV4})"
 
 
 def _ipv6(most: int) -> str:
@@ -15,9 +15,9 @@ def _ipv6(most: int) -> str:
     written = [IPV6_IN_FULL]
     for left in range(most + 1):
         right = most - left  # how many groups may follow `::`
-        head = f"{_H16}(?::{_H16}){{{left - 1}}}" if left else ""
-        tails = [f"{_H16}(?::{_H16}){{0,{right - 1}}}"] if right else []
-        tails += [f"(?:{_H16}:){{0,{right - 2}}}{IPV4}"] if right >= 2 else []
+        head = f"{H16}(?::{H16}){{{left - 1}}}" if left else ""
+        tails = [f"{H16}(?::{H16}){{0,{right - 1}}}"] if right else []
+        tails += [f"(?:{H16}:){{0,{right - 2}}}{IPV4}"] if right >= 2 else []
         written.append(f"{head}::" + (f"(?:{'|'.join(tails)})?" if tails else ""))
     return f"(?:{'|'.join(written)})"
 
@@ -49,7 +49,7 @@ _IDN_LABEL = f"(?:{label('A-Za-z0-9', 62)}|{_U_LABEL})"
 IDN_HOSTNAME = rf"(?:{HOSTNAME}|{_IDN_LABEL}(?:\.{_IDN_LABEL}){{0,3}})"
 
 # RFC 5321, section 4.1.2: Mailbox. RFC 6531 adds non-ASCII characters.
-_ATEXT = "A-Za-z0-9!#$%&'*+/=?^_`{|}~-"
+ATEXT = "A-Za-z0-9!#$%&'*+/=?^_`{|}~-"
 _QTEXT_SMTP = r" !#-\[\]-~"
 _QUOTED_PAIR_SMTP = r"\\[ -~]"
 _UTF8_NON_ASCII = "\x80-\ud7ff\ue000-\U0010ffff"
@@ -57,7 +57,7 @@ _ADDRESS_LITERAL = rf"\[(?:{IPV4}|[Ii][Pp][Vv]6:{_ipv6(6)})\]"
 
 
 def _mailbox(non_ascii: str, domain: str) -> str:
-    atom = f"[{non_ascii}{_ATEXT}]+"
+    atom = f"[{non_ascii}{ATEXT}]+"
     quoted_string = f'"(?:[{non_ascii}{_QTEXT_SMTP}]|{_QUOTED_PAIR_SMTP})*"'
     return rf"(?:{atom}(?:\.{atom})*|{quoted_string})@(?:{domain}|{_ADDRESS_LITERAL})"
 

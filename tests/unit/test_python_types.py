@@ -191,6 +191,17 @@ def test_bounds_and_digits_of_decimals(compiler: Compiler) -> None:
     assert_sound(compiler, pydantic.condecimal(max_digits=4, decimal_places=2), texts, lost=40)
 
 
+def test_infinite_bounds_of_decimals(compiler: Compiler) -> None:
+    infinity = Decimal("Infinity")
+    for options in ({"lt": infinity}, {"le": infinity}, {"gt": -infinity}, {"ge": -infinity}, {"lt": Decimal("1e400")}):
+        python_type = Annotated[Decimal, Field(**options)]  # type: ignore[arg-type]
+        assert_sound(compiler, python_type, ["0", "-1.5", "1e+300", '"2"', '"Infinity"', '"NaN"'])
+        assert hg.JsonSchema(python_type).described == {"type": "number"}
+    for options in ({"gt": infinity}, {"ge": infinity}, {"lt": -infinity}, {"le": -infinity}, {"gt": Decimal("NaN")}):
+        with pytest.raises(hg.InvalidConstraint, match="no decimal is inside the bounds"):
+            hg.JsonSchema(Annotated[Decimal, Field(**options)])  # type: ignore[arg-type]
+
+
 DIGITS = [(3, 3), (1, 1), (2, 3), (1, 3), (2, 5), (3, 2), (1, 0), (0, 0), (0, None), (2, None)]
 
 
@@ -614,6 +625,8 @@ def test_checks_on_unions_lists_and_literals(compiler: Compiler) -> None:
     assert_sound(compiler, Annotated[bool, Field(gt=0)], ["true", "false"])
     assert_sound(compiler, Annotated[pydantic.ByteSize, Field(multiple_of=8)], ["0", "8", "9", "16", "-8"])
     assert_sound(compiler, Annotated[pydantic.Json[int | float], Field(gt=3)], ['"3"', '"4"', '"3.5"'], lost=1)
+    whole = [f'"{number}"' for number in ("0", "1", "2", "3", "100", "1.5", "0.2")]
+    assert_sound(compiler, Annotated[pydantic.Json[int], Field(gt=0.1, le=2.5)], whole)
 
 
 @pytest.mark.parametrize(

@@ -34,34 +34,29 @@ def schema_of(python_type: Any) -> TypeSchema:
     Raises:
         InvalidConstraint: not a type, or a type whose values have no JSON.
     """
-    from pydantic.errors import PydanticUserError
-    from pydantic_core import PydanticOmit, SchemaError
-
     if not is_type(python_type):
         raise InvalidConstraint(_not_a_type(python_type))
+    from .generator import ExactJsonSchema
+
     try:
-        from .generator import ExactJsonSchema
-
-        adapter = _built_adapter(python_type)
-        generator = ExactJsonSchema()
-        schema = generator.generate(adapter.core_schema)
-        return TypeSchema(schema, generator.described, generator.notes)
-    except (PydanticUserError, PydanticOmit, SchemaError, NameError, TypeError, ValueError) as error:
-        reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
-        raise InvalidConstraint(
-            f"expected a type that Pydantic can describe as JSON Schema, got {shown(python_type)}: {reason}"
-        ) from error
-
-
-def _built_adapter(python_type: Any) -> Any:
-    try:
-        return adapter_of(python_type)
+        adapter = adapter_of(python_type)
     except Exception as error:  # of any class: Pydantic's own (RuntimeError among them), and those of hooks of types
-        reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
-        raise InvalidConstraint(
-            f"expected a type that Pydantic can validate, got {shown(python_type)}: {type(error).__name__}: {reason}; "
-            "check its annotations, and that each option suits its type"
-        ) from error
+        advice = "; check its annotations, and that each option suits its type"
+        raise _refused("validate", python_type, f"{type(error).__name__}: {_reason(error)}{advice}") from error
+    generator = ExactJsonSchema()
+    try:
+        schema = generator.generate(adapter.core_schema)
+    except Exception as error:  # as before, and of bounds that do not suit their type
+        raise _refused("describe as JSON Schema", python_type, _reason(error)) from error
+    return TypeSchema(schema, generator.described, generator.notes)
+
+
+def _refused(purpose: str, python_type: Any, reason: Any) -> InvalidConstraint:
+    return InvalidConstraint(f"expected a type that Pydantic can {purpose}, got {shown(python_type)}: {reason}")
+
+
+def _reason(error: Exception) -> Any:
+    return getattr(error, "message", error)  # without Pydantic's link to its page of errors
 
 
 def is_type(value: Any) -> bool:

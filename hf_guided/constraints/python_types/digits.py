@@ -6,9 +6,11 @@ put into each other.
 
 from __future__ import annotations
 
+import math
 import re
-from decimal import Decimal
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 from ..json_style import MAX_DIGITS
 
@@ -27,6 +29,25 @@ def either(*patterns: str) -> str:
     if not patterns_left:
         return NOTHING
     return patterns_left[0] if len(patterns_left) == 1 else f"(?:{'|'.join(patterns_left)})"
+
+
+def ends(bounds: Mapping[str, Any], move: Callable[[str, Any], Any], low: Any, high: Any) -> tuple[Any, Any]:
+    """Both ends of a range, narrowed by bounds.
+
+    Args:
+        bounds: by the names "gt", "ge", "lt", "le"; others mean nothing.
+        move: gives the outermost number inside one bound, from the bound's name and value.
+        low: the lower end without bounds; None is no end.
+        high: the upper end without bounds.
+    """
+    for name in ("gt", "ge", "lt", "le"):
+        if name in bounds:
+            inside = move(name, bounds[name])
+            if name in ("gt", "ge"):
+                low = inside if low is None else max(low, inside)
+            else:
+                high = inside if high is None else min(high, inside)
+    return low, high
 
 
 def between(low: str, high: str) -> str:
@@ -81,15 +102,18 @@ def whole(low: int | None, high: int | None) -> str:
 
     A side without a bound ends at MAX_DIGITS digits, as integers do in JSON: Python refuses to read thousands of them.
     """
+    return _signed(low, high, _positive)
+
+
+def _signed(low: int | None, high: int | None, magnitudes: Callable[[int, int | None], str]) -> str:
+    """Numbers between two bounds, by a function for numbers without a sign; zero has none."""
     if low is not None and high is not None and low > high:
         return NOTHING
-    positive = _positive(max(low or 0, 0) if low is not None else 0, high) if high is None or high >= 0 else NOTHING
+    positive = magnitudes(max(low or 0, 0), high) if high is None or high >= 0 else NOTHING
     negative = NOTHING
     if low is None or low < 0:
-        least = 1 if high is None or high >= 0 else -high
-        magnitudes = _positive(least, None if low is None else -low)
-        negative = NOTHING if magnitudes == NOTHING else f"-{magnitudes}"
-    return either(positive, negative)
+        negative = magnitudes(1 if high is None or high >= 0 else -high, None if low is None else -low)
+    return either(positive, _with("-", negative))
 
 
 def _positive(low: int, high: int | None) -> str:
@@ -117,19 +141,9 @@ def _positive(low: int, high: int | None) -> str:
 def decimals(low: Fraction | None, high: Fraction | None, places: int) -> str:
     """Decimals in these bounds (both inside) with a bounded number of digits after the point, without an exponent."""
     unit = 10**places
-    least = None if low is None else -((-low * unit).__floor__())
-    greatest = None if high is None else (high * unit).__floor__()
-    if least is not None and greatest is not None and least > greatest:
-        return NOTHING
-    positive = negative = NOTHING
-    if greatest is None or greatest >= 0:
-        positive = _magnitudes(max(least or 0, 0) if least is not None else 0, greatest, places)
-    if least is None or least < 0:
-        magnitudes = _magnitudes(
-            1 if greatest is None or greatest >= 0 else -greatest, None if least is None else -least, places
-        )
-        negative = NOTHING if magnitudes == NOTHING else f"-{magnitudes}"
-    return either(positive, negative)
+    least = None if low is None else math.ceil(low * unit)
+    greatest = None if high is None else math.floor(high * unit)
+    return _signed(least, greatest, lambda lowest, highest: _magnitudes(lowest, highest, places))
 
 
 def _magnitudes(low: int, high: int | None, places: int) -> str:
@@ -152,7 +166,7 @@ def _magnitudes(low: int, high: int | None, places: int) -> str:
 
 
 def _with(pattern: str, tail: str) -> str:
-    return NOTHING if pattern == NOTHING else pattern + tail
+    return NOTHING if NOTHING in (pattern, tail) else pattern + tail
 
 
 def _one_whole(number: int, low: int, high: int, places: int) -> str:
@@ -166,14 +180,3 @@ def _one_whole(number: int, low: int, high: int, places: int) -> str:
         if first <= last:
             alternatives.append(f"{number}\\.{between(str(first).zfill(width), str(last).zfill(width))}")
     return either(*alternatives)
-
-
-def grid(bound: Decimal | Fraction | int, places: int, *, upper: bool, is_open: bool) -> Fraction:
-    """The bound moved inwards to the nearest allowed decimal with this number of places."""
-    exact = Fraction(bound)
-    unit = 10**places
-    scaled = exact * unit
-    moved = scaled.__floor__() if upper else -((-scaled).__floor__())
-    if is_open and moved == scaled:
-        moved += -1 if upper else 1
-    return Fraction(moved, unit)

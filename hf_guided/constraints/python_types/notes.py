@@ -11,6 +11,9 @@ from typing import Any, Literal, NamedTuple
 from ..json_schema_keywords import ANNOTATIONS
 from ..json_style import MAX_DIGITS
 
+Core = dict[str, Any]
+"""A core schema of Pydantic."""
+JsonSchemaDict = dict[str, Any]
 Outcome = Literal["narrower", "validator"]
 _KEY = "x-hf-guided-notes"
 _SHOWN = "x-hf-guided-shown"

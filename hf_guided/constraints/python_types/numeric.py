@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from . import digits
-from .digits import NOTHING, either
-from .notes import narrower
-
-Core = dict[str, Any]
+from .digits import NOTHING, decimals, either, ends
+from .notes import Core, JsonSchemaDict, narrower
 
 _EXACT_DIGITS = 15  # a decimal with this number of digits survives a round trip through a double
 _PLACES = 6  # digits after the point where bounds have fewer
@@ -19,22 +17,21 @@ _MAX_SPLITS = 8  # alternatives for max_digits without decimal_places
 _TOLERATED = 10**6  # below it Pydantic's division of doubles is exact enough for its own tolerance
 _MAX_PARTS = 100  # of 1 that multiple_of may make, where multiples are recognized by their digits
 _REAL = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})?"
+_LARGEST = math.ldexp(2 - 2**-52, 1023)
+# The side of a bound that it lets pass.
+_INWARDS = {"gt": math.inf, "ge": math.inf, "lt": -math.inf, "le": -math.inf}
+_HOLDS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
 
 
-class NoNumber(ValueError):
-    """No number is inside the bounds."""
+def floating(core: Core) -> JsonSchemaDict:
+    """The numbers whose nearest double satisfies a ``float``; a literal such as 1e999 is read as infinity."""
 
+    def move(name: str, bound: Any) -> float:
+        return math.nextafter(float(bound), _INWARDS[name]) if name in ("gt", "lt") else float(bound)
 
-def floating(core: Core, *, finite: bool) -> dict[str, Any]:
-    """The numbers whose nearest double satisfies a ``float``.
-
-    Args:
-        core: of the type.
-        finite: whether infinity is refused; a literal such as 1e999 is read as infinity.
-    """
-    json_schema: dict[str, Any] = {"type": "number"}
-    low, high = _double_bounds(core)
-    if finite:
+    json_schema: JsonSchemaDict = {"type": "number"}
+    low, high = ends(core, move, -math.inf, math.inf)  # decimals between two doubles round to doubles between them
+    if not core["allow_inf_nan"]:
         low, high = max(low, -_LARGEST), min(high, _LARGEST)
     step = core.get("multiple_of")
     if step is not None:
@@ -43,31 +40,14 @@ def floating(core: Core, *, finite: bool) -> dict[str, Any]:
         json_schema = narrower(json_schema, "float")
         json_schema["multipleOf"] = _json_number(float(step))
     if low > high:
-        raise NoNumber("no float is inside the bounds")
+        raise ValueError("no float is inside the bounds")
     if low == math.inf or high == -math.inf:
-        raise NoNumber("no JSON number is inside the bounds")
+        raise ValueError("no JSON number is inside the bounds")
     if low > -math.inf:
         json_schema["minimum"] = _json_number(low)
     if high < math.inf:
         json_schema["maximum"] = _json_number(high)
     return json_schema
-
-
-_LARGEST = math.ldexp(2 - 2**-52, 1023)
-
-
-def _double_bounds(core: Core) -> tuple[float, float]:
-    """The least and the greatest double inside the bounds: decimals between them round to doubles between them."""
-    low, high = -math.inf, math.inf
-    if "ge" in core:
-        low = max(low, float(core["ge"]))
-    if "gt" in core:
-        low = max(low, math.nextafter(float(core["gt"]), math.inf))
-    if "le" in core:
-        high = min(high, float(core["le"]))
-    if "lt" in core:
-        high = min(high, math.nextafter(float(core["lt"]), -math.inf))
-    return low, high
 
 
 def _json_number(value: float) -> int | float:
@@ -82,11 +62,18 @@ def _exact_multiples(step: float) -> float:
     return float(_TOLERATED)
 
 
-def decimal(core: Core) -> dict[str, Any]:
+def decimal(core: Core) -> JsonSchemaDict:
     """A ``Decimal``, as a JSON number or as a string."""
+    core = {**core}
+    for name, holds in _HOLDS.items():
+        bound = Decimal(core.get(name, 0))
+        if bound.is_infinite() and holds(0, bound):
+            del core[name]  # all decimals of JSON are inside
+        elif not bound.is_finite():
+            raise ValueError("no decimal is inside the bounds")
     alternatives = [*_decimal_numbers(core), *_decimal_strings(core)]
     if not alternatives:
-        raise NoNumber("no decimal is inside the bounds")
+        raise ValueError("no decimal is inside the bounds")
     return narrower({"anyOf": alternatives} if len(alternatives) > 1 else alternatives[0], "Decimal")
 
 
@@ -100,38 +87,27 @@ def _splits(core: Core) -> list[tuple[int | None, int | None]]:
     return [(total - after, after) for after in range(min(total, _MAX_SPLITS) + 1)]
 
 
-def _decimal_numbers(core: Core) -> list[dict[str, Any]]:
+def _decimal_numbers(core: Core) -> list[JsonSchemaDict]:
     """Pydantic makes a double of a JSON number, and a Decimal of its shortest repr."""
-    low, high = _decimal_bounds(core)
+    low, high = ends(core, _outermost, -math.inf, math.inf)
     step = core.get("multiple_of")
-    alternatives = []
+    alternatives: list[JsonSchemaDict] = []
     for before, after in _splits(core):
-        if before is None and after is None and step is None:
-            json_schema: dict[str, Any] = {
-                "type": "number",
-                "minimum": max(low, -_LARGEST),
-                "maximum": min(high, _LARGEST),
-            }
-        else:
+        multiple: JsonSchemaDict = {}
+        largest = unit = _LARGEST
+        if (before, after, step) != (None, None, None):
             after = _PLACES if after is None else min(after, _EXACT_DIGITS)
             if step is not None:
                 after = min(after, max(0, -int(Decimal(step).normalize().as_tuple().exponent)))
             whole = _EXACT_DIGITS - after if before is None else min(before, _EXACT_DIGITS - after)
             largest = float(Decimal(10) ** whole - Decimal(10) ** -after)
-            unit = Decimal(1).scaleb(-after)
-            json_schema = {"type": "number", "minimum": max(low, -largest), "maximum": min(high, largest)}
-            json_schema["multipleOf"] = _json_number(
-                float(unit if step is None else _common_multiple(unit, Decimal(step)))
-            )
-        sides = [(json_schema["minimum"], json_schema["maximum"])]
-        if not _takes_zero(core):
-            least = json_schema["multipleOf"]
-            sides = [
-                (max(json_schema["minimum"], least), json_schema["maximum"]),
-                (json_schema["minimum"], min(json_schema["maximum"], -least)),
-            ]
+            place = Decimal(1).scaleb(-after)
+            unit = _json_number(float(place if step is None else _common_multiple(place, Decimal(step))))
+            multiple = {"multipleOf": unit}
+        least, most = max(low, -largest), min(high, largest)
+        sides = [(least, most)] if _takes_zero(core) else [(max(least, unit), most), (least, min(most, -unit))]
         alternatives += [
-            {**json_schema, "minimum": _json_number(lowest), "maximum": _json_number(greatest)}
+            {"type": "number", "minimum": _json_number(lowest), "maximum": _json_number(greatest), **multiple}
             for lowest, greatest in sides
             if lowest <= greatest
         ]
@@ -150,33 +126,22 @@ def _common_multiple(first: Decimal, second: Decimal) -> Decimal:
     return Decimal(math.lcm(int(first * unit), int(second * unit))).scaleb(-places)
 
 
-def _decimal_bounds(core: Core) -> tuple[float, float]:
-    """The outermost doubles whose shortest repr is inside the bounds, as a decimal."""
-    low, high = -math.inf, math.inf
-    for name in ("gt", "ge"):
-        if name in core:
-            bound = Decimal(core[name])
-            inside = float(bound)
-            while Decimal(repr(inside)) < bound or (name == "gt" and Decimal(repr(inside)) == bound):
-                inside = math.nextafter(inside, math.inf)
-            low = max(low, inside)
-    for name in ("lt", "le"):
-        if name in core:
-            bound = Decimal(core[name])
-            inside = float(bound)
-            while Decimal(repr(inside)) > bound or (name == "lt" and Decimal(repr(inside)) == bound):
-                inside = math.nextafter(inside, -math.inf)
-            high = min(high, inside)
-    return low, high
+def _outermost(name: str, bound: Any) -> float:
+    """The outermost double whose shortest repr is inside the bound, as a decimal."""
+    bound = Decimal(bound)
+    inside = float(bound)
+    while not _HOLDS[name](Decimal(repr(inside)), bound):
+        inside = math.nextafter(inside, _INWARDS[name])
+    return inside
 
 
-def _decimal_strings(core: Core) -> list[dict[str, Any]]:
+def _decimal_strings(core: Core) -> list[JsonSchemaDict]:
     by_fraction = None
     if core.get("multiple_of") is not None:
         by_fraction = multiples(Decimal(core["multiple_of"]))
         if by_fraction is None:
             return []
-    bounds: dict[str, Any] = {name: Decimal(core[name]) for name in ("gt", "ge", "lt", "le") if name in core}
+    bounds = {name: Decimal(core[name]) for name in _INWARDS if name in core}
     if not bounds and by_fraction is None and core.get("max_digits") is None and core.get("decimal_places") is None:
         return [{"type": "string", "pattern": f"^-?{_REAL}$"}]
     precise = max([_PLACES, *(-int(bound.as_tuple().exponent) for bound in bounds.values())])
@@ -197,7 +162,7 @@ def _decimal_strings(core: Core) -> list[dict[str, Any]]:
     pattern = either(*patterns)
     if pattern == NOTHING:
         return []
-    json_schema: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
+    json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{pattern}$"}
     return [json_schema if by_fraction is None else {**json_schema, "allOf": [{"pattern": f"^{by_fraction}$"}]}]
 
 
@@ -210,7 +175,7 @@ def multiples(step: Decimal) -> str | None:
     return rf"-?(?:0|[1-9][0-9]*)(?:\.{fractions}0*)?"
 
 
-def text_between(bounds: dict[str, Any], places: int, low: Fraction | None = None, high: Fraction | None = None) -> str:
+def text_between(bounds: Core, places: int, low: Fraction | None = None, high: Fraction | None = None) -> str:
     """Decimals without an exponent, as a pattern without anchors.
 
     Args:
@@ -219,63 +184,55 @@ def text_between(bounds: dict[str, Any], places: int, low: Fraction | None = Non
         low: a further bound, inside.
         high: a further bound, inside.
     """
-    for name in ("gt", "ge"):
-        if name in bounds:
-            inside = digits.grid(bounds[name], places, upper=False, is_open=name == "gt")
-            low = inside if low is None else max(low, inside)
-    for name in ("lt", "le"):
-        if name in bounds:
-            inside = digits.grid(bounds[name], places, upper=True, is_open=name == "lt")
-            high = inside if high is None else min(high, inside)
-    return digits.decimals(low, high, places)
+    unit = 10**places
+
+    def move(name: str, bound: Any) -> Fraction:
+        """The outermost decimal with this number of places."""
+        scaled = Fraction(bound) * unit
+        moved = math.ceil(scaled) if name in ("gt", "ge") else math.floor(scaled)
+        if moved == scaled and name in ("gt", "lt"):
+            moved += 1 if name == "gt" else -1
+        return Fraction(moved, unit)
+
+    return decimals(*ends(bounds, move, low, high), places)
 
 
-def fraction(core: Core) -> dict[str, Any]:
+def fraction(core: Core) -> JsonSchemaDict:
     """A ``Fraction``: "3/4", "0.75" or a number."""
-    bounds: dict[str, Any] = {name: Fraction(core[name]) for name in ("gt", "ge", "lt", "le") if name in core}
+    bounds = {name: Fraction(core[name]) for name in _INWARDS if name in core}
     if core.get("multiple_of") is not None:
-        raise NoNumber("multiple_of of a Fraction is not enforced")
+        raise ValueError("multiple_of of a Fraction is not enforced")
     if not bounds:
         whole = "(?:0|[1-9][0-9]{0,17})"
         text = f"^-?(?:{whole}/[1-9][0-9]{{0,17}}|{whole}(?:\\.[0-9]{{1,18}})?)$"
     else:
         text = f"^{text_between(bounds, _PLACES)}$"
-    alternatives: list[dict[str, Any]] = [{"type": "string", "pattern": text}] if text != "^$" else []
+    alternatives: list[JsonSchemaDict] = [{"type": "string", "pattern": text}] if text != "^$" else []
+    # One double further in than the nearest: the bound itself was rounded.
     as_decimal = {name: Decimal(bound.numerator) / bound.denominator for name, bound in bounds.items()}
-    try:
-        alternatives.append(_fraction_numbers(as_decimal))
-    except NoNumber:
-        pass
+    low, high = ends(as_decimal, lambda name, bound: math.nextafter(float(bound), _INWARDS[name]), -_LARGEST, _LARGEST)
+    if low <= high:
+        alternatives.append({"type": "number", "minimum": _json_number(low), "maximum": _json_number(high)})
     if not alternatives:
-        raise NoNumber("no fraction is inside the bounds")
+        raise ValueError("no fraction is inside the bounds")
     return narrower({"anyOf": alternatives} if len(alternatives) > 1 else alternatives[0], "Fraction")
 
 
-def _fraction_numbers(bounds: dict[str, Decimal]) -> dict[str, Any]:
-    low, high = -_LARGEST, _LARGEST
-    for name, bound in bounds.items():
-        # One double further in than the nearest: the bound itself was rounded.
-        if name in ("gt", "ge"):
-            low = max(low, math.nextafter(float(bound), math.inf))
-        else:
-            high = min(high, math.nextafter(float(bound), -math.inf))
-    if low > high:
-        raise NoNumber("no number is inside the bounds")
-    return {"type": "number", "minimum": _json_number(low), "maximum": _json_number(high)}
-
-
-def complex_number(core: Core) -> dict[str, Any]:
+def complex_number(core: Core) -> JsonSchemaDict:
     """A ``complex``, as the string that Python writes."""
     return narrower({"type": "string", "pattern": f"^-?(?:{_REAL}|(?:{_REAL}[+-])?{_REAL}?j)$"}, "complex")
 
 
-BYTE_SIZE: dict[str, Any] = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0},
-        {
-            "type": "string",
-            "pattern": r"^(?:0|[1-9][0-9]{0,11})(?:\.[0-9]{1,6})?(?: ?(?:[kKMGTPE]i?)?(?:B|b|bit))?$",
-        },
-    ]
-}
+BYTE_SIZE: JsonSchemaDict = narrower(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0},
+            {
+                "type": "string",
+                "pattern": r"^(?:0|[1-9][0-9]{0,11})(?:\.[0-9]{1,6})?(?: ?(?:[kKMGTPE]i?)?(?:B|b|bit))?$",
+            },
+        ]
+    },
+    "ByteSize",
+)
 """A ``ByteSize``: a number of bytes, or a number with its unit."""

@@ -11,9 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from ..date_time_patterns import FULL_DATE
-from . import digits
-from .digits import NOTHING, between, either, literal
-from .notes import narrower
+from .digits import NOTHING, between, decimals, either, ends, literal, whole
+from .notes import Core, JsonSchemaDict, narrower
 
 _SECONDS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _FRACTION = r"(?:\.[0-9]{1,6})?"
@@ -21,44 +20,32 @@ _OFFSET = "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _ONE_SECOND = dt.timedelta(seconds=1)
 # Between the making of a schema and the validating of a text, and between two time zones.
 _NOW_MARGIN = dt.timedelta(days=2)
-_MAX_DAYS = 999_999_999
+_LONGEST = dt.timedelta(days=999_999_999)
 _BOUNDS = ("gt", "ge", "lt", "le")
 
-Core = dict[str, Any]
 
-
-class NoText(ValueError):
-    """No text is inside the bounds."""
-
-
-def date(core: Core) -> dict[str, Any]:
+def date(core: Core) -> JsonSchemaDict:
     """The texts of a ``date``."""
-    low, high = dt.date.min, dt.date.max
-    one = dt.timedelta(days=1)
+    one = {"gt": dt.timedelta(days=1), "lt": dt.timedelta(days=-1)}
     try:
-        low = max([low, *([core["ge"]] if "ge" in core else []), *([core["gt"] + one] if "gt" in core else [])])
-        high = min([high, *([core["le"]] if "le" in core else []), *([core["lt"] - one] if "lt" in core else [])])
+        low, high = ends(core, lambda name, bound: bound + one.get(name, dt.timedelta()), dt.date.min, dt.date.max)
     except OverflowError:
-        raise NoText("no date is inside the bounds") from None
-    json_schema: dict[str, Any] = {"type": "string", "format": "date"}
+        raise ValueError("no date is inside the bounds") from None
+    json_schema: JsonSchemaDict = {"type": "string", "format": "date"}
     today = dt.datetime.now(dt.timezone.utc).date()
     if core.get("now_op") == "past":
         high = min(high, today - _NOW_MARGIN)
     elif core.get("now_op") == "future":
         low = max(low, today + _NOW_MARGIN)
     if low > high:
-        raise NoText("no date is inside the bounds")
+        raise ValueError("no date is inside the bounds")
     if (low, high) != (dt.date.min, dt.date.max):
         json_schema["pattern"] = f"^{between(low.isoformat(), high.isoformat())}$"
-    return _with_now(narrower(json_schema, "date"), core)
+    return _noting_now(narrower(json_schema, "date"), core)
 
 
-def datetime(core: Core) -> dict[str, Any]:
+def datetime(core: Core) -> JsonSchemaDict:
     """The texts of a ``datetime``, with an offset, without, or either."""
-    zone = core.get("tz_constraint")
-    bounds = [core[name] for name in _BOUNDS if name in core]
-    offset = _offset(zone, bounds)
-    json_schema: dict[str, Any] = {"type": "string", "pattern": f"^{FULL_DATE}T{_SECONDS}{_FRACTION}{offset}$"}
     limits = {name: _clock(core[name]) for name in _BOUNDS if name in core}
     # The start of a day, so that schemas built on one day are equal and share one compile.
     today = dt.datetime.combine(dt.datetime.now(dt.timezone.utc).date(), dt.time())
@@ -66,26 +53,29 @@ def datetime(core: Core) -> dict[str, Any]:
         limits["lt"] = min(limits.get("lt", dt.datetime.max), today - _NOW_MARGIN)
     elif core.get("now_op") == "future":
         limits["gt"] = max(limits.get("gt", dt.datetime.min), today + _DAY + _NOW_MARGIN)
-    if limits:
-        inside = _in_bounds(limits, dt.datetime.min, dt.datetime.max, "%Y-%m-%dT%H:%M:%S")
-        json_schema["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
-    return _with_now(narrower(json_schema, "datetime"), core)
+    json_schema = _clock_times(core, f"{FULL_DATE}T", limits, dt.datetime.min, dt.datetime.max, "%Y-%m-%dT%H:%M:%S")
+    return _noting_now(narrower(json_schema, "datetime"), core)
 
 
-def time(core: Core) -> dict[str, Any]:
+def time(core: Core) -> JsonSchemaDict:
     """The texts of a ``time``, with an offset or without."""
-    bounds = [core[name] for name in _BOUNDS if name in core]
-    offset = _offset(core.get("tz_constraint"), bounds)
     day = dt.datetime(2000, 1, 1)  # an arbitrary day: date-times can be counted in seconds
     limits = {name: dt.datetime.combine(day, core[name].replace(tzinfo=None)) for name in _BOUNDS if name in core}
-    json_schema: dict[str, Any] = {"type": "string", "pattern": f"^{_SECONDS}{_FRACTION}{offset}$"}
+    return narrower(_clock_times(core, "", limits, day, day + _DAY - _ONE_SECOND, "%H:%M:%S"), "time")
+
+
+def _clock_times(
+    core: Core, date: str, limits: dict[str, dt.datetime], first: dt.datetime, last: dt.datetime, shape: str
+) -> JsonSchemaDict:
+    """Texts of a date, if there is one, a clock time and an offset; in limits between ``first`` and ``last``."""
+    offset = _offset(core.get("tz_constraint"), [core[name] for name in _BOUNDS if name in core])
+    json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{date}{_SECONDS}{_FRACTION}{offset}$"}
     if limits:
-        inside = _in_bounds(limits, day, day + _DAY - _ONE_SECOND, "%H:%M:%S")
-        json_schema["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
-    return narrower(json_schema, "time")
+        json_schema["allOf"] = [{"pattern": f"^{_in_bounds(limits, first, last, shape)}{offset}$"}]
+    return json_schema
 
 
-def _with_now(json_schema: dict[str, Any], core: Core) -> dict[str, Any]:
+def _noting_now(json_schema: JsonSchemaDict, core: Core) -> JsonSchemaDict:
     return narrower(json_schema, core["now_op"]) if core.get("now_op") else json_schema
 
 
@@ -124,7 +114,7 @@ def _in_bounds(limits: dict[str, dt.datetime], first: dt.datetime, last: dt.date
     if end < end_alone and start <= end_alone:
         alternatives.append(literal(_written(first, end_alone, shape)))
     if not alternatives:
-        raise NoText("no time is inside the bounds")
+        raise ValueError("no time is inside the bounds")
     return either(*alternatives)
 
 
@@ -146,23 +136,24 @@ _UNITS = (("H", dt.timedelta(hours=1)), ("M", dt.timedelta(minutes=1)), ("S", dt
 _MAX_STEPS = 1440  # of multiple_of in a day: a minute each
 
 
-def timedelta(core: Core) -> dict[str, Any]:
+def timedelta(core: Core) -> JsonSchemaDict:
     """The texts of a ``timedelta``: ISO 8601 durations."""
     step: dt.timedelta | None = core.get("multiple_of")
     limits = {name: core[name] for name in _BOUNDS if name in core}
     if not limits and step is None:
         return narrower({"type": "string", "pattern": f"^-?P(?:{_CALENDAR}(?:{_CLOCK})?|{_CLOCK})$"}, "timedelta")
     if step is not None and (_DAY % step or (_DAY // step > _MAX_STEPS and step not in (tick for _, tick in _UNITS))):
-        raise NoText(f"multiple_of={step!r} is not enforced: expected a part of a day, a second or a minute at least")
-    low, high = -dt.timedelta(days=_MAX_DAYS), dt.timedelta(days=_MAX_DAYS)
+        raise ValueError(
+            f"multiple_of={step!r} is not enforced: expected a part of a day, a second or a minute at least"
+        )
     tick = dt.timedelta.resolution
-    low = max([low, *(limits[name] + tick * (name == "gt") for name in ("gt", "ge") if name in limits)])
-    high = min([high, *(limits[name] - tick * (name == "lt") for name in ("lt", "le") if name in limits)])
+    inwards = {"gt": tick, "lt": -tick}
+    low, high = ends(limits, lambda name, bound: bound + inwards.get(name, dt.timedelta()), -_LONGEST, _LONGEST)
     positive = _durations(max(low, dt.timedelta()), high, step) if high >= dt.timedelta() else NOTHING
     negative = _durations(max(-high, tick), -low, step) if low < dt.timedelta() else NOTHING
     json_schema = either(positive, "-" + negative if negative else NOTHING)
     if json_schema == NOTHING:
-        raise NoText("no duration is inside the bounds")
+        raise ValueError("no duration is inside the bounds")
     return narrower({"type": "string", "pattern": f"^{json_schema}$"}, "timedelta")
 
 
@@ -170,28 +161,32 @@ def _durations(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None)
     """Durations of 0 or more between two, with every unit below the size of the next and left out where it is 0."""
     if low > high:
         return NOTHING
-    first, last = low // _DAY, high // _DAY
-    end_of_day = _DAY - dt.timedelta.resolution
     alternatives = []
-    for days, start, end in (
-        (range(first, first + 1), low % _DAY, high % _DAY if first == last else end_of_day),
-        (range(first + 1, last), dt.timedelta(), end_of_day),
-        (range(max(last, first + 1), last + 1), dt.timedelta(), high % _DAY),
-    ):
-        if not days:
-            continue
+    for days, start, end in _split(low, high, _DAY):
         clock = _clock_between(start, end, step)
         if days[0] == 0:
             alternatives.append(f"PT{clock}" if clock else NOTHING)
             alternatives.append("PT0S" if not start else NOTHING)
             days = range(1, days.stop)
         if days:
-            written = f"P{digits.whole(days[0], days[-1])}D"
+            written = f"P{whole(days[0], days[-1])}D"
             if not start:
                 alternatives.append(f"{written}(?:T{clock})?" if clock else written)
             elif clock:
                 alternatives.append(f"{written}T{clock}")
     return either(*alternatives)
+
+
+def _split(low: dt.timedelta, high: dt.timedelta, size: dt.timedelta) -> list[tuple[range, dt.timedelta, dt.timedelta]]:
+    """Counts of a unit, with the range of what follows them: the first count, those after it, and the last one."""
+    first, last = low // size, high // size
+    most = size - dt.timedelta.resolution
+    parts = (
+        (range(first, first + 1), low % size, high % size if first == last else most),
+        (range(first + 1, last), dt.timedelta(), most),
+        (range(max(last, first + 1), last + 1), dt.timedelta(), high % size),
+    )
+    return [part for part in parts if part[0]]
 
 
 def _clock_between(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None) -> str:
@@ -210,24 +205,16 @@ def _from_unit(index: int, low: dt.timedelta, high: dt.timedelta, places: int) -
     if letter == "S":
         tick = dt.timedelta.resolution
         bounds = Fraction(low // tick, 10**6), Fraction(high // tick, 10**6)
-        seconds = digits.decimals(bounds[0], bounds[1], places)
+        seconds = decimals(bounds[0], bounds[1], places)
         return f"{seconds}S" if seconds else NOTHING
-    first, last = low // size, high // size
-    end = size - dt.timedelta.resolution
     alternatives = []
-    for counts, start, stop in (
-        (range(first, first + 1), low % size, high % size if first == last else end),
-        (range(first + 1, last), dt.timedelta(), end),
-        (range(max(last, first + 1), last + 1), dt.timedelta(), high % size),
-    ):
-        if not counts:
-            continue
+    for counts, start, stop in _split(low, high, size):
         rest = _from_unit(index + 1, start, stop, places)
         if counts[0] == 0:
             alternatives.append(rest)
             counts = range(1, counts.stop)
         if counts:
-            written = f"{digits.whole(counts[0], counts[-1])}{letter}"
+            written = f"{whole(counts[0], counts[-1])}{letter}"
             alternatives.append(
                 f"{written}(?:{rest})?" if not start and rest else written + rest if not start or rest else NOTHING
             )
