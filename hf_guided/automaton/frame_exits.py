@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 from .after_fork import Shared
 from .core import CORE, address, record
 from .lru_bytes import ByteCache
-from .registers import LengthRule, NameRule, Rule
+from .registers import ItemRule, LengthRule, NameRule, Rule
 from .rtn import Component
 from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
+IS_OWNER, COMPARED = 18, 28  # places of fields in ``Component`` of frames.h
 CALLS = 256  # as in frame_exits.c: from here on moves are calls
 READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
-_LATER = 11  # fields of ``Component`` that are set later: of exits, and of names
+_LATER = 13  # fields of ``Component`` that are set later: of exits, and of names
 _ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last, and of their exits
 
 
@@ -83,6 +84,8 @@ def describe(
         counted = [*(array.ctypes.data for array in arrays), string.most_owed, low, high]
     if isinstance(rule, NameRule):
         counted[4:] = rule.low, -1 if rule.high is None else rule.high
+    if isinstance(rule, ItemRule):
+        counted[4:] = rule.low, -1
     dfa = component.dfa
     fields = *addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, *[0] * _LATER
     struct, place = record(*fields, *component.callees)

@@ -7,7 +7,7 @@ where the text of the next one begins.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,8 +16,10 @@ from .written_values import CHARACTER_BYTES, Begun, CompetingItems, begun, compe
 
 if TYPE_CHECKING:
     from .network_search import NetworkSearch
+    from .values import Value, ValueSearch
 
 _AT_ONCE = 64  # items that one token may end
+_LISTED = 24  # values of an item, at least, that ways out choose from
 _MEMBER = 3  # bytes of a member at least: a comma, a colon and a value
 UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is this
 
@@ -301,6 +303,21 @@ class ItemRule(Different):
         most = max(self.low, count + _AT_ONCE)
         few = [item for item in following if item is not None and not values.more_than(item, most - 1)]
         return entered.keys.union(*(values.first(item, most) for item in few))
+
+    def listed(self, component: int, values: ValueSearch) -> list[Value]:
+        """The shortest values of items, of which ways out have some."""
+        return values.texts(component, max(self.low, _LISTED))
+
+    def extra(self, size_of: Callable[[int], int], values: ValueSearch) -> int:
+        """Bytes that different items take, where they are as short as they can be, beside those of the shortest."""
+        extra = 0
+        for index in range(self.low):
+            component = self.items[min(index, len(self.items) - 1)]
+            lengths = [len(value.text) for value in values.texts(component, self.low)] if component is not None else []
+            if component is None or (self.is_simple and len(lengths) < self.low):
+                return 0  # there is no such array
+            extra += max(0, (lengths[index] if self.is_simple else max(lengths)) - size_of(component))
+        return extra
 
     def is_possible(self, values: NetworkSearch) -> bool | None:
         """See ``Rule.is_possible``."""

@@ -173,7 +173,8 @@ class TokenTrie:
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
         addresses = (array.ctypes.data for array in arrays)
         more = (array.ctypes.data for array in (self.preferred, self.below, self.trie.parent, self.node_of))
-        return record(*addresses, len(self.trie.levels), *more, self.size)
+        named = self.with_names
+        return record(*addresses, len(self.trie.levels), *more, self.size, named.ctypes.data, len(named))
 
     @cached_property
     def below(self) -> NDArray[np.int32]:

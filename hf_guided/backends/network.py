@@ -135,20 +135,14 @@ class NetworkBackend(Adapter):
         return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: BuiltNetwork, read_bytes: int = 0) -> CompileResult:
-        network, token_bytes = built.network, self.vocabulary.token_bytes
+        network = built.network
         beside = _OWN_BYTES + read_bytes
-        if built.is_compiled:
-            masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
-            return CompileResult(
-                self._careful(lambda: FrameEngine(masks, network)),
-                masks.nbytes + built.nbytes + beside,
-                built.at_once_bytes + beside,
-                masks.machine.growth,
-            )
-        registered, start = BudgetedNetworkMasks(network, self._tables, token_bytes), network.start
+        masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least, built.values))
         return CompileResult(
-            self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
-            registered.nbytes + built.nbytes + beside,
+            self._careful(lambda: FrameEngine(masks, network)),
+            masks.nbytes + built.nbytes + beside,
+            built.at_once_bytes + beside,
+            masks.machine.growth,
         )
 
     def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:

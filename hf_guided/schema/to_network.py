@@ -148,13 +148,6 @@ class Positions:
                     seen.add(child)
                     todo.append(child)
 
-    def is_compiled(self, content: Content) -> bool:
-        """Whether the compiled loops read it: not different items, nor long strings in other spellings."""
-        if not self.has_one_spelling and any(map(self.long_string, content.scalars)):
-            return False
-        registers = [automaton.register for automaton in content.automata if automaton.register is not None]
-        return all([isinstance(register, DifferentNames) and register.any_order for register in registers])
-
     @cached_property
     def is_ordered(self) -> bool:
         """Whether equal values always have their members in the same order."""

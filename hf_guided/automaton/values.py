@@ -1,0 +1,129 @@
+"""The values of a network's components, found by reading their texts: the shortest first."""
+
+from __future__ import annotations
+
+import heapq
+import weakref
+from collections.abc import Generator, Iterator
+from functools import cache, cached_property
+from itertools import count, islice
+from typing import NamedTuple
+
+from .after_fork import Shared
+from .component_tables import ComponentTables
+from .frame_exits import ANY_LETTERS, UNREACHABLE
+from .frame_machine import FrameMachine
+from .network import Network
+from .token_trie import trie_of
+from .written_values import OUTSIDE, SPACE, key_of, lexed
+
+_MOST_LOOKS = 100_000  # texts looked at for all values of a component
+_MOST_REPEATED = 500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
+_LETTERS: list[int] = ANY_LETTERS[:-1].tolist()
+
+
+class Value(NamedTuple):
+    """A value, by its key, and its text."""
+
+    key: bytes
+    text: bytes
+
+
+class ValueSearch(Shared):
+    """The values of a network's components; thread safe."""
+
+    def __init__(self, network: Network):
+        self._network = network
+        self._known: dict[int, _Kept] = {}
+        super().__init__()
+
+    def more_than(self, component: int, number: int) -> bool:
+        """Whether a component has more different values."""
+        return self.is_unbounded(component) or len(self.first(component, number + 1)) > number
+
+    def is_unbounded(self, component: int) -> bool:
+        """Whether there is any number of values, also where some of them are not wanted."""
+        return self._network.graph.is_unbounded(component, self._network.components[component].dfa.start)
+
+    def texts(self, component: int, number: int) -> list[Value]:
+        """``number`` different values; fewer where there are no more, or no more were found."""
+        with self._lock:
+            return list(islice(self._of(component), number))
+
+    def first(self, component: int, number: int) -> list[bytes]:
+        """The keys of these values."""
+        return [value.key for value in self.texts(component, number)]
+
+    def are_all_known(self, component: int) -> bool:
+        """Whether ``first`` has found all values there are."""
+        with self._lock:
+            return self._of(component).are_all
+
+    @cached_property
+    def _tables(self) -> ComponentTables:
+        return ComponentTables(trie_of(*_single_bytes()))
+
+    def _of(self, component: int) -> _Kept:
+        kept = self._known.get(component)
+        if kept is None:
+            # One for each: while it reads, it may ask for the values of components inside.
+            values = weakref.proxy(self)
+            machine = FrameMachine(self._network, self._tables, (), lambda number: None, values, lists=False)
+            kept = self._known[component] = _Kept(_found(machine, component, ordered=self._network.ordered))
+        return kept
+
+
+class _Kept:
+    """The results of a generator, as far as it was asked for; ``are_all`` if it has ended and says so."""
+
+    def __init__(self, left: Generator[Value, None, bool]):
+        self._known: list[Value] = []
+        self._left, self.are_all = left, False
+
+    def __iter__(self) -> Iterator[Value]:
+        for index in count():
+            if index == len(self._known):
+                try:
+                    self._known.append(next(self._left))
+                except StopIteration as end:
+                    self.are_all |= bool(end.value)
+                    return
+            yield self._known[index]
+
+
+def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator[Value, None, bool]:
+    keys: set[bytes] = set()
+    order, repeated, looks = count(1), 0, 0
+    with machine.lock:
+        queue = [(0, 0, 0, b"", OUTSIDE, machine.enter(component))]
+    while queue and looks < _MOST_LOOKS:
+        looks += 1
+        *_, text, place, number = heapq.heappop(queue)  # the one of equally short texts that has come furthest
+        with machine.lock:
+            is_whole, onwards = machine.is_completed(number), machine.onwards(number)
+            for byte in _LETTERS:
+                to = onwards[byte]
+                if not to or (byte in SPACE and place == OUTSIDE and _means_nothing(onwards, machine.onwards(to))):
+                    continue
+                size = machine.size(to)
+                rank = len(text) + 1 + (size if size < UNREACHABLE else 0), -len(text), next(order)
+                heapq.heappush(queue, (*rank, text + bytes((byte,)), lexed(place, byte), to))
+        if is_whole:
+            key = key_of(text, ordered=ordered)
+            repeated = repeated + 1 if key in keys else 0
+            if repeated > _MOST_REPEATED:
+                return False
+            if not repeated:
+                keys.add(key)
+                yield Value(key, text)
+    return not queue
+
+
+def _means_nothing(without: list[int], spaced: list[int]) -> bool:
+    """Whether white space need not come: what comes after it may come at once."""
+    return any(one and other and byte not in SPACE for byte, (one, other) in enumerate(zip(without, spaced, strict=True)))
+
+
+@cache
+def _single_bytes() -> tuple[list[bytes], list[int], int]:
+    return [bytes((byte,)) for byte in range(256)], list(range(256)), 256
