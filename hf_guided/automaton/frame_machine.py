@@ -56,7 +56,7 @@ class _Answers:
     """What the loops ask of Python while they read; see ``Ask`` of frames.h."""
 
     def __init__(self, network: Network, values: ValueSearch, lists: bool):
-        self._network, self._values, self._lists = network, values, lists
+        self._network, self._values, self.lists = network, values, lists
         self.handle = 0
         self.error: BaseException | None = None
         self._keys = {_NEW: UNKNOWN}
@@ -88,12 +88,12 @@ class _Answers:
         now, items = Entered(entered), rule.items[len(entered) :] or rule.items[-1:]
         may_end, may_go_on = rule.leaves_room(now, values), rule.may_continue(now, values)
         contested, target, longest = rule.contested(now, values), b"", UNREACHABLE
-        if self._lists and items[0] is not None:
+        if self.lists and items[0] is not None:
             listed = [rule.listed(item, values) for item in dict.fromkeys(items) if item is not None]
             contested = contested.union(*[{value.key for value in some} for some in listed])
-            for key, text in listed[0]:
-                if key not in entered and rule.leaves_room(Entered(entered | {key}), values):
-                    target, longest = text, max([len(value.text) for some in listed for value in some])
+            for value in listed[0]:
+                if value.key not in entered and rule.leaves_room(Entered(entered | {value.key}), values):
+                    target, longest = value.text, max([len(value.text) for some in listed for value in some])
                     break
         keys = array("i", [self._key(0, key) for key in contested - {UNKNOWN}])
         status = QUICK.machine_choices_are(
@@ -125,7 +125,7 @@ class _Generation:
 
     def __init__(self, trie: int, answers: _Answers):
         self.answers = answers
-        self.handle = answers.handle = CORE.machine_new(trie, answers.function)
+        self.handle = answers.handle = CORE.machine_new(trie, answers.function, not answers.lists)
         if not self.handle:
             raise no_memory()
         # When the interpreter ends, daemon threads may still be reading.

@@ -306,7 +306,7 @@ class ItemRule(Different):
 
     def listed(self, component: int, values: ValueSearch) -> list[Value]:
         """The shortest values of items, of which ways out have some."""
-        return values.texts(component, max(self.low, _LISTED))
+        return values.texts(component, self.low, _LISTED)
 
     def extra(self, size_of: Callable[[int], int], values: ValueSearch) -> int:
         """Bytes that different items take, where they are as short as they can be, beside those of the shortest."""

@@ -6,18 +6,19 @@ import heapq
 import weakref
 from collections.abc import Generator, Iterator
 from functools import cache, cached_property
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from typing import NamedTuple
 
 from .after_fork import Shared
 from .component_tables import ComponentTables
-from .frame_exits import ANY_LETTERS, UNREACHABLE
+from .frame_exits import ANY_LETTERS
 from .frame_machine import FrameMachine
 from .network import Network
 from .token_trie import trie_of
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
 _MOST_LOOKS = 100_000  # texts looked at for all values of a component
+_FEW_LOOKS = 1_000  # texts looked at for some values that may be left out
 _MOST_REPEATED = 500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
 _LETTERS: list[int] = ANY_LETTERS[:-1].tolist()
 
@@ -27,6 +28,7 @@ class Value(NamedTuple):
 
     key: bytes
     text: bytes
+    looks: int = 0  # texts looked at before it was found
 
 
 class ValueSearch(Shared):
@@ -45,10 +47,13 @@ class ValueSearch(Shared):
         """Whether there is any number of values, also where some of them are not wanted."""
         return self._network.graph.is_unbounded(component, self._network.components[component].dfa.start)
 
-    def texts(self, component: int, number: int) -> list[Value]:
-        """``number`` different values; fewer where there are no more, or no more were found."""
+    def texts(self, component: int, low: int, high: int = 0) -> list[Value]:
+        """``low`` different values; fewer where there are no more, or no more were found. Up to ``high`` if that is quick."""
         with self._lock:
-            return list(islice(self._of(component), number))
+            found = list(islice(self._of(component), low))
+            if low < high:
+                found += islice(self._of(component).quick(), low, high)
+            return found
 
     def first(self, component: int, number: int) -> list[bytes]:
         """The keys of these values."""
@@ -76,28 +81,43 @@ class ValueSearch(Shared):
 class _Kept:
     """The results of a generator, as far as it was asked for; ``are_all`` if it has ended and says so."""
 
-    def __init__(self, left: Generator[Value, None, bool]):
+    def __init__(self, left: Generator[Value | None, None, bool]):
         self._known: list[Value] = []
-        self._left, self.are_all = left, False
+        self._left, self.are_all, self._is_slow = left, False, False
 
     def __iter__(self) -> Iterator[Value]:
+        return self._found()
+
+    def quick(self) -> Iterator[Value]:
+        """Those that are found in few looks."""
+        return takewhile(lambda value: value.looks <= _FEW_LOOKS, self._found(is_quick=True))
+
+    def _found(self, *, is_quick: bool = False) -> Iterator[Value]:
         for index in count():
-            if index == len(self._known):
+            while index == len(self._known):
+                if is_quick and self._is_slow:
+                    return
                 try:
-                    self._known.append(next(self._left))
+                    value = next(self._left)
                 except StopIteration as end:
                     self.are_all |= bool(end.value)
                     return
+                if value is None:
+                    self._is_slow = True
+                else:
+                    self._known.append(value)
             yield self._known[index]
 
 
-def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator[Value, None, bool]:
+def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator[Value | None, None, bool]:
     keys: set[bytes] = set()
     order, repeated, looks = count(1), 0, 0
     with machine.lock:
         queue = [(0, 0, 0, b"", OUTSIDE, machine.enter(component))]
     while queue and looks < _MOST_LOOKS:
         looks += 1
+        if looks == _FEW_LOOKS:
+            yield None
         *_, text, place, number = heapq.heappop(queue)  # the one of equally short texts that has come furthest
         with machine.lock:
             is_whole, onwards = machine.is_completed(number), machine.onwards(number)
@@ -105,8 +125,7 @@ def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator
                 to = onwards[byte]
                 if not to or (byte in SPACE and place == OUTSIDE and _means_nothing(onwards, machine.onwards(to))):
                     continue
-                size = machine.size(to)
-                rank = len(text) + 1 + (size if size < UNREACHABLE else 0), -len(text), next(order)
+                rank = len(text) + 1 + machine.size(to), -len(text), next(order)
                 heapq.heappush(queue, (*rank, text + bytes((byte,)), lexed(place, byte), to))
         if is_whole:
             key = key_of(text, ordered=ordered)
@@ -115,7 +134,7 @@ def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator
                 return False
             if not repeated:
                 keys.add(key)
-                yield Value(key, text)
+                yield Value(key, text, looks)
     return not queue
 
 

@@ -219,8 +219,8 @@ static int64_t array_size(Machine *m, Frame frame)
     const Component *c = m->components + frame.component;
     const int64_t more = c->low - m->sets[frame.names].count, size = exit_of(c, SIZE, frame.state);
     const int64_t to_come = (!frame.count && exit_of(c, COUNTS, frame.state)) + (more > 0 ? more : 0);
-    const int32_t at = choices_after(m, frame.component, frame.names);
-    return at < 0 ? at : size + to_come * m->choices[at].longest;
+    const int32_t at = to_come && !m->is_least ? choices_after(m, frame.component, frame.names) : 0;
+    return at < 0 ? at : to_come && !m->is_least ? size + to_come * m->choices[at].longest : size;
 }
 
 /* Bytes to the end of a frame's component; more where the shortest end of what is open is taken. */
@@ -230,7 +230,7 @@ static int64_t own_size(Machine *m, Frame frame)
     int64_t size = c->is_owner == OBJECT ? object_size(m, frame) : exit_of(c, SIZE, frame.state), watched;
     if (c->is_owner == ARRAY)
         size = array_size(m, frame);
-    if (size < 0 || size >= UNREACHABLE || (watched = is_watched(m, frame)) == 0)
+    if (size < 0 || size >= UNREACHABLE || m->is_least || (watched = is_watched(m, frame)) == 0)
         return size;
     if (watched < 0 || m->has_items)
         return watched < 0 ? watched : UNREACHABLE;

@@ -370,7 +370,7 @@ int32_t after(Machine *m, int32_t set, uint8_t byte)
             continue;
         if (found < 0)
             return found;
-        if ((can = is_doubtful(m, frame)))
+        if ((can = is_doubtful(m, m->frames[found])))
             return can < 0 ? (int32_t)can : DOUBTFUL;
         if ((can = is_productive(m, found)) < 0)
             return (int32_t)can;
@@ -401,10 +401,11 @@ PUBLIC void hf_guided_machine_end(Machine *m)
  *
  * trie  of the vocabulary; its arrays have to live as long
  * ask   as long too
+ * is_least  whether sizes are those of the shortest texts, whatever is there already; else they are enough
  *
  * Returns NULL if there is no memory.
  */
-PUBLIC Machine *hf_guided_machine_new(const Trie *trie, Ask ask)
+PUBLIC Machine *hf_guided_machine_new(const Trie *trie, Ask ask, int64_t is_least)
 {
     Machine *m = calloc(1, sizeof *m);
     if (!m)
@@ -422,6 +423,7 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie, Ask ask)
     m->named = (const int64_t *)(intptr_t)trie->named;
     m->named_count = trie->named_count;
     m->ask = ask;
+    m->is_least = is_least != 0;
     m->text = malloc((size_t)m->longest + 1);
     /* The empty set is number 0, and no text. */
     if (!m->text || set_of(m, NULL, 0) != 0 || !has_room(&m->written, &m->written_room, 3, sizeof *m->written)) {

@@ -204,6 +204,7 @@ typedef struct {
     Map choices_of;
     int64_t choices_count, choices_room;
     int8_t has_items, compares_members; /* whether an array has different items; and with members in any order */
+    int8_t is_least;                    /* see `hf_guided_machine_new` */
     int64_t derived_bytes; /* of tables that derived_tables.c has made */
     int64_t few;           /* nodes that are found one by one, rather than by a table: see hf_guided_machine_mask */
     int64_t step_count, step_room, walk_room, lead_room, counting_room;
