@@ -88,17 +88,19 @@ class _Answers:
         now, items = Entered(entered), rule.items[len(entered) :] or rule.items[-1:]
         may_end, may_go_on = rule.leaves_room(now, values), rule.may_continue(now, values)
         contested, target, longest = rule.contested(now, values), b"", UNREACHABLE
+        known = dict.fromkeys(contested)
         if self.lists and items[0] is not None:
             listed = [rule.listed(item, values) for item in dict.fromkeys(items) if item is not None]
-            contested = contested.union(*[{value.key for value in some} for some in listed])
+            known |= dict.fromkeys([value.key for some in listed for value in some])
             for value in listed[0]:
                 if value.key not in entered and rule.leaves_room(Entered(entered | {value.key}), values):
                     target, longest = value.text, max([len(value.text) for some in listed for value in some])
                     break
-        keys = array("i", [self._key(0, key) for key in contested - {UNKNOWN}])
+        is_new = UNKNOWN in known and known.pop(UNKNOWN) is None
+        keys = array("i", [self._key(0, key) for key in known])
         status = QUICK.machine_choices_are(
-            self.handle, component, number, may_end, may_go_on, keys.buffer_info()[0], len(keys), target, len(target),
-            longest,
+            self.handle, component, number, may_end, may_go_on, keys.buffer_info()[0], len(contested) - is_new, len(keys),
+            target, len(target), longest,
         )  # fmt: skip
         if status:
             raise no_memory()

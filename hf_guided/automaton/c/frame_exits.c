@@ -223,13 +223,18 @@ static int64_t array_size(Machine *m, Frame frame)
     return at < 0 ? at : to_come && !m->is_least ? size + to_come * m->choices[at].longest : size;
 }
 
+/* Bytes to the end of a frame's component, about: as if nothing were there already that is to come. */
+int64_t least_size(Machine *m, Frame frame)
+{
+    const Component *c = m->components + frame.component;
+    return c->is_owner == OBJECT ? object_size(m, frame) : exit_of(c, SIZE, frame.state);
+}
+
 /* Bytes to the end of a frame's component; more where the shortest end of what is open is taken. */
 static int64_t own_size(Machine *m, Frame frame)
 {
     const Component *c = m->components + frame.component;
-    int64_t size = c->is_owner == OBJECT ? object_size(m, frame) : exit_of(c, SIZE, frame.state), watched;
-    if (c->is_owner == ARRAY)
-        size = array_size(m, frame);
+    int64_t size = c->is_owner == ARRAY ? array_size(m, frame) : least_size(m, frame), watched;
     if (size < 0 || size >= UNREACHABLE || m->is_least || (watched = is_watched(m, frame)) == 0)
         return size;
     if (watched < 0 || m->has_items)

@@ -112,20 +112,21 @@ PUBLIC int64_t hf_guided_machine_key_is(Machine *m, int64_t text, const uint8_t 
 
 /* Answers what may come in an array after the items of a set.
  *
- * keys    (count) the contested ones
+ * keys    (count) first the `contested` ones, then the others that are known
  * target  (length) the bytes of the next item on the way out; of none where no item has to come
  *
  * Returns 0, or that there is no memory.
  */
 PUBLIC int64_t hf_guided_machine_choices_are(Machine *m, int64_t component, int64_t items, int64_t may_end,
-                                             int64_t may_go_on, int32_t *keys, int64_t count, const uint8_t *target,
-                                             int64_t length, int64_t longest)
+                                             int64_t may_go_on, int32_t *keys, int64_t contested, int64_t count,
+                                             const uint8_t *target, int64_t length, int64_t longest)
 {
-    const int32_t contested = set_of(m, keys, count), text = length ? text_of(m, target, length) : 0;
-    if (contested < 0 || text < 0 || !has_room(&m->choices, &m->choices_room, m->choices_count + 1, sizeof *m->choices) ||
+    const int32_t first = set_of(m, keys, contested), all = set_of(m, keys, count);
+    const int32_t text = length ? text_of(m, target, length) : 0;
+    if (first < 0 || all < 0 || text < 0 || !has_room(&m->choices, &m->choices_room, m->choices_count + 1, sizeof *m->choices) ||
         !map_put(&m->choices_of, ((uint64_t)component << 32 | (uint64_t)items) + 1, (int32_t)m->choices_count))
         return NO_MEMORY;
-    m->choices[m->choices_count++] = (Choices){contested, text, longest, (uint8_t)may_end, (uint8_t)may_go_on};
+    m->choices[m->choices_count++] = (Choices){first, all, text, longest, (uint8_t)may_end, (uint8_t)may_go_on};
     return 0;
 }
 
@@ -275,13 +276,6 @@ static int may_become(const Machine *m, const uint8_t *text, int64_t length, int
 
 /* -- owners */
 
-/* The set of keys with which an open item is compared; or what is missing. */
-static int32_t contested(Machine *m, const Frame *owner)
-{
-    const int32_t at = choices_after(m, owner->component, owner->names);
-    return at < 0 ? at : m->choices[at].contested;
-}
-
 /* Whether a text begins with what is open. */
 int is_beginning(const Machine *m, int32_t text, int64_t length)
 {
@@ -293,31 +287,25 @@ int is_beginning(const Machine *m, int32_t text, int64_t length)
     return i == length && !m->written[text].depth;
 }
 
-/* Whether the open item of an array may become a contested one; or what is missing. */
-static int64_t may_be_contested(Machine *m, const Frame *owner, int64_t length)
+/* Whether an object has a name that begins with the open one, or the open item of an array may become a contested one,
+ * or any known one; or what is missing. */
+static int64_t is_taken(Machine *m, const Frame *owner, int64_t length, int is_any)
 {
-    const int32_t set = contested(m, owner);
-    if (set < 0 || !m->sets[set].count)
-        return set < 0 ? set : 0;
-    if (!open_item(m, length, 0))
-        return NO_MEMORY;
-    m->work -= m->sets[set].count;
-    for (int32_t i = 0; i < m->sets[set].count; i++)
-        if (may_become(m, m->item, length, m->members[m->sets[set].begin + i], m->components[owner->component].compared))
-            return 1;
-    return 0;
-}
-
-/* Whether an object has a name that begins with the open one, or an array an item that the open one may become. */
-static int64_t is_taken(Machine *m, const Frame *owner, int64_t length)
-{
-    const Set *set = m->sets + owner->names;
-    if (m->components[owner->component].is_owner == ARRAY)
-        return may_be_contested(m, owner, length);
+    const int is_array = m->components[owner->component].is_owner == ARRAY;
+    const int32_t at = is_array ? choices_after(m, owner->component, owner->names) : 0;
+    const Set *set;
+    if (at < 0)
+        return at;
+    set = m->sets + (!is_array ? owner->names : is_any ? m->choices[at].known : m->choices[at].contested);
     m->work -= set->count;
-    for (int32_t i = 0; i < set->count; i++)
-        if (is_within_text(m, m->members[set->begin + i], m->innermost))
+    if (is_array && set->count && !open_item(m, length, 0))
+        return NO_MEMORY;
+    for (int32_t i = 0; i < set->count; i++) {
+        const int32_t known = m->members[set->begin + i];
+        if (is_array ? may_become(m, m->item, length, known, m->components[owner->component].compared)
+                     : is_within_text(m, known, m->innermost))
             return 1;
+    }
     return 0;
 }
 
@@ -350,7 +338,7 @@ int64_t is_doubtful(Machine *m, Frame frame)
 static int64_t looks_watched(Machine *m, Frame owner, int64_t length, void *data)
 {
     const Component *c = m->components + owner.component;
-    const int64_t taken = is_taken(m, &owner, length);
+    const int64_t taken = is_taken(m, &owner, length, 1);
     (void)data;
     if (taken || c->is_owner == ARRAY)
         return taken;
@@ -399,7 +387,7 @@ static int64_t is_certain(Machine *m, Frame frame, int64_t length, int64_t is_fr
         const int32_t begin = (int32_t)m->sets[frame.below].begin, count = m->sets[frame.below].count;
         int32_t last = -1;
         if (m->components[frame.component].is_owner && frame.count) {
-            if (!is_free && (status = is_taken(m, &frame, length)))
+            if (!is_free && (status = is_taken(m, &frame, length, 0)))
                 return status < 0 ? status : 0;
             if (frame.count == OUTERMOST || frame.count == NEW_TEXT)
                 return 1;
@@ -435,13 +423,13 @@ static int64_t ends_plainly(Machine *m, Frame frame)
 }
 
 /* Bytes to the end of what is open, about: as far as exits are known. */
-static int64_t bytes_ahead(const Machine *m, Frame frame)
+static int64_t bytes_ahead(Machine *m, Frame frame)
 {
     int64_t bytes = 0;
     for (;;) {
         const Component *c = m->components + frame.component;
         int32_t i = 0;
-        bytes += c->exits ? c->exits[frame.state] : 0;
+        bytes += c->exits ? least_size(m, frame) : 0;
         while (i < m->sets[frame.below].count && m->frames[m->members[m->sets[frame.below].begin + i]].text != ABOVE)
             i++;
         if (i == m->sets[frame.below].count)
@@ -500,16 +488,17 @@ static int means_nothing(const Component *c, int32_t state, int32_t spaced)
 
 static int64_t count_keys(Machine *m, Frame owner, int64_t length, void *data)
 {
-    const int32_t set = m->components[owner.component].is_owner == ARRAY ? contested(m, &owner) : owner.names;
+    const int is_array = m->components[owner.component].is_owner == ARRAY;
+    const int32_t at = is_array ? choices_after(m, owner.component, owner.names) : 0;
     int in_string = 0;
-    if (set < 0)
-        return set;
+    if (at < 0)
+        return at;
     for (int64_t i = length; i-- > 0;) /* `open` has the last byte first */
         if (m->open[i] == '"')
             in_string = !in_string;
         else if (m->open[i] == '\\' && in_string)
             i--;
-    ((int64_t *)data)[0] += m->sets[set].count;
+    ((int64_t *)data)[0] += m->sets[is_array ? m->choices[at].contested : owner.names].count;
     ((int64_t *)data)[1] = in_string;
     return 0;
 }
@@ -654,8 +643,10 @@ static int64_t watch_owner(Machine *m, Frame owner, int64_t length, void *data)
                 status = watch_name(m, place, c->texts[i]);
         return status || opened(m, 0, m->innermost) >= 0 ? status : NO_MEMORY; /* `open` is again what it was */
     }
-    if ((set = contested(m, &owner)) < 0 || !m->sets[set].count)
-        return set < 0 ? set : 0;
+    if ((set = choices_after(m, owner.component, owner.names)) < 0)
+        return set;
+    if (!m->sets[set = m->choices[set].known].count)
+        return 0;
     if (!(keys = malloc((size_t)m->sets[set].count * sizeof *keys)))
         return NO_MEMORY;
     if (!open_item(m, length, m->longest))

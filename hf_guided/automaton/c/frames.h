@@ -89,7 +89,8 @@ typedef struct {
 
 /* What may come in an array after the items of a set. */
 typedef struct {
-    int32_t contested; /* the set of the keys that the next item should not have: those entered, and those others need */
+    int32_t contested; /* the set of the keys that an item must not have: those entered; or which others may need */
+    int32_t known;     /* these, and those of all items on ways out */
     int32_t target;    /* the text of the next item on the way to the end; 0 where none is known */
     int64_t longest;   /* bytes of each item on that way, at most; UNREACHABLE where none is known */
     uint8_t may_end, may_go_on; /* whether enough others can come after these items; and one more */
@@ -322,5 +323,6 @@ int32_t same_mask(Machine *m, int32_t set);
 /* In frame_exits.c. */
 int32_t child_by(const Machine *m, int32_t node, int32_t byte);
 int32_t set_size(Machine *m, int32_t set);
+int64_t least_size(Machine *m, Frame frame);
 int32_t frame_needed(Machine *m, int32_t frame);
 int32_t set_needed(Machine *m, int32_t set);
