@@ -17,7 +17,8 @@ from .network import Network
 from .token_trie import trie_of
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
-_MOST_LOOKS = 100_000  # texts looked at for all values of a component
+_MOST_LOOKS = 100_000  # texts looked at for all values of a component; several times as many may come next
+_MOST_NEXT = 200_000  # these
 _FEW_LOOKS = 1_000  # texts looked at for some values that may be left out
 _MOST_REPEATED = 500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
 _LETTERS: list[int] = ANY_LETTERS[:-1].tolist()
@@ -111,10 +112,10 @@ class _Kept:
 
 def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator[Value | None, None, bool]:
     keys: set[bytes] = set()
-    order, repeated, looks = count(1), 0, 0
+    seen = repeated = looks = 0
     with machine.lock:
         queue = [(0, 0, 0, b"", OUTSIDE, machine.enter(component))]
-    while queue and looks < _MOST_LOOKS:
+    while queue and looks < _MOST_LOOKS and seen < _MOST_NEXT:
         looks += 1
         if looks == _FEW_LOOKS:
             yield None
@@ -125,7 +126,8 @@ def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator
                 to = onwards[byte]
                 if not to or (byte in SPACE and place == OUTSIDE and _means_nothing(onwards, machine.onwards(to))):
                     continue
-                rank = len(text) + 1 + machine.size(to), -len(text), next(order)
+                seen += 1
+                rank = len(text) + 1 + machine.size(to), -len(text), -seen
                 heapq.heappush(queue, (*rank, text + bytes((byte,)), lexed(place, byte), to))
         if is_whole:
             key = key_of(text, ordered=ordered)
