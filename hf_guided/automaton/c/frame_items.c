@@ -440,7 +440,9 @@ static int64_t bytes_ahead(Machine *m, Frame frame)
 
 static int is_before(const Ahead *a, const Ahead *b)
 {
-    return a->cost < b->cost || (a->cost == b->cost && a->frame < b->frame);
+    if (a->cost != b->cost)
+        return a->cost < b->cost;
+    return a->depth > b->depth || (a->depth == b->depth && a->frame < b->frame);
 }
 
 /* Adds a frame to those that are looked at: a heap, the nearest to its end first. */
