@@ -29,7 +29,7 @@ from .limits import no_memory
 from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
 from .object_exits import Names, ObjectExits, with_more
-from .registers import UNKNOWN, Entered, ItemRule, LengthRule, NameRule
+from .registers import ItemRule, Keys, LengthRule, NameRule
 from .written_values import key_of
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found 
 _NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4
 _NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT, _DOUBTFUL, _FAILED = -6, -7, -8, -9, -10, -11
 _NEW, _KEY, _ARRAY = 2, 1 << 30, 2
+_UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is this
 
 
 ASK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -59,7 +60,7 @@ class _Answers:
         self._network, self._values, self.lists = network, values, lists
         self.handle = 0
         self.error: BaseException | None = None
-        self._keys = {_NEW: UNKNOWN}
+        self._keys = {_NEW: _UNKNOWN}
         self._held: list[NDArray[Any]] = []
         self.function = ASK(partial(_answer, weakref.ref(self)))
 
@@ -82,24 +83,22 @@ class _Answers:
         self._keys[number] = key
         return number
 
-    def _choices(self, component: int, number: int, entered: frozenset[bytes]) -> None:
+    def _choices(self, component: int, number: int, entered: Keys) -> None:
         rule, values = self._network.rule(component), self._values
         assert isinstance(rule, ItemRule)
-        now, items = Entered(entered), rule.items[len(entered) :] or rule.items[-1:]
-        may_end, may_go_on = rule.leaves_room(now, values), rule.may_continue(now, values)
-        contested, target, longest = rule.contested(now, values), b"", UNREACHABLE
+        contested, target, longest = rule.contested(entered, values) - {_UNKNOWN}, b"", UNREACHABLE
         known = dict.fromkeys(contested)
-        if self.lists and items[0] is not None:
-            listed = [rule.listed(item, values) for item in dict.fromkeys(items) if item is not None]
+        if self.lists:
+            listed = rule.listed(len(entered), values)
             known |= dict.fromkeys([value.key for some in listed for value in some])
-            for value in listed[0]:
-                if value.key not in entered and rule.leaves_room(Entered(entered | {value.key}), values):
-                    target, longest = value.text, max([len(value.text) for some in listed for value in some])
+            for key, text, _ in listed[0]:
+                if key not in entered and rule.leaves_room(entered | {key}, values):
+                    target, longest = text, max([len(value.text) for some in listed for value in some])
                     break
-        is_new = UNKNOWN in known and known.pop(UNKNOWN) is None
         keys = array("i", [self._key(0, key) for key in known])
+        may_end, may_go_on = rule.leaves_room(entered, values), rule.may_continue(entered, values)
         status = QUICK.machine_choices_are(
-            self.handle, component, number, may_end, may_go_on, keys.buffer_info()[0], len(contested) - is_new, len(keys),
+            self.handle, component, number, may_end, may_go_on, keys.buffer_info()[0], len(contested), len(keys),
             target, len(target), longest,
         )  # fmt: skip
         if status:
@@ -111,6 +110,9 @@ def _answer(answers: weakref.ref[_Answers], *question: int) -> int:
     assert here is not None
     try:
         here.of(*question)
+    except RecursionError:
+        here.error = CompileLimitExceeded("an item of an array of different items is nested too deeply")
+        return _FAILED
     except BaseException as error:  # an exception cannot pass through C; also KeyboardInterrupt
         here.error = error
         return _FAILED
@@ -167,8 +169,8 @@ class FrameMachine:
     the bytes of the components ``built`` before. ``least`` gives bytes that are enough for the text of a component,
     where that is known without building it; never fewer than its shortest text has. It never changes: the ways out must
     be the same at each step of a text. ``growth`` is of the bytes held when a token was read last, ``kept_bytes`` of
-    the caller's masks with them. ``values`` are those of the network; ``lists`` says whether the shortest ones are looked
-    for, which come next in an array where a way out needs more items.
+    the caller's masks with them. ``values`` are those of the network; ``lists`` says whether the shortest ones are
+    looked for, which come next in an array where a way out needs more items.
     """
 
     def __init__(

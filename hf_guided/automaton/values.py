@@ -20,7 +20,9 @@ from .written_values import OUTSIDE, SPACE, key_of, lexed
 _MOST_LOOKS = 100_000  # texts looked at for all values of a component; several times as many may come next
 _MOST_NEXT = 200_000  # these
 _FEW_LOOKS = 1_000  # texts looked at for some values that may be left out
-_MOST_REPEATED = 500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
+_MOST_REPEATED = (
+    500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
+)
 _LETTERS: list[int] = ANY_LETTERS[:-1].tolist()
 
 
@@ -142,7 +144,9 @@ def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator
 
 def _means_nothing(without: list[int], spaced: list[int]) -> bool:
     """Whether white space need not come: what comes after it may come at once."""
-    return any(one and other and byte not in SPACE for byte, (one, other) in enumerate(zip(without, spaced, strict=True)))
+    return any(
+        one and other and byte not in SPACE for byte, (one, other) in enumerate(zip(without, spaced, strict=True))
+    )
 
 
 @cache

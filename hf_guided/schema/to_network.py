@@ -15,7 +15,7 @@ from ..automaton.rtn import ComponentBuilder, Mark
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
-from .content_automata import ContentAutomaton, DifferentItems, DifferentNames, Register, has_one_order
+from .content_automata import ContentAutomaton, DifferentItems, Register, has_one_order
 from .grammar import Content, completable_contents, contents, with_equal_positions
 from .layout import has_levels
 from .nesting import heights, of_known_level, within_depth
