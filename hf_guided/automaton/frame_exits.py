@@ -19,7 +19,6 @@ from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
 IS_OWNER, COMPARED = 18, 28  # places of fields in ``Component`` of frames.h
-CALLS = 256  # as in frame_exits.c: from here on moves are calls
 READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
@@ -98,22 +97,21 @@ class _Ways(NamedTuple):
 
     rows: NDArray[np.int32]  # (4, states) see frame_exits.c
     most_size: int  # from the state that is farthest away
-    calls: NDArray[np.int32]  # see ``Component`` of frames.h
     letters: NDArray[np.int32]  # kept alive because the cache key has its id
 
     @classmethod
     def of(cls, described: Described, weights: Sequence[int], letters: NDArray[np.int32]) -> _Ways:
-        *_, calls, leaves = described.held[1].arrays
+        leaves = described.held[1].arrays[-1]
         rows, of_callees = np.empty((4, len(leaves)), np.int32), np.array(weights, np.int32)
         arrays = of_callees, letters, rows
         most_size = int(CORE.find_exits(described.address, *(array.ctypes.data for array in arrays)))
         if most_size < 0:
             raise MemoryError
-        return cls(rows, most_size, calls, letters)
+        return cls(rows, most_size, letters)
 
     @property
     def nbytes(self) -> int:
-        return 1024 + self.rows.nbytes + self.calls.nbytes
+        return 1024 + self.rows.nbytes
 
 
 _known_ways: ByteCache[_Ways] = ByteCache(_ARRAY_BYTES)
@@ -143,7 +141,7 @@ class Exits:
         is_kept = ends is None and not isinstance(rule, LengthRule)
         marks = [min(callee, 0) for callee in component.callees]
         ways = _known_ways.of((component.dfa, id(letters), *weights, *marks), find) if is_kept else find()
-        self.rows, self.most_size, self._calls = ways.rows, ways.most_size, ways.calls
+        self.rows, self.most_size = ways.rows, ways.most_size
 
     @classmethod
     def to_end(
@@ -162,20 +160,6 @@ class Exits:
         """Bytes from each state; UNREACHABLE where there is no way."""
         sizes: list[int] = self.rows[0].tolist()
         return sizes
-
-    @cached_property
-    def move(self) -> list[int]:
-        """The next step from each state: a byte, or from ``CALLS`` on the number of a call; negative at the end."""
-        moves: list[int] = self.rows[1].tolist()
-        return moves
-
-    def after(self, state: int) -> tuple[int | None, int, int]:
-        """The next step: a byte, or None and a callee or mark; and the state after it."""
-        move, dfa = self.move[state], self.component.dfa
-        if move < CALLS:
-            return move, 0, int(dfa.table[state, dfa.byte_class[move]])
-        call = 2 * (move - CALLS)
-        return None, self.component.callees[self._calls[call]], int(self._calls[call + 1])
 
 
 class Sizes(Shared):

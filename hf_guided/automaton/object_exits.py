@@ -130,7 +130,7 @@ def with_more(
 ) -> NDArray[np.int32]:
     """(4, states) the exits of an array; in the last row, whether the way has another item."""
     weights = [size_of(one) if one >= 0 else UNREACHABLE if one == Mark.BEGIN else 0 for one in component.callees]
-    rows = exits.rows.copy()
+    rows: NDArray[np.int32] = exits.rows.copy()
     rows[3] = Exits(component, weights, letters, component.dfa.accepting.copy()).rows[0] != rows[0]
     return rows
 

@@ -51,7 +51,7 @@ class ValueSearch(Shared):
         return self._network.graph.is_unbounded(component, self._network.components[component].dfa.start)
 
     def texts(self, component: int, low: int, high: int = 0) -> list[Value]:
-        """``low`` different values; fewer where there are no more, or no more were found. Up to ``high`` if that is quick."""
+        """``low`` different values, and up to ``high`` if that is quick; fewer where no more were found."""
         with self._lock:
             found = list(islice(self._of(component), low))
             if low < high:
@@ -144,9 +144,7 @@ def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator
 
 def _means_nothing(without: list[int], spaced: list[int]) -> bool:
     """Whether white space need not come: what comes after it may come at once."""
-    return any(
-        one and other and byte not in SPACE for byte, (one, other) in enumerate(zip(without, spaced, strict=True))
-    )
+    return any(without[byte] and spaced[byte] for byte in range(256) if byte not in SPACE)
 
 
 @cache

@@ -298,9 +298,7 @@ def _rule(
         return None
     positions = plan.parts[callee.schema].positions
     if isinstance(callee, LongString):
-        has_one_spelling = positions.has_one_spelling or callee.closing is not None
-        string = component.counted_string._replace(has_one_spelling=has_one_spelling)
-        return LengthRule(callee.low, callee.high, string)
+        return LengthRule(callee.low, callee.high, component.counted_string)
     register = positions.register(callee)
 
     def called(name: Any) -> int | None:
