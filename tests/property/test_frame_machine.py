@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.core import CORE
-from hf_guided.automaton.network_masks import NetworkMasks
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
+from hf_guided.backends.network import FrameEngine, NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import BackendError, CompileLimitExceeded
 from hf_guided.schema import scalars
@@ -36,14 +35,10 @@ from tests.toy import mask_of
 STYLES: list[dict[str, Any]] = [{}, {"spelling": "any"}, {"whitespace": "minified"}]
 
 
-def engines(compiled: CompiledConstraint, backend: NetworkBackend) -> tuple[FrameEngine, NetworkEngine] | None:
-    """By the compiled loops, and by Python; None where the loops do not read the network."""
-    engine = compiled.new_engine()
-    if not isinstance(engine, FrameEngine):
-        return None
-    token_bytes = backend.vocabulary.token_bytes
-    masks = NetworkMasks(engine.network, backend._tables, token_bytes)
-    return engine, NetworkEngine(masks, engine.network, token_bytes, [engine.network.start], [0])
+def engines(compiled: CompiledConstraint, backend: NetworkBackend) -> tuple[FrameEngine, FrameEngine]:
+    """Of two machines; the second one is never asked for a mask, so it reads each text itself, and forgets nothing."""
+    again = NetworkBackend(backend.vocabulary).compile(compiled.constraint)
+    return cast(FrameEngine, compiled.new_engine()), cast(FrameEngine, again.new_engine())
 
 
 @settings(max_examples=repeats(25, 500))
@@ -55,7 +50,7 @@ def engines(compiled: CompiledConstraint, backend: NetworkBackend) -> tuple[Fram
     few=st.sampled_from([0, 30, 2_000]),
     most_bytes=st.sampled_from([0, 30_000, 10 * 2**20]),
 )
-def test_both_engines_are_the_same(
+def test_masks_are_what_a_machine_reads_that_finds_none(
     random: Random, draft: int, options: dict[str, Any], counted: int, few: int, most_bytes: int
 ):
     """With tables or without, where strings are counted, and where the machine forgets at each token, or now and then.
@@ -67,27 +62,29 @@ def test_both_engines_are_the_same(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scalars, "_FEW_CHARACTERS", counted)
         compiled = compiled_or_none(backend, Writer(random, draft).document(), extra="allow", **options)
-        both = None if compiled is None else engines(compiled, backend)
-        if both is None:
+        if compiled is None:
             return
-        patch.setattr(component_walk, "FEW", few)
-        patch.setattr(frame_machine, "FEW", few)
-        patch.setattr(frame_machine, "_BYTES", most_bytes)
-        check_same(*both, backend.vocabulary, random)
+        check_same(*engines(compiled, backend), backend.vocabulary, random, few, most_bytes)
 
 
-def check_same(ours: FrameEngine, theirs: NetworkEngine, vocabulary: Vocabulary, random: Random) -> None:
-    """Walk at random, back too, and compare what both say."""
-    kept: list[tuple[FrameEngine, NetworkEngine]] = []
-    texts = [token_id for token_id, data in enumerate(theirs._token_bytes) if data]
+def check_same(
+    ours: FrameEngine, theirs: FrameEngine, vocabulary: Vocabulary, random: Random, few: int, most_bytes: int
+) -> None:
+    """Walk at random, back too, and compare the masks with what the other machine reads."""
+    kept: list[tuple[FrameEngine, FrameEngine]] = []
+    texts = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if data]
     taken = 0
     for _ in range(40):
-        mask, may_stop = mask_of(ours, vocabulary)
-        expected, may_end = mask_of(theirs, vocabulary)
-        assert (mask == expected).all()
-        assert may_stop == ours.is_completed() == theirs.is_completed() == may_end
-        check_forced(ours.jump_forward_bytes(), theirs)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(component_walk, "FEW", few)
+            patch.setattr(frame_machine, "FEW", few)
+            patch.setattr(frame_machine, "_BYTES", most_bytes)
+            mask, may_stop = mask_of(ours, vocabulary)
+            forced = ours.jump_forward_bytes()
         allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+        assert allowed == [token_id for token_id in texts if theirs.validate([token_id])]
+        assert may_stop == ours.is_completed() == theirs.is_completed()
+        check_forced(forced, theirs.fork(), vocabulary)
         draft = [random.choice(allowed or [0]) for _ in range(3)]
         assert ours.validate(draft) == theirs.validate(draft)
         what = random.random()
@@ -107,15 +104,13 @@ def check_same(ours: FrameEngine, theirs: NetworkEngine, vocabulary: Vocabulary,
             taken += accepted
 
 
-def check_forced(forced: bytes, theirs: NetworkEngine) -> None:
-    """Each byte is the only one that may come; Python does not look for it in strings that are full."""
-    assert forced.startswith(theirs.jump_forward_bytes())
-    network, frames, text = theirs.network, theirs._states[-1], theirs._here
+def check_forced(forced: bytes, theirs: FrameEngine, vocabulary: Vocabulary) -> None:
+    """Each byte is the only one that may come."""
+    bytes_of = {token_id: data for token_id, data in enumerate(vocabulary.token_bytes) if data and len(data) == 1}
     for byte in forced:
-        assert not network.is_completed(frames, text)
-        after = {other: network.read(frames, bytes([other]), text) for other in range(256)}
-        assert [other for other, there in after.items() if there] == [byte]
-        frames, text = after[byte], text.plus(bytes([byte]))
+        assert not theirs.is_completed()
+        (only,) = [token_id for token_id in bytes_of if theirs.validate([token_id])]
+        assert bytes_of[only] == bytes([byte]) and theirs.accept(only)
 
 
 TREE = {
@@ -248,7 +243,7 @@ def test_a_forked_child_reads_on_while_a_thread_of_its_parent_reads(few, monkeyp
 
     def hold() -> None:
         network = machine._network
-        with machine.lock, cast(Any, network.components)._lock, network.search._lock, network._lock:
+        with machine.lock, cast(Any, network.components)._lock, machine._values._lock, network._lock:
             holds.set()
             ends.wait()
 
@@ -288,7 +283,6 @@ def test_a_token_that_takes_too_much_work_is_refused_with_what_to_do(monkeypatch
 
 _UNDER_SANITIZERS = """
 from random import Random
-from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.schema import scalars
 from tests.property.test_frame_machine import STYLES, check_same, engines
 from tests.property.schema_examples import Writer
@@ -298,13 +292,11 @@ backend = NetworkBackend(pieces())
 walked = 0
 for seed in range(60):
     random = Random(seed)
-    component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed % 3]
     scalars._FEW_CHARACTERS = (0, 2, 16)[seed // 9 % 3]
-    frame_machine._BYTES = (0, 30_000, 10 << 20)[seed // 3 % 3]
     compiled = compiled_or_none(backend, Writer(random, 2020).document(), extra="allow", **STYLES[seed % 3])
-    both = None if compiled is None else engines(compiled, backend)
-    if both is not None:
-        check_same(*both, backend.vocabulary, random)
+    if compiled is not None:
+        few, most_bytes = (0, 30, 2_000)[seed % 3], (0, 30_000, 10 << 20)[seed // 3 % 3]
+        check_same(*engines(compiled, backend), backend.vocabulary, random, few, most_bytes)
         walked += 1
 assert walked > 10
 print("clean")

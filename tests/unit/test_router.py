@@ -11,7 +11,7 @@ import pytest
 from hf_guided.backends import registry, router
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
-from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
+from hf_guided.backends.network import FrameEngine, NetworkBackend
 from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
@@ -116,7 +116,7 @@ def test_no_other_engine_is_asked_where_registers_are_needed(constraint: Constra
     network = NetworkBackend(all_bytes())
     known = {"native": network}  # a look at another one would raise KeyError
     assert choose_backend(constraint, "auto", known).considered == (("native", ()),)
-    assert isinstance(network.compile(constraint).new_engine(), NetworkEngine)
+    assert isinstance(network.compile(constraint).new_engine(), FrameEngine)
 
 
 HARD = [
