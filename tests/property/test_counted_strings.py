@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
+from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.schema import scalars
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -182,8 +183,13 @@ def test_masks_are_what_a_machine_reads_that_finds_none(
     style: str, bounds: tuple[int, int | None], random: Random, few: int, most_bytes: int
 ) -> None:
     backend = NetworkBackend(pieces())
-    both = engines(backend.compile(a_constraint(style, bounded(*bounds))), backend)
-    check_same(*both, backend.vocabulary, random, few, most_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(component_walk, "FEW", few)
+        patch.setattr(frame_machine, "FEW", few)
+        patch.setattr(frame_machine, "_BYTES", most_bytes)
+        check_same(
+            *engines(backend.compile(a_constraint(style, bounded(*bounds))), backend), backend.vocabulary, random
+        )
 
 
 @pytest.mark.parametrize("style", ["marks", "elements"])
@@ -237,6 +243,7 @@ def test_many_characters_are_no_states() -> None:
 
 _UNDER_SANITIZERS = """
 from random import Random
+from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.schema import scalars
 from hf_guided.backends.network import NetworkBackend
 from tests.property.test_counted_strings import a_constraint, bounded
@@ -246,10 +253,11 @@ scalars._FEW_CHARACTERS = 0
 backend = NetworkBackend(pieces())
 for seed in range(24):
     random = Random(seed)
+    component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed // 3 % 3]
     low, more = random.randint(0, 6), random.choice([None, *range(6)])
     schema = bounded(low, None if more is None else low + more)
     both = engines(backend.compile(a_constraint(("marks", "elements", "any spelling")[seed % 3], schema)), backend)
-    check_same(*both, backend.vocabulary, random, (0, 30, 2_000)[seed // 3 % 3], 10 << 20)
+    check_same(*both, backend.vocabulary, random)
 print("clean")
 """
 
