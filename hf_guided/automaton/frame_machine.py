@@ -1,6 +1,6 @@
 """Reads texts by a network, and finds masks, by the compiled loops of frames.c.
 
-It knows a text by the number of a set of frames (network.py says what a frame is). The sets grow with the texts that
+It knows a text by the number of a set of frames (frames.c says what a frame is). The sets grow with the texts that
 are read; where they take too many bytes all are forgotten, and numbers of an earlier *generation* mean nothing.
 Engines then read their texts again. So that they spend most of their time on new tokens, more bytes are allowed where
 they have read much again.
