@@ -1,4 +1,4 @@
-"""Components as the compiled loops read them, and the shortest ways out of these: see frame_exits.c."""
+"""Components as the compiled loops read them, and the shortest ways out of these: see component_exits.c."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def describe(
 class _Ways(NamedTuple):
     """The exits of an automaton, for callees of the same sizes."""
 
-    rows: NDArray[np.int32]  # (4, states) see frame_exits.c
+    rows: NDArray[np.int32]  # (4, states) see component_exits.c
     most_size: int  # from the state that is farthest away
     letters: NDArray[np.int32]  # kept alive because the cache key has its id
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from collections.abc import Generator, Iterator
-from functools import cache, cached_property
+from collections.abc import Callable, Generator, Iterator
+from functools import cache, cached_property, partial
 from itertools import count, islice, takewhile
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ from .written_values import OUTSIDE, SPACE, key_of, lexed
 _MOST_LOOKS = 100_000  # texts looked at for all values of a component; several times as many may come next
 _MOST_NEXT = 200_000  # these
 _FEW_LOOKS = 1_000  # texts looked at for some values that may be left out
-_MOST_REPEATED = (
-    500  # texts in a row that mean values which are known: in all spellings there are infinitely many texts
-)
+# Texts in a row that mean values which are known: in all spellings there are infinitely many texts.
+_MOST_REPEATED = 500
+_HELD_LOOKS = 100  # texts looked at whose sets are held
 _LETTERS: list[int] = ANY_LETTERS[:-1].tolist()
 
 
@@ -53,9 +53,11 @@ class ValueSearch(Shared):
     def texts(self, component: int, low: int, high: int = 0) -> list[Value]:
         """``low`` different values, and up to ``high`` if that is quick; fewer where no more were found."""
         with self._lock:
-            found = list(islice(self._of(component), low))
+            kept = self._of(component)
+            found = list(islice(kept, low))
             if low < high:
-                found += islice(self._of(component).quick(), low, high)
+                found += islice(kept.quick(), low, high)
+            kept.rest()
             return found
 
     def first(self, component: int, number: int) -> list[bytes]:
@@ -74,19 +76,24 @@ class ValueSearch(Shared):
     def _of(self, component: int) -> _Kept:
         kept = self._known.get(component)
         if kept is None:
-            # One for each: while it reads, it may ask for the values of components inside.
-            values = weakref.proxy(self)
-            machine = FrameMachine(self._network, self._tables, (), lambda number: None, values, lists=False)
-            kept = self._known[component] = _Kept(_found(machine, component, ordered=self._network.ordered))
+            # A machine for each: while it reads, it may ask for the values of components inside.
+            values, network, tables = weakref.proxy(self), self._network, self._tables
+            kept = self._known[component] = _Kept(
+                lambda: FrameMachine(network, tables, (), lambda number: None, values, lists=False),
+                component,
+                network.ordered,
+            )
         return kept
 
 
 class _Kept:
-    """The results of a generator, as far as it was asked for; ``are_all`` if it has ended and says so."""
+    """The values of a component, as far as they were asked for; ``are_all`` if there are no others."""
 
-    def __init__(self, left: Generator[Value | None, None, bool]):
+    def __init__(self, machine: Callable[[], FrameMachine], component: int, ordered: bool):
+        self._search = partial(_found, machine, component, ordered)
         self._known: list[Value] = []
-        self._left, self.are_all, self._is_slow = left, False, False
+        self._left: Iterator[Value | None] | None = self._search(0)
+        self.are_all = self._is_slow = False
 
     def __iter__(self) -> Iterator[Value]:
         return self._found()
@@ -95,15 +102,20 @@ class _Kept:
         """Those that are found in few looks."""
         return takewhile(lambda value: value.looks <= _FEW_LOOKS, self._found(is_quick=True))
 
+    def rest(self) -> None:
+        """Hold no large machine: the search begins again where more is asked for."""
+        if self._left is not None and (self._is_slow or (self._known and self._known[-1].looks > _HELD_LOOKS)):
+            self._left = self._search(len(self._known))
+
     def _found(self, *, is_quick: bool = False) -> Iterator[Value]:
         for index in count():
             while index == len(self._known):
-                if is_quick and self._is_slow:
+                if self._left is None or (is_quick and self._is_slow):
                     return
                 try:
                     value = next(self._left)
                 except StopIteration as end:
-                    self.are_all |= bool(end.value)
+                    self._left, self.are_all = None, bool(end.value)
                     return
                 if value is None:
                     self._is_slow = True
@@ -112,7 +124,11 @@ class _Kept:
             yield self._known[index]
 
 
-def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator[Value | None, None, bool]:
+def _found(
+    new_machine: Callable[[], FrameMachine], component: int, ordered: bool, known: int
+) -> Generator[Value | None, None, bool]:
+    """The values after some that are known; None once where it takes long. Returns whether they are all."""
+    machine = new_machine()
     keys: set[bytes] = set()
     seen = repeated = looks = 0
     with machine.lock:
@@ -136,8 +152,8 @@ def _found(machine: FrameMachine, component: int, *, ordered: bool) -> Generator
             repeated = repeated + 1 if key in keys else 0
             if repeated > _MOST_REPEATED:
                 return False
-            if not repeated:
-                keys.add(key)
+            keys.add(key)
+            if not repeated and len(keys) > known:
                 yield Value(key, text, looks)
     return not queue
 

@@ -37,14 +37,19 @@ enum { ORDERED = 1, SPELLED = 2 };               /* see `compared` */
 typedef struct {
     int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
     int64_t longest;                             /* bytes of a token */
-    int64_t letters;                             /* address: see frame_exits.c */
+    int64_t letters;                             /* address: see component_exits.c */
     int64_t below;                               /* address: (nodes) how many nodes are below each */
     int64_t parent, node_of;                     /* addresses: of each node; and (size) where each token ends, or 0 */
     int64_t size;                                /* tokens */
     int64_t named, named_count;                  /* address and number of the tokens with a whole name of an object */
 } Trie;
 
-/* Asks Python, which answers by a function of frame_items.c.
+/* Rows of exits: bytes to the end of the component; the move; the state after a space, or 0; and whether the string that
+ * is counted has not ended; of an owner, whether the way out has another name or item. */
+enum { SIZE, MOVE, SPACE, COUNTS };
+enum { ENDS = -1, CALLS = 256 }; /* moves that are no bytes: the component ends; and from here on its calls */
+
+/* Asks Python, which answers by a function of item_keys.c or frame_items.c.
  *
  * component  of the array, for `Choices` after the items of a set; or -1 - c, for the states of component c from which
  *            infinitely many values remain
@@ -71,7 +76,7 @@ typedef struct {
     const int64_t *characters; /* (nodes) how many there are on the way to each node of the vocabulary */
     int64_t most_owed;
     int64_t low, high;    /* how many characters there may be; `high` -1 is no bound */
-    const int32_t *exits; /* (4, states) see frame_exits.c; NULL where they are not known yet */
+    const int32_t *exits; /* (4, states) see component_exits.c; NULL where they are not known yet */
     int64_t most_size;    /* of the sizes among them that are reachable */
     int64_t is_owner;     /* OBJECT or ARRAY: what its register has; of these `low` and `high` say how many there may be */
     const uint8_t *names; /* one after the other: first those that have to come, then enough others */
@@ -258,6 +263,11 @@ static inline int has_token(const Machine *m, int64_t node)
     return m->token_start[node] < m->token_start[node + 1];
 }
 
+static inline int is_space(uint8_t byte)
+{
+    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+}
+
 /* Whether a frame is inside a string that is counted. */
 static inline int is_counting(const Machine *m, const Frame *frame)
 {
@@ -299,6 +309,11 @@ int64_t member_bytes(Machine *m, const Component *c, int32_t names);
 int has_name(const Machine *m, int32_t names, int32_t text);
 int32_t names_with(Machine *m, int32_t names, int32_t text);
 
+/* In item_keys.c. */
+int32_t key_of(Machine *m, int32_t text);
+int32_t choices_after(Machine *m, int32_t component, int32_t items);
+int may_become(const Machine *m, const uint8_t *text, int64_t length, int32_t key_text, int64_t compared);
+
 /* In frame_items.c.
  *
  * An owner is given with what is open in it: `length` bytes, of which its own text is the innermost, see `each_owner`.
@@ -307,8 +322,7 @@ typedef int64_t (*Visit)(Machine *m, Frame owner, int64_t length, void *data);
 int64_t each_owner(Machine *m, Frame frame, Visit visit, void *data);
 int is_beginning(const Machine *m, int32_t text, int64_t length);
 const uint8_t *open_item(Machine *m, int64_t length, int64_t more);
-int32_t key_of(Machine *m, int32_t text);
-int32_t choices_after(Machine *m, int32_t component, int32_t items);
+int64_t opened(Machine *m, int64_t length, int32_t text);
 int64_t is_productive(Machine *m, int32_t number);
 int64_t is_doubtful(Machine *m, Frame frame);
 int64_t is_watched(Machine *m, Frame frame);
