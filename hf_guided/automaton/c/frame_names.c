@@ -93,6 +93,7 @@ static int32_t joined(Machine *m, int32_t text, int32_t more)
     uint8_t *bytes;
     if (text == NEW_TEXT || more == NEW_TEXT)
         return NEW_TEXT;
+    m->work -= length;
     if (!(bytes = malloc((size_t)length + 1)))
         return NO_MEMORY;
     for (int32_t i = length; i-- > 0; more = m->written[more].before)
