@@ -27,7 +27,7 @@ from benchmarks.schema_libraries import (
     llguidance_tokenizer,
     xgrammar_compilers,
 )
-from hf_guided.backends.network import FrameEngine, NetworkBackend, NetworkEngine
+from hf_guided.backends.network import FrameEngine, NetworkBackend
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.regex import parse_fullmatch, to_lark
@@ -90,7 +90,7 @@ class Native(Engine):
         except (ConstraintError, CompileLimitExceeded) as error:
             raise Refused([("", "", str(error))]) from error
         engine = self._compiled.new_engine()
-        assert isinstance(engine, (FrameEngine, NetworkEngine))
+        assert isinstance(engine, FrameEngine)
         self._masks = engine._masks
 
     def walk(self) -> Walk:

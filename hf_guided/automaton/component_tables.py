@@ -41,13 +41,9 @@ class ComponentTables:
         self._all_at_most: dict[int, Words] = {}  # by the id of an array that the trie keeps
         self._tables: ByteCache[Table] = ByteCache(_BYTES)
 
-    def leaves(self, component: Component) -> NDArray[np.bool_]:
-        """(states,) whether anything but bytes may come."""
-        return self._walk(component).leaves
-
     def stay(self, component: Component, state: int) -> StayingNodes:
         """The nodes that are reached from the root of the trie, ascending: in a string takes milliseconds."""
-        return self._stays.of((self._walk(component), state), lambda: self.below(component, state, self._root))
+        return self._stays.of((self._walk(component), state), lambda: self._below(component, state))
 
     def table(
         self, component: Component, state: int, begun: Nodes | None = None, string: CountedString | None = None
@@ -113,25 +109,16 @@ class ComponentTables:
             known = self._all_at_most[id(characters)] = _at_most(self.tokens, nodes, counts, int(counts.max()))
         return known
 
-    def states_at(self, component: Component, state: int, nodes: Ints) -> NDArray[np.int32]:
-        """(n,) the states at some nodes (n,) that are reached from the root in a state; 0 where they are not."""
-        walk = self._walk(component)
-        return np.array([walk.advance(state, self.tokens.path_to(node)) for node in nodes.tolist()], np.int32)
+    def _below(self, component: Component, state: int) -> StayingNodes:
+        return StayingNodes(*self._walk(component).below(self._root.nodes, np.full(1, state)))
 
-    def below(self, component: Component, state: int, begun: Nodes) -> StayingNodes:
-        """The nodes that are reached from some nodes, which come first; not kept."""
-        return StayingNodes(*self._walk(component).below(begun.nodes, np.full(len(begun.nodes), state)))
-
-    def by_state(self, component: Component, state: int, begun: Nodes | None = None) -> tuple[Reached, ...]:
-        """The nodes that are reached inside the component from a state, apart for each state there; see ``table``."""
-        key = self._walk(component), state, begun
+    def by_state(self, component: Component, state: int) -> tuple[Reached, ...]:
+        """The nodes that are reached inside the component from a state, apart for each state there."""
+        key = self._walk(component), state
         known = self._by_state.get(key)
         if known is None:
-            if begun is None:
-                nodes, states = self.stay(component, state)
-            else:
-                nodes, states = (part[len(begun.nodes) :] for part in self.below(component, state, begun))
-            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in by_state(nodes, states)]))
+            parts = by_state(*self.stay(component, state))
+            known = _ByState(tuple([Reached.of(self.tokens, *part) for part in parts]))
             self._by_state.put(key, known)
         return known.reached
 

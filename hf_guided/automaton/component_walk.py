@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .core import CORE, record
 from .rtn import Component
-from .token_trie import Ints, MaskBuilder, Nodes, NodeSets, TokenTrie
+from .token_trie import Ints, Nodes, NodeSets, TokenTrie
 
 Words = NDArray[np.int32]
 FEW = 2_000  # nodes: a table with no more of them has no mask until one is needed
@@ -60,13 +60,6 @@ class Table(NamedTuple):
         """(words,) int32: the tokens that end in the component."""
         return tokens.mask_of(self.nodes) if self.words is None else self.words
 
-    def add_to(self, mask: MaskBuilder) -> None:
-        """Allow them in a mask."""
-        if self.words is None:
-            mask.add_nodes(self.nodes)
-        else:
-            mask.add_words(self.words)
-
     @property
     def nbytes(self) -> int:
         """Bytes held."""
@@ -93,7 +86,6 @@ class ComponentWalk:
         self._table: NDArray[np.int32] = np.ascontiguousarray(self.dfa.table, np.int32).ravel()
         self._next: memoryview[int] = self._table.data  # for one look at a time
         self._byte_class = self.dfa.byte_class.astype(np.uint8)
-        self._letters = self._byte_class.tobytes()  # for bytes.translate
 
     @property
     def nbytes(self) -> int:
@@ -116,13 +108,6 @@ class ComponentWalk:
     @cached_property
     def _leaves_address(self) -> int:
         return self.leaves.ctypes.data
-
-    def advance(self, state: int, data: bytes) -> int:
-        """The state after these bytes; 0 if they do not fit."""
-        following, classes = self._next, self._classes
-        for letter in data.translate(self._letters):
-            state = following[state * classes + letter]
-        return state
 
     def below(self, nodes: Ints, states: Ints) -> tuple[Ints, Ints]:
         """(m,) int32 some nodes (n,) of the trie, then all reached below, breadth first; and (m,) the states there."""

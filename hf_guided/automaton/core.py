@@ -17,7 +17,8 @@ from ..errors import BackendUnavailable, cause
 LIBRARY = Path(__file__).with_name("core.dll" if sys.platform == "win32" else "libcore.so")
 _SOURCE = "".join(file.read_text("utf-8") for file in sorted(Path(__file__).with_name("c").glob("*.[ch]")))
 _FUNCTION = re.compile(r"^PUBLIC (\w+ \*?)hf_guided_(\w+)\(([^)]*)\)", re.MULTILINE)
-_TYPES = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "Look": ctypes.c_void_p, "void": None}
+_TYPES: dict[str, Any] = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "void": None}
+_TYPES |= dict.fromkeys(("Look", "Ask"), ctypes.c_void_p)
 VERSION: str = re.findall(r"VERSION = (\w+)", _SOURCE)[0]
 
 

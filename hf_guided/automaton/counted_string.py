@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
 from .token_trie import Nodes, TokenTrie
-from .written_values import characters, first_bytes
 
 _BACKSLASH = ord("\\")
 
@@ -73,7 +72,6 @@ class CountedString(NamedTuple):
     most_owed: int  # the largest of these
     following: bytes | None  # the bytes that may come after the last character; None where they are not known
     in_json: bool  # whether characters may be escapes; else all are written as they are
-    has_one_spelling: bool = True  # whether each character is written in one way
 
     @classmethod
     def of(cls, dfa: ByteDfa, start: int, after: NDArray[np.int32], *, in_json: bool) -> CountedString:
@@ -126,17 +124,9 @@ class CountedString(NamedTuple):
         """(nodes,) how many characters of such a string are on the way to each node of a vocabulary."""
         return tokens.json_characters if self.in_json else tokens.characters
 
-    def characters(self, written: bytes) -> int:
-        """How many characters there are, one that has only begun counted."""
-        return characters(written) if self.in_json else first_bytes(written)
-
     def ends(self, nodes: Nodes) -> Nodes:
         """The nodes among some at which the string may end, because of the byte that comes next."""
         return nodes if self.following is None else nodes.before(self.following)
-
-    def owed_after(self, written: bytes) -> int:
-        """How many characters are owed after what is written of the string."""
-        return int(self.owed[self.dfa.advance(self.start, written)]) if self.most_owed else 0
 
 
 def is_free(dfa: ByteDfa) -> bool:

@@ -1,4 +1,4 @@
-"""Components as the compiled loops read them, and the shortest ways out of these: see frame_exits.c."""
+"""Components as the compiled loops read them, and the shortest ways out of these: see component_exits.c."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from .after_fork import Shared
 from .core import CORE, address, record
 from .lru_bytes import ByteCache
-from .registers import LengthRule, NameRule, Rule
+from .registers import ItemRule, LengthRule, NameRule, Rule
 from .rtn import Component
 from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
-CALLS = 256  # as in frame_exits.c: from here on moves are calls
+IS_OWNER, COMPARED = 18, 28  # places of fields in ``Component`` of frames.h
 READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
 _EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
-_LATER = 11  # fields of ``Component`` that are set later: of exits, and of names
+_LATER = 13  # fields of ``Component`` that are set later: of exits, and of names
 _ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last, and of their exits
 
 
@@ -84,6 +84,8 @@ def describe(
         counted = [*(array.ctypes.data for array in arrays), string.most_owed, low, high]
     if isinstance(rule, NameRule):
         counted[4:] = rule.low, -1 if rule.high is None else rule.high
+    if isinstance(rule, ItemRule):
+        counted[4:] = rule.low, -1
     dfa = component.dfa
     fields = *addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, *[0] * _LATER
     struct, place = record(*fields, *component.callees)
@@ -120,24 +122,23 @@ _known_alone: ByteCache[Alone] = ByteCache(_ARRAY_BYTES)
 class _Ways(NamedTuple):
     """The exits of an automaton, for callees of the same sizes."""
 
-    rows: NDArray[np.int32]  # (4, states) see frame_exits.c
+    rows: NDArray[np.int32]  # (4, states) see component_exits.c
     most_size: int  # from the state that is farthest away
-    calls: NDArray[np.int32]  # see ``Component`` of frames.h
     letters: NDArray[np.int32]  # kept alive because the cache key has its id
 
     @classmethod
     def of(cls, described: Described, weights: Sequence[int], letters: NDArray[np.int32]) -> _Ways:
-        *_, calls, leaves = described.held[1].arrays
+        leaves = described.held[1].arrays[-1]
         rows, of_callees = np.empty((4, len(leaves)), np.int32), np.array(weights, np.int32)
         arrays = of_callees, letters, rows
         most_size = int(CORE.find_exits(described.address, *(array.ctypes.data for array in arrays)))
         if most_size < 0:
             raise MemoryError
-        return cls(rows, most_size, calls, letters)
+        return cls(rows, most_size, letters)
 
     @property
     def nbytes(self) -> int:
-        return 1024 + self.rows.nbytes + self.calls.nbytes
+        return 1024 + self.rows.nbytes
 
 
 _known_ways: ByteCache[_Ways] = ByteCache(_ARRAY_BYTES)
@@ -167,7 +168,7 @@ class Exits:
         is_kept = ends is None and not isinstance(rule, LengthRule)
         marks = [min(callee, 0) for callee in component.callees]
         ways = _known_ways.of((component.dfa, id(letters), *weights, *marks), find) if is_kept else find()
-        self.rows, self.most_size, self._calls = ways.rows, ways.most_size, ways.calls
+        self.rows, self.most_size = ways.rows, ways.most_size
 
     @classmethod
     def to_end(
@@ -181,31 +182,17 @@ class Exits:
         weights = [0 if callee < 0 else size_of(callee) for callee in component.callees]
         return cls(component, weights, letters, rule=rule)
 
-    def described(self, described: Described) -> Described:
-        """The component with these ways."""
-        struct = described.held[0]
-        struct[_EXITS], struct[_EXITS + 1] = self.rows.ctypes.data, self.most_size
-        return described._replace(held=(*described.held, self), nbytes=described.nbytes + self.rows.nbytes)
+    def described(self, described: Described, rows: NDArray[np.int32] | None = None) -> Described:
+        """The component with these ways, or with others (4, states) that are as long at most."""
+        rows, struct = self.rows if rows is None else rows, described.held[0]
+        struct[_EXITS], struct[_EXITS + 1] = rows.ctypes.data, self.most_size
+        return described._replace(held=(*described.held, rows), nbytes=described.nbytes + rows.nbytes)
 
     @cached_property
     def size(self) -> list[int]:
         """Bytes from each state; UNREACHABLE where there is no way."""
         sizes: list[int] = self.rows[0].tolist()
         return sizes
-
-    @cached_property
-    def move(self) -> list[int]:
-        """The next step from each state: a byte, or from ``CALLS`` on the number of a call; negative at the end."""
-        moves: list[int] = self.rows[1].tolist()
-        return moves
-
-    def after(self, state: int) -> tuple[int | None, int, int]:
-        """The next step: a byte, or None and a callee or mark; and the state after it."""
-        move, dfa = self.move[state], self.component.dfa
-        if move < CALLS:
-            return move, 0, int(dfa.table[state, dfa.byte_class[move]])
-        call = 2 * (move - CALLS)
-        return None, self.component.callees[self._calls[call]], int(self._calls[call + 1])
 
 
 class Sizes(Shared):

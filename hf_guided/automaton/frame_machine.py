@@ -1,8 +1,6 @@
 """Reads texts by a network, and finds masks, by the compiled loops of frames.c.
 
-Of registers it has those of an object's names, and those that count the characters of a string in its one spelling.
-
-It knows a text by the number of a set of frames (network.py says what a frame is). The sets grow with the texts that
+It knows a text by the number of a set of frames (frames.c says what a frame is). The sets grow with the texts that
 are read; where they take too many bytes all are forgotten, and numbers of an earlier *generation* mean nothing.
 Engines then read their texts again. So that they spend most of their time on new tokens, more bytes are allowed where
 they have read much again.
@@ -10,11 +8,13 @@ they have read much again.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,16 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import NO_NODES, Words, scratch_of_thread
 from .core import CORE, QUICK, Core, address, record
-from .frame_exits import Alone, Described, Exits, Sizes, describe
+from .frame_exits import COMPARED, IS_OWNER, UNREACHABLE, Alone, Described, Exits, Sizes, describe
 from .limits import no_memory
 from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
-from .object_exits import Names, ObjectExits
-from .registers import LengthRule, NameRule, Rule
+from .object_exits import Names, ObjectExits, with_more
+from .registers import ItemRule, Keys, LengthRule, NameRule
+from .written_values import key_of
+
+if TYPE_CHECKING:
+    from .values import ValueSearch
 
 _BYTES = 10 * 2**20  # maximum bytes of sets and tables together
 _FEW_TOKENS = 64  # between two times that all is forgotten
@@ -40,14 +44,78 @@ _ROOM = 256  # bytes of forced text that are found at once
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
 # As in frames.h.
 _NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4
-_NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT, _DOUBTFUL = -6, -7, -8, -9, -10
+_NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT, _DOUBTFUL, _FAILED = -6, -7, -8, -9, -10, -11
+_NEW, _KEY, _ARRAY = 2, 1 << 30, 2
+_UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is this
 
 
-def reads(rule: Rule | None) -> bool:
-    """Whether the machine reads a component with this rule."""
-    if isinstance(rule, NameRule):
-        return rule.any_order
-    return rule is None or (isinstance(rule, LengthRule) and rule.string.has_one_spelling)
+ASK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class _Answers:
+    """What the loops ask of Python while they read; see ``Ask`` of frames.h."""
+
+    def __init__(self, network: Network, values: ValueSearch, lists: bool):
+        self._network, self._values, self.lists = network, values, lists
+        self.handle = 0
+        self.error: BaseException | None = None
+        self._keys = {_NEW: _UNKNOWN}
+        self._held: list[NDArray[Any]] = []
+        self.function = ASK(partial(_answer, weakref.ref(self)))
+
+    def of(self, component: int, number: int, place: int, count: int) -> None:
+        """Answer a question."""
+        if component == _KEY:
+            self._key(number, key_of(ctypes.string_at(place, count), ordered=self._network.ordered))
+        elif component < 0:
+            unbounded = np.ascontiguousarray(self._network.graph.unbounded(-1 - component))
+            self._held.append(unbounded)
+            QUICK.machine_unbounded_are(self.handle, -1 - component, unbounded.ctypes.data)
+        else:
+            keys = np.frombuffer(ctypes.string_at(place, 4 * count), np.int32).tolist()
+            self._choices(component, number, frozenset([self._keys[key] for key in keys]))
+
+    def _key(self, text: int, key: bytes) -> int:
+        number = int(QUICK.machine_key_is(self.handle, text, key, len(key)))
+        if number < 0:
+            raise no_memory()
+        self._keys[number] = key
+        return number
+
+    def _choices(self, component: int, number: int, entered: Keys) -> None:
+        rule, values = self._network.rule(component), self._values
+        assert isinstance(rule, ItemRule)
+        contested, target, longest = rule.contested(entered, values) - {_UNKNOWN}, b"", UNREACHABLE
+        known = dict.fromkeys(contested)
+        if self.lists:
+            listed = rule.listed(len(entered), values)
+            known |= dict.fromkeys([value.key for some in listed for value in some])
+            for key, text, _ in listed[0]:
+                if key not in entered and rule.leaves_room(entered | {key}, values):
+                    target, longest = text, max([len(value.text) for some in listed for value in some])
+                    break
+        keys = array("i", [self._key(0, key) for key in known])
+        may_end, may_go_on = rule.leaves_room(entered, values), rule.may_continue(entered, values)
+        status = QUICK.machine_choices_are(
+            self.handle, component, number, may_end, may_go_on, keys.buffer_info()[0], len(contested), len(keys),
+            target, len(target), longest,
+        )  # fmt: skip
+        if status:
+            raise no_memory()
+
+
+def _answer(answers: weakref.ref[_Answers], *question: int) -> int:
+    here = answers()
+    assert here is not None
+    try:
+        here.of(*question)
+    except RecursionError:
+        here.error = CompileLimitExceeded("an item of an array of different items is nested too deeply")
+        return _FAILED
+    except BaseException as error:  # an exception cannot pass through C; also KeyboardInterrupt
+        here.error = error
+        return _FAILED
+    return 0
 
 
 class _Generation:
@@ -58,8 +126,9 @@ class _Generation:
 
     start: int  # the set of a text without a byte
 
-    def __init__(self, trie: int):
-        self.handle = CORE.machine_new(trie)
+    def __init__(self, trie: int, answers: _Answers):
+        self.answers = answers
+        self.handle = answers.handle = CORE.machine_new(trie, answers.function, not answers.lists)
         if not self.handle:
             raise no_memory()
         # When the interpreter ends, daemon threads may still be reading.
@@ -99,7 +168,8 @@ class FrameMachine:
     the bytes of the components ``built`` before. ``least`` gives bytes that are enough for the text of a component,
     where that is known without building it; never fewer than its shortest text has. It never changes: the ways out must
     be the same at each step of a text. ``growth`` is of the bytes held when a token was read last, ``kept_bytes`` of
-    the caller's masks with them.
+    the caller's masks with them. ``values`` are those of the network; ``lists`` says whether the shortest ones are
+    looked for, which come next in an array where a way out needs more items.
     """
 
     def __init__(
@@ -108,8 +178,12 @@ class FrameMachine:
         tables: ComponentTables,
         built: Collection[int],
         least: Callable[[int], int | None],
+        values: ValueSearch,
+        *,
+        lists: bool = True,
     ):
         self._network, self._tables, self._built = network, tables, built
+        self._values, self._lists = values, lists
         trie = tables.tokens
         self._nodes = len(trie.trie.byte)
         self._words: Words = np.empty(trie.size // 32, np.int32)  # the mask that was made last
@@ -125,6 +199,7 @@ class FrameMachine:
         self._sizes = Sizes(self._callees, self._size, least)
         self.growth = Growth()
         self._has_limits = False  # whether a mask with a token limit was requested
+        self._has_items = False  # whether an array has different items
         self._begin()
         renew_in_child(self)
 
@@ -144,10 +219,10 @@ class FrameMachine:
         return self._now.start
 
     def _begin(self) -> None:
-        now = _Generation(self._trie)
+        now = _Generation(self._trie, _Answers(self._network, self._values, self._lists))
         for component, given in self._given.items():
             self._give(now, component, given)
-        now.start = self._found(CORE.machine_start, now=now)
+        now.start = self._found(CORE.machine_start, 0, now=now)
         self._now = now  # at once: an exception leaves the machine as it was
 
     def after_fork(self) -> None:
@@ -167,6 +242,20 @@ class FrameMachine:
             self._new = self._again = 0
             self._begin()
         self._new += new
+
+    def enter(self, component: int) -> int:
+        """The set of a text without a byte, where a component is the whole."""
+        return self._found(QUICK.machine_start, component)
+
+    def onwards(self, number: int) -> list[int]:
+        """The sets after each byte; 0 where it may not come."""
+        later = array("i", bytes(4 * 256))
+        self._found(QUICK.machine_onwards, number, later.buffer_info()[0])
+        return later.tolist()
+
+    def size(self, number: int) -> int:
+        """Bytes that are enough to the end of the text; UNREACHABLE where that is not known."""
+        return self._found(CORE.machine_size, number)
 
     def read_again(self, token_ids: Sequence[int]) -> list[int]:
         """The sets after each token of a text that an earlier generation has read, the start first."""
@@ -254,8 +343,7 @@ class FrameMachine:
 
     def can_finish_in(self, number: int, tokens_left: int) -> bool:
         """Whether ``tokens_left`` are enough; tokens are not counted where there are more than bytes."""
-        size = self._found(CORE.machine_size, number)
-        return size < tokens_left or self.needed(number) <= tokens_left
+        return self.size(number) < tokens_left or self.needed(number) <= tokens_left
 
     def _mask(self, number: int, limit: int | None) -> Mask | None:
         """See frame_masks.c; None where it is no mask."""
@@ -284,7 +372,10 @@ class FrameMachine:
         if status in (_NEEDS_COMPONENT, _NEEDS_EXITS):
             known = self._given.get(missing)
             given = known or self._described(missing)
-            if status == _NEEDS_EXITS or self._has_limits:  # exits now: every missing thing restarts the mask
+            rule = self._network.rule(missing)
+            self._has_items |= isinstance(rule, ItemRule)
+            # Exits now, every missing thing restarts the mask; ways to another item are tried the shortest first.
+            if status == _NEEDS_EXITS or self._has_limits or self._has_items:
                 given = self._with_exits(missing, given)
             self._given[missing] = given
             self._component_bytes += given.nbytes - (known.nbytes if known else 0)
@@ -315,6 +406,10 @@ class FrameMachine:
             raise CompileLimitExceeded(
                 f"the native engine looked at more than {_MOST} ways to read a text; make the constraint less ambiguous"
             )
+        elif status == _FAILED:
+            error, now.answers.error = now.answers.error, None
+            assert error is not None
+            raise error
         elif status == _NO_MEMORY:
             raise no_memory()
         else:
@@ -328,6 +423,10 @@ class FrameMachine:
             described = describe(component, rule, self._tables.tokens)
         if isinstance(rule, NameRule):
             described = self._names_of(number, rule).described(described)
+        elif isinstance(rule, ItemRule):
+            struct = described.held[0]
+            struct[IS_OWNER] = _ARRAY
+            struct[COMPARED] = rule.ordered + 2 * rule.one_spelling
         if number not in self._built:
             described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described
@@ -344,7 +443,11 @@ class FrameMachine:
         if isinstance(rule, NameRule):
             names = self._names_of(number, rule)
             return self._object_exits(number, names, self._sizes).described(described)
-        return self._exits(number, self._sizes).described(described)
+        exits = self._exits(number, self._sizes)
+        if isinstance(rule, ItemRule):
+            component = self._network.components[number]
+            return exits.described(described, with_more(exits, component, self._sizes, self._tables.tokens.preferred))
+        return exits.described(described)
 
     def _exits(self, number: int, size_of: Callable[[int], int]) -> Exits:
         component, rule = self._network.components[number], self._network.rule(number)
@@ -353,7 +456,7 @@ class FrameMachine:
     def _names_of(self, number: int, rule: NameRule) -> Names:
         names = self._names.get(number)
         if names is None:
-            names = self._names[number] = Names.of(rule, self._network)
+            names = self._names[number] = Names.of(rule, self._network, self._values)
         return names
 
     def _object_exits(self, number: int, names: Names, size_of: Callable[[int], int]) -> ObjectExits:
@@ -371,6 +474,8 @@ class FrameMachine:
             return self._object_exits(number, names, size_of).size(rule.low)
         exits = self._exits(number, size_of)
         size, _, _, is_counted = exits.rows[:, exits.component.dfa.start].tolist()
+        if isinstance(rule, ItemRule) and rule.low > 1 and self._lists and size < UNREACHABLE:
+            size += rule.extra(size_of, self._values)
         return int(size) + (rule.low if isinstance(rule, LengthRule) and is_counted else 0)
 
     def _table(self, number: int, state: int, node: int) -> Described:

@@ -1,11 +1,10 @@
-"""Facts about a network that need no text: distances to the end, and where infinitely many values remain."""
+"""Where in a network infinitely many values remain."""
 
 from __future__ import annotations
 
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache, partial
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +12,13 @@ from numpy.typing import NDArray
 
 from .after_fork import Shared
 from .byte_dfa import productive
-from .frame_exits import ANY_LETTERS, Exits, Sizes
-from .registers import NOTHING_ENTERED, LengthRule
-from .rtn import Component, Components, Mark, callers
+from .registers import LengthRule, NameRule, Rule
+from .rtn import Component, Mark, callers
 
 if TYPE_CHECKING:
     from .network import Network
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
-_MAX_ENDINGS, _MAX_STEPS = 100, 1_000  # maximum number of ways to the end of a name, and of steps to find them
 
 
 class NetworkGraph(Shared):
@@ -34,29 +31,7 @@ class NetworkGraph(Shared):
         super().__init__()
         self._network: Network = weakref.proxy(network)  # or only a full collection could free either
         self._components = network.components
-        self._sizes = Sizes(self._called, self._size)
-        self._distances: dict[int, list[int]] = {}
         self._unbounded: dict[int, NDArray[np.bool_]] = {}
-        self._unbounded_begun: dict[int, NDArray[np.bool_]] = {}
-        # Not methods, whose caches would hold the graph: only a full collection could free it.
-        self.moves = lru_cache(maxsize=4096)(partial(_moves, self._components, {}))
-        self.endings = lru_cache(maxsize=1024)(partial(_endings, self._components, self.moves))
-
-    def distance(self, component: int, state: int) -> int:
-        """Bytes to the end of the component at least; UNREACHABLE if there is no way."""
-        distances = self._distances.get(component)
-        if distances is None:
-            self._sizes(component)
-            exits = Exits.to_end(self._components[component], self._sizes, ANY_LETTERS)
-            distances = self._distances[component] = exits.size
-        return distances[state]
-
-    def _called(self, component: int) -> list[int]:
-        return self._components[component].called
-
-    def _size(self, component: int, size_of: Callable[[int], int]) -> int:
-        exits = Exits.to_end(self._components[component], size_of, ANY_LETTERS)
-        return int(exits.rows[0, exits.component.dfa.start])
 
     def is_unbounded(self, component: int, state: int) -> bool:
         """Whether there are ways to the end of the component that mean any number of different values."""
@@ -68,18 +43,6 @@ class NetworkGraph(Shared):
             with self._lock:
                 self._find_unbounded(component)
         return self._unbounded[component]
-
-    def unbounded_begun(self, component: int) -> NDArray[np.bool_]:
-        """(states,) whether infinitely many ways lead to the end of the item that is open in the component itself."""
-        known = self._unbounded_begun.get(component)
-        if known is None:
-            targets = _certain_targets(self._components[component], marks=())
-            seeds = _on_cycles(self._components[component], targets)
-            for callee, after in self._components[component].calls:
-                if callee >= 0 and self.is_unbounded(callee, self._components[callee].dfa.start):
-                    seeds |= after != 0
-            known = self._unbounded_begun[component] = productive(targets, seeds)
-        return known
 
     def _find_unbounded(self, component: int) -> None:
         numbers = {} if component in self._unbounded else {component: None}  # components of which nothing is known
@@ -119,7 +82,7 @@ class NetworkGraph(Shared):
         for callee, after in component.calls:
             if callee in recursive or (callee >= 0 and known[callee][self._components[callee].dfa.start]):
                 seeds |= after != 0
-            elif callee == Mark.BEGIN and rule is not None and rule.begin(NOTHING_ENTERED, 0, required=False):
+            elif callee == Mark.BEGIN and not _has_room_for_required_alone(rule):
                 start = component.dfa.start
                 seeds[start] |= seeds[after[start]]
         return productive(targets, seeds)
@@ -140,6 +103,10 @@ class NetworkGraph(Shared):
         return recursive
 
 
+def _has_room_for_required_alone(rule: Rule | None) -> bool:
+    return isinstance(rule, NameRule) and rule.high is not None and len(rule.required) >= rule.high
+
+
 def _before_the_end(component: Component) -> NDArray[np.bool_]:
     """(states,) those from which the mark ``END`` still comes, in a component in which it always does."""
     before = np.ones(component.dfa.states, np.bool_)
@@ -151,40 +118,6 @@ def _before_the_end(component: Component) -> NDArray[np.bool_]:
             before[state] = False
             todo += np.unique(component.dfa.table[state]).tolist()
     return before
-
-
-def _moves(
-    components: Components, bytes_of: dict[int, list[list[int]]], component: int, state: int, width: int
-) -> list[tuple[int, int]]:
-    """Bytes that may come, at most ``width`` of each class, and the state after each."""
-    row = components[component].dfa.table[state]
-    by_class = bytes_of.get(component)
-    if by_class is None:
-        by_class = bytes_of[component] = _bytes_by_class(components[component])
-    return [(byte, int(row[letter])) for letter in np.flatnonzero(row).tolist() for byte in by_class[letter][:width]]
-
-
-def _endings(
-    components: Components, moves: Callable[[int, int, int], list[tuple[int, int]]], component: int, state: int
-) -> tuple[bytes, ...] | None:
-    """The bytes by which what has begun in the component may end; None where there may be many, or calls."""
-    dfa, calls = components[component].dfa, components[component].calls
-    calling = set(np.flatnonzero(components[component].after_calls.any(0)).tolist())
-    endings: list[bytes] = []
-    todo = [(state, b"")]
-    for _ in range(_MAX_STEPS):
-        if not todo:
-            return tuple(endings)
-        here, path = todo.pop()
-        asked = [callee for callee, after in calls if after[here]] if here in calling else []  # few states call
-        if asked == [Mark.END]:
-            endings.append(path)
-        elif asked or dfa.accepting[here]:
-            return None
-        todo += [(after, path + bytes((byte,))) for byte, after in moves(component, here, 256)]
-        if len(endings) + len(todo) > _MAX_ENDINGS:
-            return None
-    return None
 
 
 def _certain_targets(component: Component, marks: Collection[Mark] = (Mark.END, Mark.CLOSE)) -> NDArray[np.int64]:
@@ -218,11 +151,3 @@ def _sources(targets: NDArray[np.int64]) -> list[list[int]]:
     pairs = pairs[pairs >= states]
     begin = np.searchsorted(pairs, np.arange(1, states) * states)
     return [some.tolist() for some in np.split(pairs % states, begin)]
-
-
-def _bytes_by_class(component: Component) -> list[list[int]]:
-    """For each class its bytes, readable ones first."""
-    found: list[list[int]] = [[] for _ in range(component.dfa.table.shape[1])]
-    for byte in ANY_LETTERS[:-1].tolist():
-        found[component.dfa.byte_class[byte]].append(byte)
-    return found

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
-from .frame_exits import UNREACHABLE, Described, Exits
+from .frame_exits import IS_OWNER, UNREACHABLE, Described, Exits
 from .network import Network
 from .registers import NameRule
 from .rtn import Component, Mark
 from .token_counts import TokenCounts
 from .token_trie import TokenTrie
 
-_IS_OBJECT = 18  # the index of ``is_object`` in ``Component`` of frames.h; the fields of names follow
+if TYPE_CHECKING:
+    from .values import ValueSearch
+
 _UNBOUNDED = 2**31  # names: more than any object has
 
 
@@ -27,23 +29,24 @@ class Names(NamedTuple):
     required: int  # how many have to come
     most: int  # how many different names there are
     languages: tuple[int, ...]  # the components of those that are not listed
+    any_order: bool
 
     @classmethod
-    def of(cls, rule: NameRule, network: Network) -> Names:
+    def of(cls, rule: NameRule, network: Network, values: ValueSearch) -> Names:
         """The names of a rule."""
         required, others = sorted(rule.required), list[bytes]()
         most = len(rule.listed) + sum([_number_of_texts(network.components[number].dfa) for number in rule.languages])
         if rule.low > len(required):
             others = sorted(rule.listed - rule.required, key=lambda name: (len(name), name))
             for language in rule.languages:
-                others += sorted(network.search.first(language, rule.low), key=len)
-        return cls((*required, *others), len(required), min(most, _UNBOUNDED), rule.languages)
+                others += [value.text for value in values.texts(language, rule.low)]
+        return cls((*required, *others), len(required), min(most, _UNBOUNDED), rule.languages, rule.any_order)
 
     def described(self, described: Described) -> Described:
         """The component with these names."""
         text, ends = np.frombuffer(b"".join(self.texts) + b"\0", np.uint8), np.cumsum([0, *map(len, self.texts)])[1:]
         ends = np.array([*ends, 0], np.int64)  # an address needs one
-        described.held[0][_IS_OBJECT : _IS_OBJECT + 6] = type(described.held[0])(
+        described.held[0][IS_OWNER : IS_OWNER + 6] = type(described.held[0])(
             "q", [1, text.ctypes.data, ends.ctypes.data, len(self.texts), self.required, self.most]
         )
         return described._replace(held=(*described.held, text, ends), nbytes=described.nbytes + 2 * text.nbytes)
@@ -102,6 +105,8 @@ class ObjectExits(NamedTuple):
         count = max(names.required, low)
         if not count:
             return self.to_end.size[start]
+        if not names.any_order:
+            return min(self.to_end.size[start] + count * max(map(len, names.texts), default=UNREACHABLE), UNREACHABLE)
         if count > len(names.texts):
             return UNREACHABLE
         return min(
@@ -112,11 +117,22 @@ class ObjectExits(NamedTuple):
         """The component with these ways."""
         described = self.names.described(described)
         struct = described.held[0]
-        struct[_IS_OBJECT - 2] = self.rows.ctypes.data
-        struct[_IS_OBJECT - 1] = self.most_size
-        struct[_IS_OBJECT + 6] = self.legs.ctypes.data
-        struct[_IS_OBJECT + 7] = self.to_begin.rows.ctypes.data
+        struct[IS_OWNER - 2] = self.rows.ctypes.data
+        struct[IS_OWNER - 1] = self.most_size
+        if self.names.any_order:  # else the automaton knows what may come next
+            struct[IS_OWNER + 6] = self.legs.ctypes.data
+            struct[IS_OWNER + 7] = self.to_begin.rows.ctypes.data
         return described._replace(held=(*described.held, self), nbytes=described.nbytes + 2 * self.to_end.rows.nbytes)
+
+
+def with_more(
+    exits: Exits, component: Component, size_of: Callable[[int], int], letters: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """(4, states) the exits of an array; in the last row, whether the way has another item."""
+    weights = [size_of(one) if one >= 0 else UNREACHABLE if one == Mark.BEGIN else 0 for one in component.callees]
+    rows: NDArray[np.int32] = exits.rows.copy()
+    rows[3] = Exits(component, weights, letters, component.dfa.accepting.copy()).rows[0] != rows[0]
+    return rows
 
 
 def _number_of_texts(dfa: ByteDfa) -> int:

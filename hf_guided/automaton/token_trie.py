@@ -173,7 +173,8 @@ class TokenTrie:
         arrays = self.trie.child, self.trie.byte, self.token_start, self.token_ids
         addresses = (array.ctypes.data for array in arrays)
         more = (array.ctypes.data for array in (self.preferred, self.below, self.trie.parent, self.node_of))
-        return record(*addresses, len(self.trie.levels), *more, self.size)
+        named = self.with_names
+        return record(*addresses, len(self.trie.levels), *more, self.size, named.ctypes.data, len(named))
 
     @cached_property
     def below(self) -> NDArray[np.int32]:
@@ -294,37 +295,6 @@ def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
     return words
 
 
-class MaskBuilder:
-    """A mask put together from parts: nodes of the trie are collected, and their tokens set all at once."""
-
-    def __init__(self, tokens: TokenTrie):
-        self._tokens = tokens
-        self._words = np.zeros(tokens.size // 32, np.int32)
-        self._forbidden: list[int] = []
-        self._nodes: list[Ints] = []  # to set each part's tokens takes longer than to collect it
-
-    def add_nodes(self, nodes: Ints) -> None:
-        """Allow the tokens that end in these nodes (n,)."""
-        self._nodes.append(nodes)
-
-    def add_words(self, words: NDArray[np.int32]) -> None:
-        """Allow the tokens of another mask (words,)."""
-        np.bitwise_or(self._words, words, out=self._words)
-
-    def forbid_token(self, token_id: int) -> None:
-        """Take back one token, whatever allows it."""
-        self._forbidden.append(token_id)
-
-    def words(self) -> NDArray[np.int32]:
-        """(words,) int32, read-only: the mask; nothing is added after that."""
-        if self._nodes:
-            self._tokens.add_to(self._words, np.concatenate(self._nodes))
-        for token_id in self._forbidden:
-            self._words.view(np.uint32)[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
-        self._words.flags.writeable = False
-        return self._words
-
-
 class NodeSets:
     """The sets of a vocabulary that are in use, each once: facts about one are known wherever it is reached."""
 
@@ -353,26 +323,6 @@ class Nodes:
     def address(self) -> int:
         """The address of ``nodes``."""
         return self.nodes.ctypes.data
-
-    @cached_property
-    def children(self) -> list[tuple[int, Nodes]]:
-        """The nodes after each byte."""
-        trie = self._sets.tokens.trie
-        starts = trie.child[self.nodes]
-        below = ranges(starts, trie.child[self.nodes + 1] - starts)
-        order = np.argsort(trie.byte[below], kind="stable")
-        counts = np.bincount(trie.byte[below], minlength=256)
-        letters = np.flatnonzero(counts)
-        parts = np.split(below[order], np.cumsum(counts[letters])[:-1])
-        return [(letter, self._sets.of(nodes)) for letter, nodes in zip(letters.tolist(), parts, strict=False)]
-
-    def by_characters(self, characters: NDArray[np.int64]) -> list[tuple[int, Nodes]]:
-        """The nodes with equally many ``characters`` (all nodes,) on the way to them, and how many these are."""
-        counts = characters[self.nodes]
-        different = np.unique(counts).tolist()
-        if len(different) == 1:
-            return [(different[0], self)]
-        return [(count, self._sets.of(self.nodes[counts == count])) for count in different]
 
     def before(self, following: bytes) -> Nodes:
         """The nodes after which one of some bytes comes in a token."""

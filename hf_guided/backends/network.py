@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from ..automaton.component_tables import ComponentTables
 from ..automaton.counted_string import AmbiguousString
 from ..automaton.direct_dfas import dawg_dfa
-from ..automaton.frame import Frames, Text
 from ..automaton.frame_machine import FrameMachine, Mask
 from ..automaton.limits import WorkMeter
 from ..automaton.network import Network
-from ..automaton.network_budget import BudgetedNetworkMasks
 from ..automaton.regex_network import RegexNetwork, regex_network
 from ..automaton.rtn import Component
 from ..automaton.token_trie import TokenTrie, token_trie
@@ -49,7 +47,6 @@ _MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
 _NO_TEXT = "the pattern matches nothing"
 _MOST_KNOWN = 10_000  # sets whose mask is known
 _ENDLESS, _NEVER = sys.maxsize - 1, sys.maxsize  # tokens left: no limit; and that a mask is not to be found again
-_MAX_CHOICES = 8  # bytes looked at to see whether all but one are refused
 _MOST_PATHS = 1_000  # paths tried after one hazard; where more are needed, it is refused
 
 
@@ -135,23 +132,17 @@ class NetworkBackend(Adapter):
         return self._made(built, _READ_BYTES * characters)
 
     def _made(self, built: BuiltNetwork, read_bytes: int = 0) -> CompileResult:
-        network, token_bytes = built.network, self.vocabulary.token_bytes
+        network = built.network
         beside = _OWN_BYTES + read_bytes
-        if built.is_compiled:
-            masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least))
-            return CompileResult(
-                self._careful(lambda: FrameEngine(masks, network)),
-                masks.nbytes + built.nbytes + beside,
-                built.at_once_bytes + beside,
-                masks.machine.growth,
-            )
-        registered, start = BudgetedNetworkMasks(network, self._tables, token_bytes), network.start
+        masks = FrameMasks(FrameMachine(network, self._tables, built.at_once, built.least, built.values))
         return CompileResult(
-            self._careful(lambda: NetworkEngine(registered, network, token_bytes, [start], [0])),
-            registered.nbytes + built.nbytes + beside,
+            self._careful(lambda: FrameEngine(masks, network)),
+            masks.nbytes + built.nbytes + beside,
+            built.at_once_bytes + beside,
+            masks.machine.growth,
         )
 
-    def _careful(self, new_engine: Callable[[], FrameEngine | NetworkEngine]) -> Callable[[], Engine]:
+    def _careful(self, new_engine: Callable[[], FrameEngine]) -> Callable[[], Engine]:
         tokens, texts = self._tables.tokens, self._texts
         if texts is None or not len(texts.hazards):
             return new_engine
@@ -349,104 +340,6 @@ class FrameEngine(MaskedEngine):
             return self._machine.forced(self.here())
 
 
-class NetworkEngine(MaskedEngine):
-    """One position in a network that compiled loops do not read; ``masks`` are shared by all engines of the constraint.
-
-    ``states`` has one per prefix of the text, the start first; ``ends`` the length of each prefix in bytes.
-    """
-
-    def __init__(
-        self,
-        masks: BudgetedNetworkMasks,
-        network: Network,
-        token_bytes: Sequence[bytes | None],
-        states: list[Frames],
-        ends: list[int],
-        text: bytes | bytearray = b"",
-    ):
-        self._masks, self.network, self._token_bytes = masks, network, token_bytes
-        self._states, self._ends, self._text = states, ends, bytearray(text)
-
-    @property
-    def _here(self) -> Text:
-        return Text(self._text, len(self._text))
-
-    def accept(self, token_id: int) -> bool:
-        """See ``Engine.accept``."""
-        data = self._token_bytes[token_id] or b""
-        frames = self.network.read(self._states[-1], data, self._here)
-        if not frames:
-            return False
-        self._text += data
-        self._states.append(frames)
-        self._ends.append(len(self._text))
-        return True
-
-    def validate(self, token_ids: Sequence[int]) -> int:
-        """See ``Engine.validate``."""
-        frames, text = self._states[-1], self._here
-        for number, token_id in enumerate(token_ids):
-            data = self._token_bytes[token_id] or b""
-            frames = self.network.read(frames, data, text)
-            if not frames:
-                return number
-            text = text.plus(data)
-        return len(token_ids)
-
-    def rollback(self, num_tokens: int) -> None:
-        """See ``Engine.rollback``."""
-        if num_tokens:
-            del self._states[-num_tokens:], self._ends[-num_tokens:]
-            del self._text[self._ends[-1] :]
-
-    def fork(self) -> NetworkEngine:
-        """See ``Engine.fork``."""
-        return NetworkEngine(
-            self._masks, self.network, self._token_bytes, self._states.copy(), self._ends.copy(), self._text
-        )
-
-    def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
-        """See ``MaskedEngine.write_mask``."""
-        Mask(self._words(tokens_left), None).write(words)
-        return self.is_completed()
-
-    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
-        """See ``MaskedEngine.mask_key``."""
-        kept = self._masks.kept(self._states[-1], self._text)
-        return (kept.number, self.is_completed()) if self._words(tokens_left) is kept.words else None
-
-    def _words(self, tokens_left: int | None) -> NDArray[np.int32]:
-        if tokens_left is None:
-            return self._masks.of(self._states[-1], self._text)
-        return self._masks.within(self._states[-1], self._text, tokens_left)
-
-    def min_tokens_to_finish(self) -> int | None:
-        """See ``BudgetedEngine.min_tokens_to_finish``."""
-        return self._masks.needed(self._states[-1], self._text)
-
-    def is_completed(self) -> bool:
-        """See ``Engine.is_completed``."""
-        return self.network.is_completed(self._states[-1], self._here)
-
-    def jump_forward_bytes(self) -> bytes:
-        """See ``Engine.jump_forward_bytes``."""
-        frames, text = self._states[-1], self._here
-        while not self.network.is_completed(frames, text):
-            possible = self.network.next_bytes(frames, text)
-            if len(possible) > _MAX_CHOICES:
-                break
-            readable = []
-            for byte in sorted(possible):
-                after = self.network.read(frames, bytes((byte,)), text)
-                if after:
-                    readable.append((byte, after))
-            if len(readable) != 1:
-                break
-            ((byte, frames),) = readable
-            text = text.plus(bytes((byte,)))
-        return text.path
-
-
 class _HazardEngine(MaskedEngine):
     """Refuses tokens that end inside a character, unless the text can be completed after them.
 
@@ -455,7 +348,7 @@ class _HazardEngine(MaskedEngine):
     bytes tell nothing after a hazard, where not each is a token.
     """
 
-    def __init__(self, engine: FrameEngine | NetworkEngine, tokens: TokenTrie, hazards: NDArray[np.int64]):
+    def __init__(self, engine: FrameEngine, tokens: TokenTrie, hazards: NDArray[np.int64]):
         self._engine, self._tokens, self._hazards, self.network = engine, tokens, hazards, engine.network
         self._words, self._ids = tokens.mask(hazards), frozenset(hazards.tolist())
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..automaton.counted_string import AmbiguousString
-from ..automaton.frame_machine import reads
 from ..automaton.limits import WorkMeter
 from ..automaton.network import MAX_FRAMES, Network
 from ..automaton.registers import ItemRule, LengthRule, NameRule, Rule
 from ..automaton.rtn import Component, ComponentBuilder, Mark, Rtn, build_rtn
+from ..automaton.values import ValueSearch
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
@@ -42,9 +42,9 @@ class BuiltNetwork(NamedTuple):
     """A network."""
 
     network: Network
+    values: ValueSearch  # of its components
     nbytes: int  # memory at most, for the whole network
     at_once: Collection[int]  # the numbers of the components that are built already
-    is_compiled: bool  # whether the compiled loops read all components
     # Bytes that are enough for the text of a component; None where only its automaton tells.
     least: Callable[[int], int | None] = lambda number: None
 
@@ -52,7 +52,7 @@ class BuiltNetwork(NamedTuple):
     def of(cls, components: Sequence[Component], rules: Mapping[int, Rule | None], ordered: bool) -> BuiltNetwork:
         """The network of components that are there; see ``Network``."""
         network = Network(components, rules.get, ordered=ordered)
-        return cls(network, size_of(components), range(len(components)), all(map(reads, rules.values())))
+        return cls(network, ValueSearch(network), size_of(components), range(len(components)))
 
     @property
     def at_once_bytes(self) -> int:
@@ -129,7 +129,6 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> BuiltNetwork | Non
     """A network of which most components are built later; None where some without values have to be left out first."""
     rtn: Rtn[Any] = Rtn(plan.root, plan.build, meter.limits)
     later: dict[Hashable, int] = {}  # sizes
-    is_compiled = True
     at_once: list[int] = [] if plan.part(plan.root) else [0]
     in_doubt: list[int] = []
     whole: list[int] = []  # components that are built with all callees
@@ -144,7 +143,6 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> BuiltNetwork | Non
                 at_once.append(rtn.number(positions.name_of(inside)))
             else:
                 later[alike] = size
-            is_compiled &= positions.is_compiled(content)
             for automaton in content.automata:
                 if isinstance(automaton.register, DifferentItems):
                     whole.append(rtn.number(positions.track(inside.position, inside.level, automaton)))
@@ -171,12 +169,13 @@ def reachable_network(plan: NetworkPlan, meter: WorkMeter) -> BuiltNetwork | Non
 
     # Names are strings: only different items have members.
     network = Network(rtn, rule, ordered=bool(whole) and plan.is_ordered)
+    values = ValueSearch(network)
     for number in in_doubt:
         network.reach(number)
-        if not network.rules[number].is_possible(network.search):
+        if not network.rules[number].is_possible(values):
             return None
     nbytes = size_of(rtn[number] for number in built) + _BYTES * sum(later.values())
-    return BuiltNetwork(network, nbytes, built, is_compiled, lambda number: plan.least_size(rtn.name(number)))
+    return BuiltNetwork(network, values, nbytes, built, lambda number: plan.least_size(rtn.name(number)))
 
 
 def whole_network(plan: NetworkPlan, meter: WorkMeter, texts: WritableTexts | None = None) -> BuiltNetwork:
@@ -224,7 +223,7 @@ def _with_rules(
     for number, known in rules.items():
         if known is None:
             continue
-        possible = known.is_possible(built.network.search)
+        possible = known.is_possible(built.values)
         if is_cut and _ends_early(known, components[number]):
             possible = False
         if possible:
@@ -299,9 +298,7 @@ def _rule(
         return None
     positions = plan.parts[callee.schema].positions
     if isinstance(callee, LongString):
-        has_one_spelling = positions.has_one_spelling or callee.closing is not None
-        string = component.counted_string._replace(has_one_spelling=has_one_spelling)
-        return LengthRule(callee.low, callee.high, string)
+        return LengthRule(callee.low, callee.high, component.counted_string)
     register = positions.register(callee)
 
     def called(name: Any) -> int | None:

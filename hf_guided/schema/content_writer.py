@@ -91,7 +91,7 @@ class ContentWriter:
         most = max(low, -1 if high is None else high, 0)
         automaton = ContentAutomaton()
         if may_repeat and low:
-            automaton.register = DifferentNames((clause.origin, "minProperties"))
+            automaton.register = DifferentNames((clause.origin, "minProperties"), low=low)
         states = {(0, 0, 0): 0}
         todo = [(0, 0, 0)]
 

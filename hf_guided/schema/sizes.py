@@ -167,6 +167,8 @@ class LeastSizes:
         """Bytes that are enough for an array or an object: each entry counts with a comma, and one has none."""
         if isinstance(automaton.register, DifferentNames):
             return self._members(automaton, automaton.register)
+        if automaton.register is not None and automaton.register.low > 1:
+            return _NEVER  # only values tell
         costs = [0 if state in automaton.accepting else _NEVER for state in range(len(automaton.edges))]
         changed = True
         while changed:

@@ -15,7 +15,7 @@ from ..automaton.rtn import ComponentBuilder, Mark
 from ..constraints.json_style import JsonStyle, KeyOrder
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
-from .content_automata import ContentAutomaton, DifferentItems, DifferentNames, Register, has_one_order
+from .content_automata import ContentAutomaton, DifferentItems, Register, has_one_order
 from .grammar import Content, completable_contents, contents, with_equal_positions
 from .layout import has_levels
 from .nesting import heights, of_known_level, within_depth
@@ -147,13 +147,6 @@ class Positions:
                 if child not in seen:
                     seen.add(child)
                     todo.append(child)
-
-    def is_compiled(self, content: Content) -> bool:
-        """Whether the compiled loops read it: not different items, nor long strings in other spellings."""
-        if not self.has_one_spelling and any(map(self.long_string, content.scalars)):
-            return False
-        registers = [automaton.register for automaton in content.automata if automaton.register is not None]
-        return all([isinstance(register, DifferentNames) and register.any_order for register in registers])
 
     @cached_property
     def is_ordered(self) -> bool:

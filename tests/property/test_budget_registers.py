@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton.network import Network
+from hf_guided.automaton.frame_machine import FrameMachine
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint, MaskedEngine
 from hf_guided.backends.matcher import Matcher
@@ -274,13 +274,13 @@ def test_masks_and_counts_depend_on_the_text_alone(name, random):
 def test_many_different_items_are_counted_in_little_work(monkeypatch):
     """Each of 300 items is another one than those before it: the ways to these are not found again."""
     looked = [0]
-    everywhere = Network.everywhere
+    onwards = FrameMachine.onwards
 
-    def counted(*arguments: Any) -> Any:
+    def counted(machine: FrameMachine, number: int) -> list[int]:
         looked[0] += 1
-        return everywhere(*arguments)
+        return onwards(machine, number)
 
-    monkeypatch.setattr(Network, "everywhere", counted)
+    monkeypatch.setattr(FrameMachine, "onwards", counted)
     schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "minItems": 300}
     matcher = registry.create("native", single_bytes()).compile(JsonSchema(schema, whitespace="minified")).matcher()
     shortest = json.dumps([*range(300 - 9), *range(-9, 0)], separators=(",", ":"))  # -1 is as short as 10

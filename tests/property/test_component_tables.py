@@ -369,12 +369,10 @@ def test_names_of_all_objects_share_one_walk(walked):
 def test_sets_of_nodes_that_are_equal_are_one(walked):
     tables = ComponentTables(trie_for(DATA))
     sets = {}
-    for component in (object_names("abc", "abd"), object_names("ba", "é", tail=": ")):
+    for component in (object_names("abc", "abd"), object_names("ba", "é", tail=": "), object_names("a", tail=",")):
         for state in range(1, component.dfa.states):
             for _, left in tables.table(component, state).leaving:
                 assert sets.setdefault(left.nodes.tobytes(), left) is left
-                for _, below in left.children:
-                    assert sets.setdefault(below.nodes.tobytes(), below) is below
     assert len(sets) > 5
 
 

@@ -19,11 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.automaton.frame import Text
-from hf_guided.automaton.network import Network
+from hf_guided.automaton.frame_machine import FrameMachine
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
-from hf_guided.backends.network import NetworkBackend, NetworkEngine
+from hf_guided.backends.network import FrameEngine, NetworkBackend
 from hf_guided.constraints.values import JsonSchema, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, UnsupportedConstraint
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -487,13 +486,13 @@ def test_different_values_in_any_spelling_are_counted_in_little_work(
 ) -> None:
     """Infinitely many texts mean the same few values."""
     looked = [0]
-    everywhere = Network.everywhere
+    onwards = FrameMachine.onwards
 
-    def counted(*arguments: Any) -> Any:
+    def counted(machine: FrameMachine, number: int) -> list[int]:
         looked[0] += 1
-        return everywhere(*arguments)
+        return onwards(machine, number)
 
-    monkeypatch.setattr(Network, "everywhere", counted)
+    monkeypatch.setattr(FrameMachine, "onwards", counted)
     most = 7 if "type" in items else 2
     schema = {"type": "array", "items": items, "uniqueItems": True}
     with pytest.raises((UnsupportedConstraint, InvalidConstraint)):
@@ -561,14 +560,12 @@ def _overlapping(kind: str) -> dict[str, Any]:
         ("arrays", "[" * 64 + "null" + ',7,"z"]' + "]" * 63),
     ],
 )
-def test_overlapping_recursion_takes_no_more_frames_than_states(kind: str, text: str, options: dict[str, Any]) -> None:
+def test_overlapping_recursion_takes_little_memory(kind: str, text: str, options: dict[str, Any]) -> None:
     """Each level may be read in two ways, so there are two to the power of 64 readings before the innermost value."""
-    network = cast(NetworkEngine, BYTES.compile(JsonSchema(_overlapping(kind), **options)).new_engine()).network
-    frames, data = network.start, text.encode()
-    for end, byte in enumerate(data):
-        frames = network.read(frames, bytes([byte]), Text(data[:end], end))
-        assert 0 < len(frames) <= sum(component.dfa.states for component in network.components)
-    assert network.is_completed(frames, Text(data, len(data)))
+    compiled = BYTES.compile(JsonSchema(_overlapping(kind), **options))
+    assert accepts(compiled, text)
+    machine = cast(FrameEngine, compiled.new_engine())._machine
+    assert machine._now.set_bytes < 4 * 2**20
     assert validator(_overlapping(kind), 2020).is_valid(json.loads(text))
 
 
@@ -635,7 +632,7 @@ def test_a_network_that_is_dropped_is_freed_without_a_collection(name: str) -> N
     matcher = compiled.matcher()
     for _ in range(3):
         assert matcher.accept_token(allowed(matcher)[0])
-    network = weakref.ref(cast(NetworkEngine, matcher.engine).network)
+    network = weakref.ref(cast(FrameEngine, matcher.engine).network)
     gc.disable()
     try:
         del compiled, matcher

@@ -379,7 +379,7 @@ def test_tags_that_are_built_as_far_as_texts_reach_are_the_same(name: str) -> No
         at_once = whole_network(TagNetwork({"format": part}).plan, WorkMeter(NETWORK))
         if later is not None:
             for seed in range(repeats(3, 50)):
-                check_same_walk(later.network, at_once.network, random.Random(seed))
+                check_same_walk(later, at_once, random.Random(seed))
 
 
 def check_same_masks(first: Matcher, second: Matcher, targets: list[bytes], rng: random.Random) -> None:

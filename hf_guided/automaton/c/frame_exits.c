@@ -1,183 +1,14 @@
-/* Finds the way from a frame to the end of the text: see frame_exits.py.
+/* Finds the way from a frame to the end of the text.
  *
- * Each state of a component has one move on a shortest way to its end, in bytes; a call weighs as many as are enough
- * for the callee. So a frame has one way to the end of the text, or one for each frame that it may return to. A token
- * that lies along a way leads to a frame that has the rest of it: counted along these ways, a text that needs some
- * tokens has an allowed token after which it needs one less.
- *
- * White space between the parts of a text is left to choose: where a space leaves as many bytes to the end, the ways
- * with it and without are looked at, for vocabularies have tokens such as `": "`.
+ * Each state of a component has one move on a shortest way to its end: see component_exits.c. So a frame has one way to
+ * the end of the text, or one for each frame that it may return to. A token that lies along a way leads to a frame that
+ * has the rest of it: counted along these ways, a text that needs some tokens has an allowed token after which it needs
+ * one less.
  */
 #include "frames.h"
 
-enum { SIZE, MOVE, SPACE, COUNTS };      /* rows of exits: bytes to the end of the component; the move; the state after a
-                                            space, or 0; and whether the string that is counted has not ended; of an
-                                            object, whether the way out has another name */
-enum { ENDS = -1, CALLS = 256 };         /* moves that are no bytes: the component ends; and from here on its calls */
-enum { MOST_SPACES = 4, MOST_RUN = 64 }; /* in a row; and bytes of a token of one character again and again */
-enum { FRAME_WORK = 256 };               /* of counting from one frame, and of each look at what may come after it */
-enum { MOVES_BITS = 24 };                /* of the moves to the end, beside the bytes */
-
-typedef struct {
-    const Component *c;
-    const int32_t *weights; /* (callees) */
-    const int32_t *byte_of; /* (classes) the byte that is written, or -1 */
-    int64_t *far;           /* (states) bytes to the end, and then moves, in one number */
-    uint8_t *counts;
-} Ways;
-
-static const int64_t never = (int64_t)UNREACHABLE << MOVES_BITS;
-
-/* Whether a move is on a way with the fewest characters of a counted string: that always fits its upper bound. */
-static int has_fewest_characters(const Component *c, int32_t state, int32_t to)
-{
-    return !c->begins || c->owed[to] + c->begins[state] == c->owed[state];
-}
-
-/* The length of the way that begins with a byte, or with a call. */
-static int64_t by_byte(const Ways *w, int32_t state, int64_t class)
-{
-    const int32_t to = w->c->table[w->c->classes * state + class];
-    const int is_allowed = to && w->byte_of[class] >= 0 && has_fewest_characters(w->c, state, to);
-    return is_allowed ? w->far[to] + ((int64_t)1 << MOVES_BITS) + 1 : never;
-}
-
-static int64_t by_call(const Ways *w, int64_t call)
-{
-    return w->far[w->c->calls[2 * call + 1]] + ((int64_t)w->weights[w->c->calls[2 * call]] << MOVES_BITS) + 1;
-}
-
-/* The states, each after most of those that it leads to. Returns how many are reached from the start. */
-static int64_t last_first(const Component *c, int32_t *order, int32_t *stack, int32_t *next)
-{
-    int64_t depth = 1, count = 0;
-    memset(next, 0xff, (size_t)c->states * sizeof *next); /* -1: not reached; then the next of its moves */
-    stack[0] = (int32_t)c->start;
-    next[c->start] = 0;
-    while (depth) {
-        const int32_t state = stack[depth - 1];
-        const int64_t begin = c->call_begin[state], calls = c->call_begin[state + 1] - begin;
-        int32_t to = 0;
-        while (next[state] < c->classes + calls && (!to || next[to] >= 0)) {
-            const int64_t at = next[state]++;
-            to = at < c->classes ? c->table[c->classes * state + at] : c->calls[2 * (begin + at - c->classes) + 1];
-        }
-        if (to && next[to] < 0)
-            stack[depth++] = to, next[to] = 0;
-        else
-            order[count++] = stack[--depth];
-    }
-    return count;
-}
-
-/* Finds all lengths. */
-static void measure(Ways *w, const int32_t *order, int64_t count)
-{
-    const Component *c = w->c;
-    int changed = 1;
-    for (int64_t state = 0; state < c->states; state++)
-        w->far[state] = never;
-    while (changed) {
-        changed = 0;
-        for (int64_t i = 0; i < count; i++) {
-            const int32_t state = order[i];
-            int64_t best = c->accepting[state] ? 0 : w->far[state], length;
-            uint8_t counts = w->counts[state];
-            for (int64_t class = 0; class < c->classes; class++) {
-                if ((length = by_byte(w, state, class)) < best)
-                    best = length;
-                counts |= w->counts[c->table[c->classes * state + class]];
-            }
-            for (int64_t call = c->call_begin[state]; call < c->call_begin[state + 1]; call++) {
-                const int64_t callee = c->callees[c->calls[2 * call]];
-                if ((length = by_call(w, call)) < best)
-                    best = length;
-                counts |= callee == END || (callee == BEGIN && w->counts[c->calls[2 * call + 1]]);
-            }
-            changed |= best < w->far[state] || counts != w->counts[state];
-            w->far[state] = best;
-            w->counts[state] = counts;
-        }
-    }
-}
-
-static int32_t move_from(const Ways *w, int32_t state, const int32_t *letters)
-{
-    const Component *c = w->c;
-    if (c->accepting[state])
-        return ENDS;
-    for (; *letters >= 0; letters++)
-        if (by_byte(w, state, c->class_of[*letters]) == w->far[state])
-            return *letters;
-    for (int64_t call = c->call_begin[state]; call < c->call_begin[state + 1]; call++)
-        if (by_call(w, call) == w->far[state])
-            return CALLS + (int32_t)call;
-    return ENDS; /* there is no way */
-}
-
-/* The callee of a move, or what else it is. */
-static int64_t meaning(const Component *c, int32_t move)
-{
-    return move < CALLS ? move : CALLS + c->callees[c->calls[2 * (int64_t)(move - CALLS)]];
-}
-
-/* The state after a space that leaves as many bytes to the end; 0 if there is none, or the space is a part of a name.
- *
- * The move there is the same: else a way might be in ever more components after a space in each.
- */
-static int32_t after_space(const Component *c, const int32_t *sizes, const int32_t *moves, int32_t state)
-{
-    const int32_t to = c->table[c->classes * state + c->class_of[' ']];
-    const int is_apart = moves[state] != '"' && sizes[state] < UNREACHABLE;
-    const int is_same = to && to != state && sizes[to] == sizes[state];
-    return is_apart && is_same && meaning(c, moves[to]) == meaning(c, moves[state]) ? to : 0;
-}
-
-/* Finds the exits of a component.
- *
- * weights  (callees) bytes that are enough for each; 0 for the marks of registers
- * letters  all bytes, those that are preferred first, and then -1
- * exits    (4, states) written: see the rows
- *
- * Returns the largest size that is no UNREACHABLE, or that there is no memory.
- */
-PUBLIC int64_t hf_guided_find_exits(const Component *c, const int32_t *weights, const int32_t *letters, int32_t *exits)
-{
-    const int64_t states = c->states;
-    int64_t *far = malloc((size_t)states * sizeof *far), most = 0;
-    int32_t *scratch = malloc((size_t)(3 * states) * sizeof *scratch), byte_of[256];
-    uint8_t *counts = calloc((size_t)states, 1);
-    Ways w = {c, weights, byte_of, far, counts};
-    if (!far || !scratch || !counts)
-        most = NO_MEMORY;
-    else {
-        for (int class = 0; class < 256; class++)
-            byte_of[class] = -1;
-        for (const int32_t *letter = letters; *letter >= 0; letter++)
-            if (byte_of[c->class_of[*letter]] < 0)
-                byte_of[c->class_of[*letter]] = *letter;
-        measure(&w, scratch, last_first(c, scratch, scratch + states, scratch + 2 * states));
-        for (int32_t state = 0; state < states; state++) {
-            const int64_t size = far[state] >> MOVES_BITS;
-            exits[SIZE * states + state] = size < UNREACHABLE ? (int32_t)size : UNREACHABLE;
-            exits[MOVE * states + state] = move_from(&w, state, letters);
-            exits[COUNTS * states + state] = counts[state];
-            if (size < UNREACHABLE && size > most)
-                most = size;
-        }
-        for (int32_t state = 0; state < states; state++) {
-            int32_t at = byte_of[c->class_of[' ']] < 0 || (c->begins && counts[state]) ? 0 : state;
-            const int32_t first = at ? after_space(c, exits, exits + MOVE * states, at) : 0;
-            for (int spaces = 0; at && spaces <= MOST_SPACES; spaces++)
-                at = after_space(c, exits, exits + MOVE * states, at);
-            exits[SPACE * states + state] = at ? 0 : first;
-        }
-    }
-    free(far);
-    free(scratch);
-    free(counts);
-    return most;
-}
+enum { MOST_RUN = 64 };    /* bytes of a token of one character again and again */
+enum { FRAME_WORK = 256 }; /* of counting from one frame, and of each look at what may come after it */
 
 static int32_t exit_of(const Component *c, int row, int32_t state)
 {
@@ -188,38 +19,58 @@ static int32_t exit_of(const Component *c, int row, int32_t state)
 static const int32_t *exits_of(Machine *m, const Frame *frame)
 {
     const Component *c = m->components + frame->component;
-    return c->is_object && target_name(m, c, frame->names, 0) >= 0 ? c->to_begin : c->exits;
+    return c->legs && target_name(m, c, frame->names, 0, 0) >= 0 ? c->to_begin : c->exits;
 }
 
 /* Bytes to the end of the component of an object, or those that are still enough where its open name is in a frame above. */
 static int64_t object_size(Machine *m, Frame frame)
 {
     const Component *c = m->components + frame.component;
-    const int32_t target = frame.text > 0 ? target_name(m, c, frame.names, frame.text) : -1;
-    const int64_t written = frame.text > 0 ? m->written[frame.text].depth : 0;
+    const int32_t text = frame.count && frame.text > 0 ? frame.text : 0;
+    const int32_t target = text && c->legs ? target_name(m, c, frame.names, text, 0) : -1;
     int64_t rest;
     if (target >= 0) {
         const int32_t names = names_with(m, frame.names, c->texts[target]);
         if (names < 0)
             return names;
         rest = member_bytes(m, c, names);
-        return (rest ? c->legs[target] + rest : c->legs[c->name_count + target]) - written;
+        return (rest ? c->legs[target] + rest : c->legs[c->name_count + target]) - m->written[text].depth;
     }
-    if ((rest = member_bytes(m, c, frame.names)))
+    if (c->legs && (rest = member_bytes(m, c, frame.names)))
         return rest + c->to_begin[SIZE * c->states + frame.state];
-    if (!frame.text && m->sets[frame.names].count && exit_of(c, COUNTS, frame.state))
-        rest = c->most_size + m->deepest; /* the shortest name may be one that there is already */
-    return rest + exit_of(c, SIZE, frame.state);
+    rest = c->legs ? 0 : names_to_come(m, c, frame.names);
+    /* The shortest name may be one that there is already. */
+    rest += !frame.count && m->sets[frame.names].count && exit_of(c, COUNTS, frame.state);
+    return rest * (c->most_size + m->deepest) + exit_of(c, SIZE, frame.state);
 }
 
-/* Bytes to the end of a frame's component; more where the shortest end of an open name is taken. */
+/* The same of an array, where that is known. */
+static int64_t array_size(Machine *m, Frame frame)
+{
+    const Component *c = m->components + frame.component;
+    const int64_t more = c->low - m->sets[frame.names].count, size = exit_of(c, SIZE, frame.state);
+    const int64_t to_come = (!frame.count && exit_of(c, COUNTS, frame.state)) + (more > 0 ? more : 0);
+    const int32_t at = to_come && !m->is_least ? choices_after(m, frame.component, frame.names) : 0;
+    return at < 0 ? at : to_come && !m->is_least ? size + to_come * m->choices[at].longest : size;
+}
+
+/* Bytes to the end of a frame's component, about: as if nothing were there already that is to come. */
+int64_t least_size(Machine *m, Frame frame)
+{
+    const Component *c = m->components + frame.component;
+    return c->is_owner == OBJECT ? object_size(m, frame) : exit_of(c, SIZE, frame.state);
+}
+
+/* Bytes to the end of a frame's component; more where the shortest end of what is open is taken. */
 static int64_t own_size(Machine *m, Frame frame)
 {
     const Component *c = m->components + frame.component;
-    int64_t size = c->is_object ? object_size(m, frame) : exit_of(c, SIZE, frame.state);
-    if (frame.text > 0 && size >= 0 && size < UNREACHABLE && is_watched(m, frame))
-        size += c->most_size + m->deepest;
-    return size;
+    int64_t size = c->is_owner == ARRAY ? array_size(m, frame) : least_size(m, frame), watched;
+    if (size < 0 || size >= UNREACHABLE || m->is_least || (watched = is_watched(m, frame)) == 0)
+        return size;
+    if (watched < 0 || m->has_items)
+        return watched < 0 ? watched : UNREACHABLE;
+    return size + c->most_size + m->deepest;
 }
 
 static int has_exits(Machine *m, int32_t component)
@@ -263,7 +114,7 @@ int32_t set_size(Machine *m, int32_t set)
             if (below < 0 && !lead(m, &count, frame->below))
                 return NO_MEMORY;
             if ((size = own_size(m, *frame)) < 0)
-                return NO_MEMORY;
+                return (int32_t)size;
             frame = m->frames + m->members[m->sets[here].begin + i];
             size = size + below < UNREACHABLE ? size + below + owing(c, frame) : UNREACHABLE;
             if (size < best)
@@ -292,22 +143,6 @@ static int32_t moved(Machine *m, Frame frame, int32_t byte)
     return moved_frame(m, frame, c->table[c->classes * frame.state + c->class_of[byte]], (uint8_t)byte);
 }
 
-/* The object whose name is open in a frame, with that name; the first of several. */
-static Frame owner_of(const Machine *m, Frame frame)
-{
-    const int32_t text = frame.text;
-    while (!m->components[frame.component].is_object)
-        for (int32_t i = 0; i < m->sets[frame.below].count; i++) {
-            const Frame under = m->frames[m->members[m->sets[frame.below].begin + i]];
-            if (under.text == ABOVE) {
-                frame = under;
-                break;
-            }
-        }
-    frame.text = text;
-    return frame;
-}
-
 /* The character that is written as long as a string needs more; -1 where none is. */
 static int32_t filler(const Machine *m, const Frame *frame)
 {
@@ -322,28 +157,6 @@ static int32_t filler(const Machine *m, const Frame *frame)
     return -1;
 }
 
-/* The bytes of a name after what is written of it. */
-typedef struct {
-    const uint8_t *at, *end;
-} Rest;
-
-static Rest rest_of(const Machine *m, const Component *c, int32_t target, int32_t text)
-{
-    const int64_t begin = target ? c->name_ends[target - 1] : 0;
-    return (Rest){c->names + begin + m->written[text].depth, c->names + c->name_ends[target]};
-}
-
-/* Whether a component reads the rest of a name from a state on, and the name may end there. */
-static int reads_rest(const Component *c, int32_t state, Rest rest)
-{
-    for (; state && rest.at < rest.end; rest.at++)
-        state = c->table[c->classes * state + c->class_of[*rest.at]];
-    for (int64_t call = c->call_begin[state]; c->is_object && call < c->call_begin[state + 1]; call++)
-        if (c->callees[c->calls[2 * call]] == END)
-            return 1;
-    return !c->is_object && c->accepting[state];
-}
-
 static int lead_returned(Machine *m, int64_t *count, Frame frame)
 {
     for (int32_t i = 0; i < m->sets[frame.below].count; i++) {
@@ -354,44 +167,113 @@ static int lead_returned(Machine *m, int64_t *count, Frame frame)
     return 0;
 }
 
-/* Goes on in an open name to the one that is to come: by a byte, or a move without one.
- *
- * Returns 1, 0 where that is not the way, or what is missing.
- */
-static int32_t towards_name(Machine *m, Frame frame, Rest rest, int64_t *count)
+/* What is to be written of a name or an item that has begun. */
+typedef struct {
+    Frame owner;
+    int64_t written; /* bytes of it */
+    int32_t text;    /* the whole */
+} Target;
+
+/* Notes the outermost item that begins as the one to come on the way out, or else the innermost owner. */
+static int64_t note_target(Machine *m, Frame owner, int64_t length, void *data)
 {
-    const Component *c = m->components + frame.component;
-    const int is_whole = rest.at == rest.end;
-    int32_t next;
-    if (!is_whole && reads_rest(c, frame.state, rest)) {
-        if ((next = moved(m, frame, *rest.at)) != REFUSED)
-            return next >= 0 && step(m, *rest.at, next) ? 1 : NO_MEMORY;
-    } else if (is_whole && !c->is_object && c->accepting[frame.state])
-        return lead_returned(m, count, frame) < 0 ? NO_MEMORY : 1;
-    for (int64_t call = c->call_begin[frame.state]; call < c->call_begin[frame.state + 1]; call++) {
-        const int64_t callee = c->callees[c->calls[2 * call]];
-        if ((is_whole ? callee != END : callee < 0) || (next = called(m, frame, c->calls + 2 * call)) == REFUSED)
-            continue;
-        if (next < 0)
-            return next;
-        if (is_whole || reads_rest(m->components + callee, (int32_t)m->components[callee].start, rest))
-            return lead(m, count, next) ? 1 : NO_MEMORY;
-    }
+    Target *target = data;
+    int32_t at, text;
+    if (!target->owner.count)
+        target->owner = owner;
+    if (m->components[owner.component].is_owner != ARRAY)
+        return 0;
+    if ((at = choices_after(m, owner.component, owner.names)) < 0)
+        return at;
+    text = m->choices[at].target;
+    if (text && is_beginning(m, text, length))
+        *target = (Target){owner, length, text};
     return 0;
 }
 
-/* Whether the shortest way leads an open name to one that its object has; or what is missing. */
+/* Follows the mark at the end of what is open in an owner, from all frames of a set where it comes.
+ *
+ * count  of `leads`, where these are added; or NULL
+ *
+ * Returns whether there are any, or what is missing.
+ */
+static int32_t find_ends(Machine *m, int32_t set, const Frame *owner, int64_t *count)
+{
+    const int32_t whole = closed(m, set);
+    int32_t found = 0;
+    for (int32_t i = 0; whole >= 0 && i < m->sets[whole].count; i++) {
+        const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
+        const Component *c = m->components + frame.component;
+        if (frame.component != owner->component || frame.below != owner->below || !frame.count)
+            continue;
+        for (int64_t call = c->call_begin[frame.state]; call < c->call_begin[frame.state + 1]; call++) {
+            const int32_t next = c->callees[c->calls[2 * call]] == END ? called(m, frame, c->calls + 2 * call) : REFUSED;
+            if (next < 0 && next != REFUSED)
+                return next;
+            if (next >= 0 && count && !lead(m, count, next))
+                return NO_MEMORY;
+            found |= next >= 0;
+            c = m->components + frame.component;
+        }
+    }
+    return whole < 0 ? whole : found;
+}
+
+/* Goes on from a frame towards a name or an item: by a byte, or by the mark at its end.
+ *
+ * Returns 1, 0 where that is not the way, or what is missing.
+ */
+static int32_t towards(Machine *m, int32_t number, const Target *target, int64_t *count)
+{
+    const int64_t length = m->written[target->text].depth - target->written;
+    uint8_t *rest = malloc((size_t)length + 1);
+    int32_t set = number, text = target->text, found = 0, whole;
+    if (!rest || (set = set_of(m, &set, 1)) < 0 || (whole = closed(m, set)) < 0) {
+        free(rest);
+        return !rest ? NO_MEMORY : set < 0 ? set : whole;
+    }
+    for (int64_t i = length; i-- > 0; text = m->written[text].before)
+        rest[i] = (uint8_t)m->written[text].byte;
+    if (!length)
+        found = find_ends(m, set, &target->owner, count);
+    for (int32_t i = 0; length && i < m->sets[whole].count && found >= 0; i++) {
+        const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
+        const Component *c = m->components + frame.component;
+        const int32_t state = c->table[c->classes * frame.state + c->class_of[rest[0]]];
+        int32_t next = state ? moved_frame(m, frame, state, rest[0]) : REFUSED, there = next;
+        int64_t can = next < 0 ? 0 : is_productive(m, next);
+        if ((next < 0 && next != REFUSED) || can < 0)
+            found = next < 0 ? next : (int32_t)can;
+        if (next < 0 || can <= 0)
+            continue;
+        there = set_of(m, &there, 1);
+        for (int64_t j = 1; j < length && there > 0; j++)
+            there = after(m, there, rest[j]);
+        if (there > 0)
+            there = find_ends(m, there, &target->owner, NULL);
+        if (there < 0)
+            found = there;
+        else if (there)
+            found = step(m, rest[0], next) ? 1 : NO_MEMORY;
+    }
+    free(rest);
+    return found;
+}
+
+/* Whether the shortest way leads what is open to something that is there already; or what is missing. */
 static int64_t is_blocked(Machine *m, Frame frame, int32_t move)
 {
+    int64_t status = 0;
     int32_t next;
-    int64_t status;
-    if (move < 0)
-        return has_name(m, owner_of(m, frame).names, frame.text);
-    next = move < CALLS ? moved(m, frame, move)
-                        : called(m, frame, m->components[frame.component].calls + 2 * (int64_t)(move - CALLS));
-    if (next == REFUSED)
-        return 1;
-    status = next < 0 ? next : is_productive(m, next);
+    if (move >= 0) {
+        next = move < CALLS ? moved(m, frame, move)
+                            : called(m, frame, m->components[frame.component].calls + 2 * (int64_t)(move - CALLS));
+        status = next == REFUSED ? 0 : next < 0 ? next : is_productive(m, next);
+    }
+    for (int32_t i = 0; move < 0 && !status && i < m->sets[frame.below].count; i++) {
+        next = returned(m, &frame, m->members[m->sets[frame.below].begin + i]);
+        status = next < 0 ? next : is_productive(m, next);
+    }
     return status < 0 ? status : !status;
 }
 
@@ -408,12 +290,14 @@ static int32_t around_names(Machine *m, Frame frame, int64_t *count)
             const Component *c = m->components + frame.component;
             const int32_t state = c->table[c->classes * frame.state + c->class_of[*letter]];
             int32_t next;
-            int64_t can;
+            int64_t can, watched = 0;
             if (!state || (next = moved(m, frame, *letter)) == REFUSED)
                 continue;
             if (next < 0 || (can = is_productive(m, next)) < 0)
                 return next < 0 ? next : (int32_t)can;
-            if (can && !(must_differ && is_watched(m, m->frames[next])))
+            if (can && must_differ && (watched = is_watched(m, m->frames[next])) < 0)
+                return (int32_t)watched;
+            if (can && !(must_differ && watched))
                 return step(m, *letter, next) ? 0 : NO_MEMORY;
         }
     for (int64_t call = begin; call < end; call++) {
@@ -430,19 +314,28 @@ static int32_t around_names(Machine *m, Frame frame, int64_t *count)
     return 0;
 }
 
-/* Goes on to the names that have to come, where a frame is in an object. Returns 1, 0 where none have to, or what is
+/* Goes on to what has to come, where a frame is in an object or an array. Returns 1, 0 where nothing has to, or what is
  * missing. */
-static int32_t to_names(Machine *m, Frame frame, int64_t *count)
+static int32_t to_next(Machine *m, int32_t number, int64_t *count)
 {
+    const Frame frame = m->frames[number];
     const Component *c = m->components + frame.component;
-    int32_t target, next;
-    if (frame.text > 0) {
-        const Frame owner = owner_of(m, frame);
-        c = m->components + owner.component;
-        target = target_name(m, c, owner.names, owner.text);
-        return target < 0 ? 0 : towards_name(m, frame, rest_of(m, c, target, owner.text), count);
+    Target target = {0};
+    int64_t status = each_owner(m, frame, note_target, &target);
+    int32_t next;
+    if (status < 0 || (target.text && (status = towards(m, number, &target, count))))
+        return (int32_t)status;
+    if (target.owner.count && m->components[target.owner.component].is_owner == OBJECT) {
+        c = m->components + target.owner.component;
+        target.written = m->written[frame.text].depth;
+        for (int32_t i = -1; (i = target_name(m, c, target.owner.names, frame.text, i + 1)) >= 0;) {
+            target.text = c->texts[i];
+            if ((next = towards(m, number, &target, count)))
+                return next;
+        }
+        return 0;
     }
-    if (!c->is_object || target_name(m, c, frame.names, 0) < 0)
+    if (!c->legs || frame.count || target_name(m, c, frame.names, 0, 0) < 0)
         return 0;
     for (int64_t call = c->call_begin[frame.state]; call < c->call_begin[frame.state + 1]; call++) {
         const int64_t callee = c->callees[c->calls[2 * call]];
@@ -471,16 +364,16 @@ static int32_t find_steps(Machine *m, int32_t number)
     while (count) {
         const Frame frame = m->frames[m->leads[--count]];
         const int32_t *exits;
-        int64_t states, blocked;
+        int64_t states, blocked, doubtful;
         int32_t move, next;
         if (!has_exits(m, frame.component))
             return NEEDS_EXITS;
-        if ((next = to_names(m, frame, &count)) < 0)
+        if ((next = to_next(m, m->leads[count], &count)) < 0)
             return next;
         if (next)
             continue;
-        if (frame.text > 0 && is_doubtful(m, frame))
-            return DOUBTFUL;
+        if ((doubtful = is_doubtful(m, frame)))
+            return doubtful < 0 ? (int32_t)doubtful : DOUBTFUL;
         states = m->components[frame.component].states;
         exits = exits_of(m, &frame);
         move = exits[MOVE * states + frame.state];
@@ -535,7 +428,7 @@ static int32_t after_run(Machine *m, int32_t number)
     const Component *c = m->components + frame.component;
     const int32_t byte = filler(m, &frame);
     int32_t node = 0, longest = 0;
-    if (byte < 0 || frame.text > 0 || owing(c, &frame) <= 2 * MOST_RUN ||
+    if (byte < 0 || (frame.text > 0 && frame.text != NEW_TEXT) || owing(c, &frame) <= 2 * MOST_RUN ||
         c->table[c->classes * frame.state + c->class_of[byte]] != frame.state)
         return 0;
     for (int32_t length = 1; length <= MOST_RUN && (node = child_by(m, node, byte)); length++)
@@ -639,17 +532,18 @@ static int32_t counted_needed(Machine *m, int32_t frame)
     return m->frames[frame].needed - 1;
 }
 
-/* The same: for an open name that can become no known one a new one stands, so the ways are shared. */
+/* The same: for what is open and can become nothing known a new text stands, so the ways are shared. */
 int32_t frame_needed(Machine *m, int32_t number)
 {
     Frame frame = m->frames[number];
     int32_t needed, other;
+    int64_t watched;
     if (frame.needed > 0)
         return frame.needed - 1;
-    if (frame.text <= 0 || m->written[frame.text].is_new || is_watched(m, frame))
+    if (frame.text <= 0 || frame.text == NEW_TEXT || (watched = is_watched(m, frame)) > 0)
         return counted_needed(m, number);
     frame.text = NEW_TEXT;
-    other = frame_of(m, frame);
+    other = watched < 0 ? (int32_t)watched : frame_of(m, frame);
     needed = other < 0 ? other : counted_needed(m, other);
     return needed == DOUBTFUL ? counted_needed(m, number) : needed;
 }

@@ -147,8 +147,8 @@ static int find_bounds(const Machine *m, const Frame *frame, int64_t *low, int64
     return *low || *high >= 0;
 }
 
-/* The set that stands for all with the same mask: far from both bounds all counts are the same, and open names that can
- * become no known one. */
+/* The set that stands for all with the same mask: far from both bounds all counts are the same, and what is open that can
+ * become nothing known. */
 int32_t same_mask(Machine *m, int32_t set)
 {
     const int32_t begin = (int32_t)m->sets[set].begin, count = m->sets[set].count;
@@ -163,8 +163,12 @@ int32_t same_mask(Machine *m, int32_t set)
         int64_t low, high;
         if (!find_bounds(m, &frame, &low, &high) && is_counting(m, &frame))
             frame.count = (int32_t)m->components[frame.component].low;
-        if (frame.text > 0 && !has_true_texts && !is_watched(m, frame))
-            frame.text = NEW_TEXT;
+        if (frame.text > 0 && !has_true_texts && !(m->compares_members && m->named_count)) {
+            const int64_t watched = is_watched(m, frame);
+            if (watched < 0)
+                return (int32_t)watched;
+            frame.text = watched ? frame.text : NEW_TEXT;
+        }
         if ((m->todo[i] = frame_of(m, frame)) < 0)
             return NO_MEMORY;
     }
@@ -211,7 +215,7 @@ static int32_t text_at(Machine *m, int32_t text, int32_t node, int32_t below)
     return text < 0 ? text : text_plus(m, text, m->byte[below]);
 }
 
-/* The text of a watched node, among the last `count`; 0 if the node is not watched. */
+/* The text at a watched node, among the last `count`; 0 if the node is not watched. */
 static int32_t watched_text(const Machine *m, const int64_t begin, int64_t count, int32_t node)
 {
     int64_t low = begin, high = begin + count;
@@ -222,7 +226,7 @@ static int32_t watched_text(const Machine *m, const int64_t begin, int64_t count
         else
             high = middle;
     }
-    return low < begin + count && m->watched[low].node == node ? m->watched[low].text : 0;
+    return low < begin + count && m->watched[low].node == node ? m->frames[m->watched[low].frame].text : 0;
 }
 
 /* Whether the tokens below a node are many for a set that is closed: then tables are faster. */
@@ -279,7 +283,8 @@ static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int64_t 
     const int32_t text = frame.text;
     const int64_t *characters = is_counting(m, &frame) ? m->components[frame.component].characters : NULL;
     int32_t onwards = 0;
-    frame.count = characters ? (int32_t)m->components[frame.component].low : 0; /* the bounds say which may end */
+    if (characters)
+        frame.count = (int32_t)m->components[frame.component].low; /* the bounds say which may end */
     if (text <= 0 && (onwards = onwards_of(m, frame)) <= 0) /* equal for all nodes */
         return onwards;
     for (int64_t at = 0; at < count && !status && *most >= 0; at++) {
@@ -292,7 +297,7 @@ static int64_t add_leaving(Machine *m, Frame frame, int32_t node, const int64_t 
             onwards = onwards_of(m, frame);
         }
         status = onwards > 0 ? add_onwards(m, onwards, left[at], words, word_count, stack, most, limit) : onwards;
-        if (status == DOUBTFUL && frame.text == NEW_TEXT && !m->written[text].is_new) {
+        if (status == DOUBTFUL && frame.text == NEW_TEXT && text != NEW_TEXT) {
             if ((frame.text = text_at(m, text, node, left[at])) < 0)
                 return NO_MEMORY;
             onwards = onwards_of(m, frame);
@@ -364,11 +369,11 @@ static int64_t may_exceed(Machine *m, Frame frame, Limit *limit)
         m->missing = frame.component;
     if (below < 0)
         return below;
-    if (component->is_object)
+    if (component->legs)
         for (int64_t i = 0; i < component->name_count; i++)
             most += component->legs[i];
-    if (frame.text > 0 || component->is_object)
-        most += component->most_size + m->deepest;
+    if (frame.text > 0 || component->is_owner)
+        most += (1 + names_to_come(m, component, frame.names)) * (component->most_size + m->deepest);
     if (most < limit->left)
         is_within(limit, most);
     return most >= limit->left;
@@ -397,16 +402,12 @@ static void add_staying(Machine *m, const Table *table, int64_t high, uint32_t *
  *
  * Returns 1, 0, or what is missing.
  */
-static int64_t fits_there(Machine *m, Frame frame, Watched there, Limit *limit)
+static int64_t fits_there(Machine *m, int32_t number, Limit *limit)
 {
-    int32_t number, set;
-    int64_t status;
-    frame.text = there.text;
-    frame.state = there.state;
-    if ((number = frame_of(m, frame)) < 0 || (status = is_productive(m, number)) < 0)
-        return number < 0 ? number : status;
-    if (!status || (set = set_of(m, &number, 1)) < 0)
-        return status ? set : 0;
+    int64_t status = is_productive(m, number);
+    int32_t set;
+    if (status <= 0 || (set = set_of(m, &number, 1)) < 0)
+        return status <= 0 ? status : set;
     return fits(m, set, limit);
 }
 
@@ -435,7 +436,7 @@ static int64_t add_staying_names(Machine *m, Frame frame, const Table *table, co
             const uint32_t bit = (uint32_t)1 << (token & 31);
             words[token >> 5] = (words[token >> 5] & ~bit) | (before[token >> 5] & bit);
         }
-        if ((fit = fits_there(m, frame, there, limit)) < 0)
+        if ((fit = fits_there(m, there.frame, limit)) < 0)
             status = fit;
         else if (fit)
             add_tokens(m, there.node, words);
@@ -444,11 +445,12 @@ static int64_t add_staying_names(Machine *m, Frame frame, const Table *table, co
     return status;
 }
 
-/* A frame where tokens leave its component in a state, nothing counted. */
-static Frame left_frame(Frame frame, int64_t state)
+/* A frame where tokens leave its component in a state, no characters counted. */
+static Frame left_frame(const Machine *m, Frame frame, int64_t state)
 {
     frame.state = (int32_t)state;
-    frame.count = 0;
+    if (!m->components[frame.component].is_owner)
+        frame.count = 0;
     return frame;
 }
 
@@ -492,11 +494,8 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
             is_followed =
                 high >= 0 && (!table.at_most || (m->components[frame.component].most_owed && high >= table.most));
         }
-        if (!is_followed && frame.text > 0 && !m->written[frame.text].is_new) {
-            if ((watched[1] = find_watched(m, frame, node)) < 0)
-                return watched[1];
-            is_followed = watched[1] && m->components[frame.component].begins;
-        }
+        if (!is_followed && (watched[1] = find_watched(m, frame, node)) < 0)
+            return watched[1];
         if (!is_followed && limit && (exceeds = may_exceed(m, frame, limit)) < 0)
             return exceeds;
         if (is_followed || (exceeds && node)) {
@@ -521,7 +520,7 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
             add_staying(m, &table, high < 0 ? high : high + m->components[frame.component].characters[node], words,
                         word_count);
         for (int64_t j = 0; j < table.leaving && !status; j++)
-            status = add_leaving(m, left_frame(frame, table.left_in[j]), node, watched,
+            status = add_leaving(m, left_frame(m, frame, table.left_in[j]), node, watched,
                                  (const int32_t *)(intptr_t)table.left[j], table.left_count[j], low, high, words,
                                  word_count, stack, most, limit);
         m->watched_count = watched[0];
@@ -552,6 +551,23 @@ static int64_t find_mask(Machine *m, int64_t set, uint32_t *words, int64_t word_
     return status || beside >= 0 ? status : follow(m, 0, whole, -1, words, stack, &any, limit);
 }
 
+/* Reads the tokens with a whole name of an object: a second member of the same name takes the place of the first, so an
+ * item may become one of those known after all. Returns 0, or what is missing. */
+static int64_t read_named(Machine *m, int32_t set, uint32_t *words, Limit *limit)
+{
+    int64_t fit = 0;
+    for (int64_t i = 0; i < m->named_count && fit >= 0; i++) {
+        const int64_t token = m->named[i];
+        const int32_t next = after_token(m, set, token);
+        if (next <= 0 || (fit = fits(m, next, limit)) <= 0)
+            words[token >> 5] &= ~((uint32_t)1 << (token & 31));
+        else
+            words[token >> 5] |= (uint32_t)1 << (token & 31);
+        fit = next < 0 ? next : fit;
+    }
+    return fit < 0 ? fit : 0;
+}
+
 /* Writes the mask of the tokens that may come after a text, whose set is kept with the limit that refuses none.
  *
  * words  (word_count) written; undefined where something is missing
@@ -569,6 +585,8 @@ PUBLIC int64_t hf_guided_machine_mask(Machine *m, int64_t set, uint32_t *words, 
     m->work = MOST_WORK;
     m->watched_count = 0;
     status = find_mask(m, set, words, word_count, stack, most, limit);
+    if (!status && m->compares_members)
+        status = read_named(m, (int32_t)set, words, limit);
     if (status == DOUBTFUL)
         m->sets[set].is_doubtful = 1;
     if (!status && limit)

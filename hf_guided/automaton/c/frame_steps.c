@@ -3,15 +3,15 @@
 
 enum { MANY_BYTES = 16 }; /* bytes that are tried; more are a choice */
 
-/* The set of a text without a byte: the start of component 0. */
-PUBLIC int64_t hf_guided_machine_start(Machine *m)
+/* The set of a text without a byte, where a component is the whole. */
+PUBLIC int64_t hf_guided_machine_start(Machine *m, int64_t component)
 {
-    int32_t frame = entered(m, 0, 0, 0);
+    int32_t frame = entered(m, (int32_t)component, 0, 0);
     return frame < 0 ? frame : set_of(m, &frame, 1);
 }
 
 /* Reads a token: the bytes on the way to its node. Returns the set after it; 0 if it does not fit, or what is missing. */
-static int32_t after_token(Machine *m, int32_t set, int64_t token)
+int32_t after_token(Machine *m, int32_t set, int64_t token)
 {
     int64_t node = token >= 0 && token < m->size ? m->node_of[token] : 0, begin = m->longest;
     if (!node) /* no text */
@@ -117,6 +117,21 @@ static int has_names(const Machine *m, int64_t set)
     for (int32_t i = 0; i < whole->count; i++)
         if (m->frames[m->members[whole->begin + i]].text)
             return 1;
+    return 0;
+}
+
+/* Writes the sets after each byte that may come.
+ *
+ * later  (256) written; 0 where a byte may not
+ *
+ * Returns 0, or what is missing.
+ */
+PUBLIC int64_t hf_guided_machine_onwards(Machine *m, int64_t set, int32_t *later)
+{
+    m->work = MOST_WORK;
+    for (int byte = 0; byte < 256; byte++)
+        if ((later[byte] = after(m, (int32_t)set, (uint8_t)byte)) < 0)
+            return later[byte];
     return 0;
 }
 

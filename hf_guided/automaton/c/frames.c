@@ -4,8 +4,9 @@
  * several ways, so its state is a set too. Equal frames are one, and equal sets. Where a set leads by a byte is kept,
  * so a text that looks like an earlier one is read by looking up.
  *
- * Of registers these loops have the names of an object (frame_names.c), and the length of a string: a frame counts its
- * characters, each when its first byte is read. No frame has more than there may be, and where there is no bound the count ends at those that there must be.
+ * Of registers these loops have the names of an object and the items of an array (frame_names.c, frame_items.c), and
+ * the length of a string: a frame counts its characters, each when its first byte is read. No frame has more than there
+ * may be, and where there is no bound the count ends at those that there must be.
  *
  * Components, and the tables of what tokens do in a state of one, come from Python: where one is missing, a function
  * says which, and is called again when it is there.
@@ -132,7 +133,7 @@ int32_t set_of(Machine *m, int32_t *items, int64_t count)
         !has_room(&m->members, &m->member_room, m->member_count + count, sizeof *m->members))
         return NO_MEMORY;
     m->sets[m->set_count] = (Set){
-        {0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, -1, INT32_MAX, -1, 0, 0, -1};
+        {0, 0, 0, 0}, m->member_count, (int32_t)count, -1, -1, -1, -1, -1, -1, INT32_MAX, -1, 0, 0};
     if (count)
         memcpy(m->members + m->member_count, items, (size_t)count * sizeof *items);
     m->member_count += count;
@@ -163,16 +164,17 @@ int32_t called(Machine *m, Frame frame, const int32_t *call)
     if (callee == END && component->begins && frame.count < component->low)
         return REFUSED;
     frame.state = call[1];
-    frame.count = 0;
+    if (!component->is_owner)
+        frame.count = 0;
     if (callee < 0)
-        return component->is_object ? marked(m, frame, callee) : frame_of(m, frame);
+        return component->is_owner ? marked(m, frame, callee) : frame_of(m, frame);
     frame.text = text ? ABOVE : 0;
     after = frame_of(m, frame);
     below = after < 0 ? after : set_of(m, &after, 1);
     return below < 0 ? below : entered(m, callee, below, text);
 }
 
-/* The frame in which a component returns; the name that is open goes with it. */
+/* The frame in which a component returns; the text of what is open goes with it. */
 int32_t returned(Machine *m, const Frame *frame, int32_t number)
 {
     Frame under = m->frames[number];
@@ -368,8 +370,8 @@ int32_t after(Machine *m, int32_t set, uint8_t byte)
             continue;
         if (found < 0)
             return found;
-        if (frame.text > 0 && is_doubtful(m, frame))
-            return DOUBTFUL;
+        if ((can = is_doubtful(m, m->frames[found])))
+            return can < 0 ? (int32_t)can : DOUBTFUL;
         if ((can = is_productive(m, found)) < 0)
             return (int32_t)can;
         if (can)
@@ -385,7 +387,8 @@ PUBLIC void hf_guided_machine_end(Machine *m)
 {
     void *arrays[] = {m->components, m->tables, m->frames, m->sets, m->members, m->reached, m->todo,
                       m->frame_buckets, m->set_buckets, m->moves.pairs, m->table_of.pairs, m->steps, m->walk,
-                      m->leads, m->counting, m->text, m->text_after.pairs, m->written, m->watched, m->names_ahead, m};
+                      m->leads, m->counting, m->text, m->text_after.pairs, m->written, m->watched, m->seen, m->ahead,
+                      m->open, m->item, m->keys, m->choices, m->choices_of.pairs, m};
     for (int64_t i = 0; i < m->table_count; i++)
         free(m->tables[i].owned);
     for (int64_t i = 0; i < m->component_count; i++)
@@ -397,10 +400,12 @@ PUBLIC void hf_guided_machine_end(Machine *m)
 /* A machine without components.
  *
  * trie  of the vocabulary; its arrays have to live as long
+ * ask   as long too
+ * is_least  whether sizes are those of the shortest texts, whatever is there already; else they are enough
  *
  * Returns NULL if there is no memory.
  */
-PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
+PUBLIC Machine *hf_guided_machine_new(const Trie *trie, Ask ask, int64_t is_least)
 {
     Machine *m = calloc(1, sizeof *m);
     if (!m)
@@ -415,6 +420,10 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
     m->size = trie->size;
     m->letters = (const int32_t *)(intptr_t)trie->letters;
     m->below = (const int32_t *)(intptr_t)trie->below;
+    m->named = (const int64_t *)(intptr_t)trie->named;
+    m->named_count = trie->named_count;
+    m->ask = ask;
+    m->is_least = is_least != 0;
     m->text = malloc((size_t)m->longest + 1);
     /* The empty set is number 0, and no text. */
     if (!m->text || set_of(m, NULL, 0) != 0 || !has_room(&m->written, &m->written_room, 3, sizeof *m->written)) {
@@ -422,7 +431,7 @@ PUBLIC Machine *hf_guided_machine_new(const Trie *trie)
         return NULL;
     }
     memset(m->written, 0, 3 * sizeof *m->written);
-    m->written[NEW_TEXT].is_new = 1;
+    m->written[EMPTY_TEXT].flat = -1;
     m->written_count = 3;
     return m;
 }
@@ -434,7 +443,8 @@ PUBLIC int64_t hf_guided_machine_bytes(const Machine *m)
            m->frame_room * (int64_t)sizeof(Frame) + m->set_room * (int64_t)sizeof(Set) +
            (m->member_room + m->frame_bucket_room + m->set_bucket_room) * 4 +
            (m->moves.room + m->table_of.room + m->text_after.room) * (int64_t)sizeof(Pair) +
-           m->written_room * (int64_t)sizeof(Written) + m->derived_bytes;
+           m->written_room * (int64_t)sizeof(Written) + m->keys_room + m->choices_room * (int64_t)sizeof(Choices) +
+           m->choices_of.room * (int64_t)sizeof(Pair) + m->derived_bytes;
 }
 
 /* What is missing, after a function has said so. */
@@ -474,8 +484,10 @@ PUBLIC int64_t hf_guided_machine_component(Machine *m, int64_t number, const Com
     const int64_t count = m->component_count;
     Component taken = *component;
     taken.texts = NULL;
-    if (taken.is_object && take_names(m, &taken))
+    if (taken.is_owner == OBJECT && take_names(m, &taken))
         return NO_MEMORY;
+    m->has_items |= taken.is_owner == ARRAY;
+    m->compares_members |= taken.is_owner == ARRAY && !(taken.compared & ORDERED);
     if (!has_room(&m->components, &m->component_room, number + 1, sizeof *m->components)) {
         free(taken.texts);
         return NO_MEMORY;

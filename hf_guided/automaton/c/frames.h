@@ -20,7 +20,8 @@ enum {
     NEEDS_STAY = -7,
     TOO_LONG = -8, /* more work than allowed */
     NEAR_LIMIT = -9, /* it is not known whether the limit refuses a token */
-    DOUBTFUL = -10 /* see frame_names.c */
+    DOUBTFUL = -10, /* see frame_names.c */
+    FAILED = -11    /* an answer of Python's */
 };
 
 enum { MOST_WORK = 1 << 30 }; /* frames looked at for one mask, or one look at a set: a second or two */
@@ -28,15 +29,38 @@ enum { MOST_WORK = 1 << 30 }; /* frames looked at for one mask, or one look at a
 enum { BEGIN = -1, BEGIN_REQUIRED = -2, END = -3, MORE = -4, CLOSE = -5 }; /* callees, as in ``Mark`` of rtn.py */
 
 enum { EMPTY_TEXT = 1, NEW_TEXT = 2, ABOVE = -1 }; /* texts: see frame_names.c */
+enum { OUTERMOST = EMPTY_TEXT }; /* what `count` of an owner is, where nothing else is open: around an item is a bracket */
+
+enum { OBJECT = 1, ARRAY = 2 };                  /* registers: of names, and of different items */
+enum { ORDERED = 1, SPELLED = 2 };               /* see `compared` */
 
 typedef struct {
     int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
     int64_t longest;                             /* bytes of a token */
-    int64_t letters;                             /* address: see frame_exits.c */
+    int64_t letters;                             /* address: see component_exits.c */
     int64_t below;                               /* address: (nodes) how many nodes are below each */
     int64_t parent, node_of;                     /* addresses: of each node; and (size) where each token ends, or 0 */
     int64_t size;                                /* tokens */
+    int64_t named, named_count;                  /* address and number of the tokens with a whole name of an object */
 } Trie;
+
+/* Rows of exits: bytes to the end of the component; the move; the state after a space, or 0; and whether the string that
+ * is counted has not ended; of an owner, whether the way out has another name or item. */
+enum { SIZE, MOVE, SPACE, COUNTS };
+enum { ENDS = -1, CALLS = 256 }; /* moves that are no bytes: the component ends; and from here on its calls */
+
+/* Asks Python, which answers by a function of item_keys.c or frame_items.c.
+ *
+ * component  of the array, for `Choices` after the items of a set; or -1 - c, for the states of component c from which
+ *            infinitely many values remain
+ * number     the set; or a text whose key is asked, where component is `KEY`
+ * address    of the set's members, or of the bytes of the text
+ * count      of these
+ *
+ * Returns 0 or more; FAILED where Python raises.
+ */
+typedef int64_t (*Ask)(int64_t component, int64_t number, int64_t address, int64_t count);
+enum { KEY = 1 << 30 };
 
 typedef struct {
     const int32_t *table;      /* (states, classes) */
@@ -52,17 +76,30 @@ typedef struct {
     const int64_t *characters; /* (nodes) how many there are on the way to each node of the vocabulary */
     int64_t most_owed;
     int64_t low, high;    /* how many characters there may be; `high` -1 is no bound */
-    const int32_t *exits; /* (4, states) see frame_exits.c; NULL where they are not known yet */
+    const int32_t *exits; /* (4, states) see component_exits.c; NULL where they are not known yet */
     int64_t most_size;    /* of the sizes among them that are reachable */
-    int64_t is_object;    /* whether its register has names; of these `low` and `high` say how many there may be */
+    int64_t is_owner;     /* OBJECT or ARRAY: what its register has; of these `low` and `high` say how many there may be */
     const uint8_t *names; /* one after the other: first those that have to come, then enough others */
     const int64_t *name_ends; /* (name_count) of each among them */
     int64_t name_count, required;
     int64_t most_names; /* how many different names there are; 2 ** 31 where there are as many or more */
-    const int32_t *legs; /* (2, name_count) bytes of a member, up to where another begins, and to the object's end */
+    const int32_t *legs; /* (2, name_count) bytes of a member, up to where another begins, and to the object's end;
+                            NULL where names have an order, which the automaton knows, and of arrays */
     const int32_t *to_begin; /* (4, states) as `exits`, to where a name begins */
     int32_t *texts; /* (name_count) of the names; of the machine */
+    const uint8_t *unbounded; /* (states) whether infinitely many values remain; NULL where it is not known yet */
+    int64_t compared; /* of an array: ORDERED where members of equal items are in the same order, and SPELLED where each
+                         string has one text */
 } Component;
+
+/* What may come in an array after the items of a set. */
+typedef struct {
+    int32_t contested; /* the set of the keys that an item must not have: those entered; or which others may need */
+    int32_t known;     /* these, and those of all items on ways out */
+    int32_t target;    /* the text of the next item on the way to the end; 0 where none is known */
+    int64_t longest;   /* bytes of each item on that way, at most; UNREACHABLE where none is known */
+    uint8_t may_end, may_go_on; /* whether enough others can come after these items; and one more */
+} Choices;
 
 /* The nodes where tokens end that stay in a component, those with the same state together. */
 typedef struct {
@@ -87,10 +124,11 @@ typedef struct {
 } Table;
 
 typedef struct {
-    int32_t component, state, below, count; /* `below` is a set, 0 for the root's frame; `count` characters */
-    int32_t names; /* the set of the texts that are names of an object already */
-    int32_t text;  /* that of the name that is open; 0 where none is, ABOVE where the frame above has it */
-    int32_t is_productive; /* whether that can become a name; -1 where not known */
+    int32_t component, state, below; /* `below` is a set, 0 for the root's frame */
+    int32_t count; /* characters; of an owner 0, or where its name or item is open, OUTERMOST or the text around that */
+    int32_t names; /* the set of the texts that are names of an object already, or of the keys of an array's items */
+    int32_t text;  /* that of what is open, the innermost; 0 where nothing is, ABOVE where the frame above has it */
+    int32_t is_productive; /* whether all that is open can end as something new; -1 where not known */
     int32_t needed; /* one more than the tokens to the end of the text; 0 is unknown, -1 is being counted */
 } Frame;
 
@@ -104,7 +142,6 @@ typedef struct {
     int32_t enough;                /* tokens left with which no token of the mask is refused; INT32_MAX where not known */
     int8_t completed, is_large;    /* whether many tokens may come */
     int8_t is_doubtful;            /* whether its mask cannot stand for others: see frame_names.c */
-    int8_t has_new;                /* of texts: whether one is new; -1 where not known */
 } Set;
 
 typedef struct {
@@ -124,12 +161,18 @@ typedef struct {
 
 typedef struct {
     int32_t before, depth; /* the text without its last byte; and how many bytes it has */
-    int32_t is_new, byte;
+    int32_t byte, key;     /* its last byte; and the text that is the key of the value; 0 where not known */
+    int64_t flat;          /* of keys: where their bytes begin in `keys` */
 } Written;
 
 typedef struct {
-    int32_t node, text, state; /* a node of the trie, with the text there, and the state of the component */
+    int32_t node, frame; /* a node of the trie, and the frame there */
 } Watched;
+
+typedef struct {
+    int64_t cost;
+    int32_t depth, frame;
+} Ahead;
 
 typedef struct {
     const int64_t *child, *token_start, *token_ids, *parent, *node_of;
@@ -154,8 +197,20 @@ typedef struct {
     int64_t written_count, written_room, watched_count, watched_room, deepest; /* bytes of the longest text */
     Step *steps, *walk;        /* of exits */
     int32_t *leads, *counting; /* likewise */
-    int32_t *names_ahead;      /* see frame_names.c */
-    int64_t names_ahead_room;
+    int32_t *seen;             /* of a search: see frame_items.c */
+    Ahead *ahead;
+    int64_t seen_room, ahead_room;
+    Ask ask;
+    const int64_t *named;
+    int64_t named_count;
+    uint8_t *open, *item, *keys; /* the bytes of what is open, the last first; of an item; and of all keys */
+    int64_t open_room, item_room, keys_count, keys_room;
+    int32_t innermost; /* text: see `each_owner` */
+    Choices *choices;
+    Map choices_of;
+    int64_t choices_count, choices_room;
+    int8_t has_items, compares_members; /* whether an array has different items; and with members in any order */
+    int8_t is_least;                    /* see `hf_guided_machine_new` */
     int64_t derived_bytes; /* of tables that derived_tables.c has made */
     int64_t few;           /* nodes that are found one by one, rather than by a table: see hf_guided_machine_mask */
     int64_t step_count, step_room, walk_room, lead_room, counting_room;
@@ -208,6 +263,11 @@ static inline int has_token(const Machine *m, int64_t node)
     return m->token_start[node] < m->token_start[node + 1];
 }
 
+static inline int is_space(uint8_t byte)
+{
+    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+}
+
 /* Whether a frame is inside a string that is counted. */
 static inline int is_counting(const Machine *m, const Frame *frame)
 {
@@ -239,18 +299,37 @@ int64_t hf_guided_body(const uint8_t *class_of, const int32_t *table, int64_t cl
 
 /* In frame_names.c. */
 int32_t text_plus(Machine *m, int32_t text, uint8_t byte);
-int32_t known_text_plus(const Machine *m, int32_t text, uint8_t byte);
 int is_within_text(const Machine *m, int32_t text, int32_t begin);
 int32_t marked(Machine *m, Frame frame, int32_t mark);
-int64_t is_productive(Machine *m, int32_t number);
-int is_doubtful(Machine *m, Frame frame);
 int64_t take_names(Machine *m, Component *component);
-int32_t target_name(Machine *m, const Component *c, int32_t names, int32_t text);
+int64_t names_to_come(const Machine *m, const Component *c, int32_t names);
+int64_t names_that_matter(const Machine *m, const Component *c, int32_t names);
+int32_t target_name(Machine *m, const Component *c, int32_t names, int32_t text, int32_t from);
 int64_t member_bytes(Machine *m, const Component *c, int32_t names);
 int has_name(const Machine *m, int32_t names, int32_t text);
-int is_watched(const Machine *m, Frame frame);
-int64_t find_watched(Machine *m, Frame frame, int32_t node);
 int32_t names_with(Machine *m, int32_t names, int32_t text);
+
+/* In item_keys.c. */
+int32_t key_of(Machine *m, int32_t text);
+int32_t choices_after(Machine *m, int32_t component, int32_t items);
+int may_become(const Machine *m, const uint8_t *text, int64_t length, int32_t key_text, int64_t compared);
+
+/* In frame_items.c.
+ *
+ * An owner is given with what is open in it: `length` bytes, of which its own text is the innermost, see `each_owner`.
+ */
+typedef int64_t (*Visit)(Machine *m, Frame owner, int64_t length, void *data);
+int64_t each_owner(Machine *m, Frame frame, Visit visit, void *data);
+int is_beginning(const Machine *m, int32_t text, int64_t length);
+const uint8_t *open_item(Machine *m, int64_t length, int64_t more);
+int64_t opened(Machine *m, int64_t length, int32_t text);
+int64_t is_productive(Machine *m, int32_t number);
+int64_t is_doubtful(Machine *m, Frame frame);
+int64_t is_watched(Machine *m, Frame frame);
+int64_t find_watched(Machine *m, Frame frame, int32_t node);
+
+/* In frame_steps.c. */
+int32_t after_token(Machine *m, int32_t set, int64_t token);
 
 /* In frame_masks.c. */
 int32_t same_mask(Machine *m, int32_t set);
@@ -258,5 +337,6 @@ int32_t same_mask(Machine *m, int32_t set);
 /* In frame_exits.c. */
 int32_t child_by(const Machine *m, int32_t node, int32_t byte);
 int32_t set_size(Machine *m, int32_t set);
+int64_t least_size(Machine *m, Frame frame);
 int32_t frame_needed(Machine *m, int32_t frame);
 int32_t set_needed(Machine *m, int32_t set);

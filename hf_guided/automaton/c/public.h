@@ -8,7 +8,7 @@
 #endif
 
 /* Of the functions that core.py calls: another number whenever one of them, or what it is given, changes. */
-enum { VERSION = 28 };
+enum { VERSION = 29 };
 
 /* Whether to stop: called now and then by loops whose length is not known beforehand. */
 typedef int32_t (*Look)(void);

@@ -1,0 +1,275 @@
+"""Different items: masks are those of brute force, texts those of jsonschema, and every way out is one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hf_guided.automaton import component_walk, frame_machine
+from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.errors import HFGuidedError
+from hf_guided.vocabulary.tokens import Vocabulary
+from tests import toy
+from tests.compiled_core import run_under_sanitizers
+from tests.effort import repeats
+
+# Tokens that end an item and begin the next one, hold whole items, repeat a name, or write the same otherwise.
+VOCABULARY = toy.pieces(
+    "[1,1]",
+    "[true,false,true]",
+    '["a","b","a"]',
+    '[{"a":1},{"a":1}]',
+    '{"a":1,"b":true}',
+    '{"b":true,"a":1},',
+    '"ab","abc","',
+    "1,2],[1,2",
+    '"a":"ab","b":',
+    '{"a": 1, "b": 2}, {',
+    '}, {"',
+    '", "',
+    "null, ",
+    '"x","a":"y"}',
+    "11,12,1",
+    '\\u0061\\n"',
+    "1.0, 1e0",
+)
+TOKEN_BYTES = VOCABULARY.token_bytes
+TEXTS = [token_id for token_id, data in enumerate(TOKEN_BYTES) if data]
+LEAVES: list[Any] = [
+    {"type": "boolean"},
+    {"type": "null"},
+    {"type": "integer"},
+    {"type": "number"},
+    {"type": "string"},
+    {"type": "string", "maxLength": 2},
+    {"type": "string", "pattern": "^[ab]{1,2}$"},
+    {"type": "integer", "minimum": 0, "maximum": 12},
+    {"enum": [1, 2, "a"]},
+    {"enum": ["a", "ab", "b"]},
+    {"enum": [0, 1, 10]},
+    {"const": 1},
+]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"whitespace": "compact"},
+    {"spelling": "any"},
+    {"key_order": "any"},
+    {"key_order": "any", "whitespace": "minified"},
+    {"extra": "allow"},
+    {"extra": "allow", "key_order": "any", "spelling": "any"},
+]
+
+
+def item_of(random: Random, depth: int) -> Any:
+    if depth == 0 or random.random() < 0.5:
+        return random.choice(LEAVES)
+    which = random.random()
+    if which < 0.35:
+        return array_of(random, depth - 1, unique=random.random() < 0.6)
+    names = random.sample(["a", "b", "ab"], random.randint(0, 2))
+    schema: dict[str, Any] = {"type": "object", "properties": {name: item_of(random, depth - 1) for name in names}}
+    schema["required"] = [name for name in names if random.random() < 0.6]
+    if random.random() < 0.7:
+        schema["additionalProperties"] = random.choice([False, False, random.choice(LEAVES)])
+    if random.random() < 0.2:
+        schema["patternProperties"] = {"^a": random.choice(LEAVES)}
+    return {"anyOf": [schema, random.choice(LEAVES)]} if which > 0.9 else schema
+
+
+def array_of(random: Random, depth: int, *, unique: bool = True) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "array", "uniqueItems": unique, "items": item_of(random, depth)}
+    if random.random() < 0.25:
+        schema["prefixItems"] = [item_of(random, depth) for _ in range(random.randint(1, 3))]
+        schema["items"] = random.choice([False, schema["items"]])
+    if random.random() < 0.5:
+        schema["minItems"] = random.randint(0, 3)
+    if random.random() < 0.3:
+        schema["maxItems"] = schema.get("minItems", 0) + random.randint(0, 2)
+    if random.random() < 0.1:
+        schema["contains"] = random.choice(LEAVES)
+    return schema
+
+
+def schema_of(random: Random) -> Any:
+    array = array_of(random, 2)
+    if random.random() < 0.7:
+        return array
+    return {"type": "object", "properties": {"a": array, "b": item_of(random, 1)}, "required": ["a"]}
+
+
+def engines(schema: Any, vocabulary: Vocabulary = VOCABULARY, **options: Any) -> tuple[FrameEngine, FrameEngine] | None:
+    """Of two machines; the second one is never asked for a mask, so it reads the text itself."""
+    try:
+        first, second = (NetworkBackend(vocabulary).compile(JsonSchema(schema, **options)) for _ in range(2))
+    except HFGuidedError:
+        return None
+    return cast(FrameEngine, first.new_engine()), cast(FrameEngine, second.new_engine())
+
+
+def tokens_of(words: NDArray[np.int32]) -> set[int]:
+    return set(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist())
+
+
+def needed_after(engine: FrameEngine, token_id: int) -> int:
+    twin = engine.fork()
+    assert twin.accept(token_id)
+    return twin.min_tokens_to_finish()
+
+
+@settings(max_examples=repeats(40, 2_000), deadline=None)
+@given(
+    random=st.randoms(use_true_random=False),
+    options=st.sampled_from(OPTIONS),
+    few=st.sampled_from([0, 3, 30, 2_000]),
+    is_limited=st.booleans(),
+)
+def test_masks_are_those_of_brute_force_and_ways_out_hold(
+    random: Random, options: dict[str, Any], few: int, is_limited: bool
+) -> None:
+    check_walk(random, options, few, is_limited=is_limited)
+
+
+def check_walk(random: Random, options: dict[str, Any], few: int, *, is_limited: bool) -> None:
+    schema = schema_of(random)
+    valid, both = jsonschema.Draft202012Validator(schema), engines(schema, **options)
+    if both is None:
+        return
+    ours, theirs = both
+    text, known = b"", dict[Hashable, set[int]]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(component_walk, "FEW", few)
+        patch.setattr(frame_machine, "FEW", few)
+        left = ours.min_tokens_to_finish() + random.randint(0, 10)
+        for _ in range(30):
+            words, may_stop = toy.mask_of(ours, VOCABULARY)
+            fitting = tokens_of(words)
+            assert fitting == {token_id for token_id in TEXTS if theirs.validate([token_id])}, text
+            assert fitting or may_stop, text
+            key = ours.mask_key()
+            assert key is None or known.setdefault(key, fitting) == fitting, text
+            assert not may_stop or valid.is_valid(json.loads(text)), text
+            needed = ours.min_tokens_to_finish()
+            if is_limited:
+                assert needed <= left, text
+                within = tokens_of(toy.mask_of(ours, VOCABULARY, left)[0])
+                if random.random() < 0.4:
+                    counts = {token_id: needed_after(ours, token_id) for token_id in fitting}
+                    assert within == {token_id for token_id, count in counts.items() if count < left}, text
+                    assert needed == 1 or min(counts.values()) < needed, text
+                fitting, left = within, left - 1
+            if not fitting or (needed == 1 and random.random() < 0.2):
+                assert may_stop, text
+                return
+            open_ones = [token_id for token_id in fitting if not set(b"]}") & set(TOKEN_BYTES[token_id] or b"")]
+            token_id = random.choice(sorted(open_ones if open_ones and random.random() < 0.7 else fitting))
+            assert ours.accept(token_id) and theirs.accept(token_id), text
+            text += TOKEN_BYTES[token_id] or b""
+
+
+VALUES: list[Any] = [0, 1, 10, True, False, None, "", "a", "ab", [], [1], [1, 0], [0, 1], {}, {"a": 1}, {"b": [1]}]
+
+
+@cache
+def byte_backend() -> NetworkBackend:
+    return NetworkBackend(toy.all_bytes())
+
+
+@settings(max_examples=repeats(60, 3_000), deadline=None)
+@given(
+    random=st.randoms(use_true_random=False),
+    items=st.lists(st.sampled_from(VALUES), max_size=4),
+    whitespace=st.sampled_from(["flexible", "minified"]),
+)
+def test_arrays_are_those_of_jsonschema(random: Random, items: list[Any], whitespace: Any) -> None:
+    """Whatever order members are in, and where all values may be written in any spelling, numbers too."""
+    schema = array_of(random, 2)
+    constraint = JsonSchema(schema, whitespace, spelling="any", key_order="any", extra="allow")
+    try:
+        matcher = byte_backend().compile(constraint).matcher()
+    except HFGuidedError:
+        return
+    text = json.dumps(items, separators=None if whitespace == "flexible" else (",", ":"))
+    if random.random() < 0.3:
+        text = text.replace('"a', '"\\u0061', 1)
+    if random.random() < 0.3:
+        text = text.replace("0", "0e1", 1) if "1" not in text else text.replace("1", "1.", 1).replace("1.", "1.0", 1)
+    valid = jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+    token_ids = [*text.encode(), matcher.stop_token_ids[0]]
+    assert (matcher.validate_tokens(token_ids) == len(token_ids)) == valid, text
+
+
+CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("items", "first", "second"),
+    [
+        ({"type": "integer"}, "1", "1"),
+        ({"type": "number"}, "10", "1e1"),
+        ({"type": "string"}, '"ab"', '"a\\u0062"'),
+        (CLOSED, '{"a": "ab"}', '{ "a":"ab" }'),
+        ({"type": "object"}, '{"a": 1, "b": [true]}', '{"b":[true],"a":1}'),
+        ({"type": "array"}, '[1, {"a": 2}]', '[1,{"a":2.0}]'),
+    ],
+)
+def test_equal_values_are_equal_in_every_spelling(items: Any, first: str, second: str) -> None:
+    options: dict[str, Any] = {"spelling": "any", "key_order": "any", "extra": "allow"}
+    schema = {"type": "array", "items": items, "uniqueItems": True}
+    matcher = byte_backend().compile(JsonSchema(schema, **options)).matcher()
+    whole = [*f"[{first}, {second}]".encode()]
+    assert matcher.validate_tokens(whole) < len(whole)
+    assert matcher.validate_tokens([*f"[{second}]".encode()]) == len(f"[{second}]")
+    changed = second.replace("1", "2").replace("62", "63").replace('"ab"', '"ac"')
+    both = [*f"[{first}, {changed}]".encode()]
+    assert matcher.validate_tokens(both) == len(both)
+
+
+def test_a_second_member_of_a_name_takes_the_place_of_the_first() -> None:
+    """In objects whose names are free: so an item may become one that is there after all, by one token."""
+    free = {"type": "object", "additionalProperties": {"type": "string"}}
+    vocabulary = toy.pieces('","a":"y"}]', '"a":"y"', '[{"a":"x"},')
+    both = engines({"type": "array", "uniqueItems": True, "items": free}, vocabulary, whitespace="minified")
+    assert both is not None
+    ours, theirs = both
+    texts = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if data]
+    for byte in b'[{"a":"y"},{"a":"x':
+        fitting = tokens_of(toy.mask_of(ours, vocabulary)[0])
+        assert fitting == {token_id for token_id in texts if theirs.validate([token_id])}
+        token_id = vocabulary.token_bytes.index(bytes([byte]))
+        assert ours.accept(token_id) and theirs.accept(token_id)
+    repeated = vocabulary.token_bytes.index(b'","a":"y"}')
+    assert repeated not in tokens_of(toy.mask_of(ours, vocabulary)[0])
+
+
+def test_items_that_differ_from_all_entered_ones_share_a_mask() -> None:
+    both = engines({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, whitespace="minified")
+    assert both is not None
+    rows = [both[0].fork(), both[0].fork()]
+    for row, text in zip(rows, (b'["ab","ba', b'["ab","bbb'), strict=True):
+        assert all(row.accept(TOKEN_BYTES.index(bytes([byte]))) for byte in text)
+    assert rows[0].mask_key() == rows[1].mask_key() is not None
+
+
+_UNDER_SANITIZERS = """
+from random import Random
+from tests.property.test_items import OPTIONS, check_walk
+for seed in range(60):
+    check_walk(Random(seed), OPTIONS[seed % len(OPTIONS)], (0, 3, 30, 2_000)[seed % 4], is_limited=seed % 3 > 0)
+print("clean")
+"""
+
+
+def test_the_loops_stay_within_their_arrays(tmp_path: Path) -> None:
+    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"
