@@ -263,12 +263,14 @@ static int32_t towards(Machine *m, int32_t number, const Target *target, int64_t
 /* Whether the shortest way leads what is open to something that is there already; or what is missing. */
 static int64_t is_blocked(Machine *m, Frame frame, int32_t move)
 {
-    int64_t status = 0;
+    int64_t status = 0, repeats = 0;
     int32_t next;
     if (move >= 0) {
         next = move < CALLS ? moved(m, frame, move)
                             : called(m, frame, m->components[frame.component].calls + 2 * (int64_t)(move - CALLS));
         status = next == REFUSED ? 0 : next < 0 ? next : is_productive(m, next);
+        if (status > 0 && move < CALLS && (repeats = is_repeating(m, frame)))
+            status = repeats < 0 ? repeats : 0;
     }
     for (int32_t i = 0; move < 0 && !status && i < m->sets[frame.below].count; i++) {
         next = returned(m, &frame, m->members[m->sets[frame.below].begin + i]);
@@ -277,7 +279,8 @@ static int64_t is_blocked(Machine *m, Frame frame, int32_t move)
     return status < 0 ? status : !status;
 }
 
-/* Goes on in an open name by the first letter, or in the first component, where it can become a new one.
+/* Goes on in what is open by the first letter, or by the first call, with which it can become something new: best by a
+ * letter that makes it new, and not by one that could repeat a name.
  *
  * Returns 0, or what is missing.
  */
@@ -285,7 +288,7 @@ static int32_t around_names(Machine *m, Frame frame, int64_t *count)
 {
     const Component *here = m->components + frame.component;
     const int64_t begin = here->call_begin[frame.state], end = here->call_begin[frame.state + 1];
-    for (int must_differ = 1; must_differ >= 0; must_differ--)
+    for (int must_differ = 2; must_differ >= 0; must_differ--)
         for (const int32_t *letter = m->letters; *letter >= 0; letter++) {
             const Component *c = m->components + frame.component;
             const int32_t state = c->table[c->classes * frame.state + c->class_of[*letter]];
@@ -295,16 +298,18 @@ static int32_t around_names(Machine *m, Frame frame, int64_t *count)
                 continue;
             if (next < 0 || (can = is_productive(m, next)) < 0)
                 return next < 0 ? next : (int32_t)can;
-            if (can && must_differ && (watched = is_watched(m, m->frames[next])) < 0)
+            if (can && must_differ)
+                watched = must_differ > 1 ? is_watched(m, m->frames[next]) : is_repeating(m, m->frames[next]);
+            if (watched < 0)
                 return (int32_t)watched;
-            if (can && !(must_differ && watched))
+            if (can && !watched)
                 return step(m, *letter, next) ? 0 : NO_MEMORY;
         }
     for (int64_t call = begin; call < end; call++) {
         const Component *c = m->components + frame.component;
         int32_t next;
         int64_t can;
-        if (c->callees[c->calls[2 * call]] < 0 || (next = called(m, frame, c->calls + 2 * call)) == REFUSED)
+        if ((next = called(m, frame, c->calls + 2 * call)) == REFUSED)
             continue;
         if (next < 0 || (can = is_productive(m, next)) < 0)
             return next < 0 ? next : (int32_t)can;

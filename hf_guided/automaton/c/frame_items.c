@@ -18,6 +18,7 @@ int64_t opened(Machine *m, int64_t length, int32_t text)
 {
     if (!has_room(&m->open, &m->open_room, length + m->written[text].depth + 1, 1))
         return NO_MEMORY;
+    m->work -= m->written[text].depth / 16;
     for (; m->written[text].depth; text = m->written[text].before)
         m->open[length++] = (uint8_t)m->written[text].byte;
     return length;
@@ -150,6 +151,33 @@ static int64_t looks_watched(Machine *m, Frame owner, int64_t length, void *data
 int64_t is_watched(Machine *m, Frame frame)
 {
     return each_owner(m, frame, looks_watched, NULL);
+}
+
+static int64_t looks_repeated(Machine *m, Frame owner, int64_t length, void *data)
+{
+    const Component *c = m->components + owner.component;
+    int64_t begin;
+    int32_t at;
+    (void)data;
+    if (c->is_owner != ARRAY || c->compared & ORDERED)
+        return 0;
+    if (!open_item(m, length, 0))
+        return NO_MEMORY;
+    begin = repeated_string(m->item, length);
+    if (!begin)
+        return 0;
+    at = choices_after(m, owner.component, owner.names);
+    for (int32_t i = 0; at >= 0 && i < m->sets[m->choices[at].known].count; i++)
+        if (may_become(m, m->item, begin, m->members[m->sets[m->choices[at].known].begin + i], SPELLED | LITERAL))
+            return 1;
+    return at < 0 ? at : 0;
+}
+
+/* Whether an open item that could be a known one may be about to repeat a name: however often, that makes it nothing
+ * new. */
+int64_t is_repeating(Machine *m, Frame frame)
+{
+    return each_owner(m, frame, looks_repeated, NULL);
 }
 
 /* -- ways to end */

@@ -32,7 +32,7 @@ enum { EMPTY_TEXT = 1, NEW_TEXT = 2, ABOVE = -1 }; /* texts: see frame_names.c *
 enum { OUTERMOST = EMPTY_TEXT }; /* what `count` of an owner is, where nothing else is open: around an item is a bracket */
 
 enum { OBJECT = 1, ARRAY = 2 };                  /* registers: of names, and of different items */
-enum { ORDERED = 1, SPELLED = 2 };               /* see `compared` */
+enum { ORDERED = 1, SPELLED = 2, LITERAL = 4 };  /* see `compared`; and whether repeated names are not looked for */
 
 typedef struct {
     int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
@@ -312,6 +312,7 @@ int32_t names_with(Machine *m, int32_t names, int32_t text);
 /* In item_keys.c. */
 int32_t key_of(Machine *m, int32_t text);
 int32_t choices_after(Machine *m, int32_t component, int32_t items);
+int64_t repeated_string(const uint8_t *text, int64_t length);
 int may_become(const Machine *m, const uint8_t *text, int64_t length, int32_t key_text, int64_t compared);
 
 /* In frame_items.c.
@@ -326,6 +327,7 @@ int64_t opened(Machine *m, int64_t length, int32_t text);
 int64_t is_productive(Machine *m, int32_t number);
 int64_t is_doubtful(Machine *m, Frame frame);
 int64_t is_watched(Machine *m, Frame frame);
+int64_t is_repeating(Machine *m, Frame frame);
 int64_t find_watched(Machine *m, Frame frame, int32_t node);
 
 /* In frame_steps.c. */

@@ -137,7 +137,7 @@ static int64_t string_end(const uint8_t *text, int64_t length, int64_t begin)
  * A second member of the same name takes the place of the first: then the strings say nothing.
  */
 static int has_strings(const uint8_t *text, int64_t length, int64_t begin, const uint8_t *key, int64_t size,
-                       int is_spelled)
+                       int64_t compared)
 {
     int is_other = 0;
     for (int64_t i = begin, end, after; i < length; i = end) {
@@ -149,7 +149,7 @@ static int has_strings(const uint8_t *text, int64_t length, int64_t begin, const
                 return 1;
             return !is_other && holds(key, size, text + i, length - i);
         }
-        if (!is_spelled && memchr(text + i, '\\', (size_t)(end - i))) {
+        if (!(compared & SPELLED) && memchr(text + i, '\\', (size_t)(end - i))) {
             for (after = end; after < length && is_space(text[after]); after++)
                 ;
             if (after >= length || text[after] == ':') /* a name, or maybe */
@@ -157,12 +157,25 @@ static int has_strings(const uint8_t *text, int64_t length, int64_t begin, const
             continue;
         }
         is_other |= !holds(key, size, text + i, end - i);
+        if (compared & LITERAL)
+            continue;
         for (after = end; after < length && is_space(text[after]); after++)
             ;
         if (after < length && text[after] == ':' && holds(text + begin, i - begin, text + i, end - i))
             return 1;
     }
     return !is_other;
+}
+
+/* The place of the string in which a text ends, if it begins like one before it: a name that may be repeated; else 0. */
+int64_t repeated_string(const uint8_t *text, int64_t length)
+{
+    for (int64_t i = 0, end; i < length; i = end) {
+        end = text[i] == '"' ? string_end(text, length, i) : i + 1;
+        if (end < 0)
+            return holds(text, i, text + i, length - i) ? i : 0;
+    }
+    return 0;
 }
 
 /* Whether a value whose text has begun can be that of a key; 1 where that is not certain. */
@@ -191,7 +204,7 @@ int may_become(const Machine *m, const uint8_t *text, int64_t length, int32_t ke
             if (k >= size || key[k] != text[i])
                 return 0;
             if (text[i] == '{' && !(compared & ORDERED))
-                return has_strings(text, length, i, key, size, compared & SPELLED);
+                return has_strings(text, length, i, key, size, compared);
             i++, k++;
         }
     }
