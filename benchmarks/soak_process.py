@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hf_guided.automaton.lru_bytes import ByteCache
-from hf_guided.backends.network import FrameMasks
+from hf_guided.backends.network import MASK_BYTES, FrameMasks
 
 COMPILED = 48 * 2**20  # bytes of each compile cache of the test: a few dozen cases
 COMPILED_NAME = "bytes of compiled constraints"
+_ONE_MASK = 2**16  # bytes at most, of half a million tokens
 QUIET_S = 20.0  # the worker threads of servers end after 10 s without work
 
 
@@ -94,8 +95,8 @@ def caches() -> list[CacheState]:
         name = COMPILED_NAME if cache.max_bytes == COMPILED else "bytes"
         found.append((name, stats.nbytes, cache.max_bytes, stats.evictions > 0))
     for masks in objects[FrameMasks]:
-        held, bound = (count * masks.machine.mask_bytes for count in (len(masks._masks), masks._most))
-        found.append(("bytes of masks", held, bound, held == bound))
+        held, bound = masks.machine.kept_bytes, MASK_BYTES + _ONE_MASK  # the next one drops them all
+        found.append(("bytes of masks", held, bound, held >= MASK_BYTES))
     return sorted(_together(found), key=lambda state: (state.name, state.bound or 0))
 
 

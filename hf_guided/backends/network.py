@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _OWN_BYTES, _READ_BYTES = 50_000, 64  # memory of Python's objects: for a network, and for each character read
-_MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
+MASK_BYTES = 3 * 2**20  # maximum memory of the masks that are kept
 _NO_TEXT = "the pattern matches nothing"
 _MOST_KNOWN = 10_000  # sets whose mask is known
 _ENDLESS, _NEVER = sys.maxsize - 1, sys.maxsize  # tokens left: no limit; and that a mask is not to be found again
@@ -174,7 +174,7 @@ class FrameMasks:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held at most, the components aside."""
-        return self.machine.nbytes + _MASK_BYTES
+        return self.machine.nbytes + MASK_BYTES
 
     def accept(self, engines: Sequence[FrameEngine], token_ids: Sequence[int]) -> list[bool]:
         """See ``Stepper.accept``."""
@@ -258,7 +258,7 @@ class FrameMasks:
     def _forget(self) -> None:
         """Drop all masks where they take too much, or the machine has forgotten what their numbers mean."""
         machine = self.machine
-        if self._generation is not machine.generation or machine.kept_bytes >= _MASK_BYTES:
+        if self._generation is not machine.generation or machine.kept_bytes >= MASK_BYTES:
             self._kept.clear()
             self._known.clear()
             machine.kept_bytes = 0

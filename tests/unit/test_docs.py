@@ -86,7 +86,9 @@ def test_members_in_the_api_reference_exist():
     )
     assert named
     for name, members in named:
-        assert all(hasattr(resolve_name(f"hf_guided.{name}"), member) for member in members.split(", ")), name
+        documented = resolve_name(f"hf_guided.{name}")
+        set_there = re.findall(r"self\.(\w+)\b[^=\n]* = ", inspect.getsource(documented))
+        assert all(hasattr(documented, member) or member in set_there for member in members.split(", ")), name
 
 
 @pytest.mark.parametrize(
