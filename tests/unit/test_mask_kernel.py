@@ -60,7 +60,7 @@ COMPILED = """
 import sys
 
 import triton
-from triton.backends.compile import GPUTarget
+from triton.backends.compiler import GPUTarget
 
 from hf_guided.session import mask_triton
 
