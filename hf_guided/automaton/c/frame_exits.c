@@ -9,6 +9,7 @@
 
 enum { MOST_RUN = 64 };    /* bytes of a token of one character again and again */
 enum { FRAME_WORK = 256 }; /* of counting from one frame, and of each look at what may come after it */
+enum { MOST_TURNS = 128 }; /* of one look for a way: frames in which the shortest way leads to what is there already */
 
 static int32_t exit_of(const Component *c, int row, int32_t state)
 {
@@ -387,7 +388,8 @@ static int32_t find_steps(Machine *m, int32_t number)
         else if (exits[SIZE * states + frame.state] >= UNREACHABLE)
             continue;
         else if (frame.text > 0 && (blocked = is_blocked(m, frame, move))) {
-            if (blocked < 0 || (blocked = around_names(m, frame, &count)) < 0)
+            /* Repeated names can come without end: then no way is known. */
+            if (blocked < 0 || (m->turns++ < MOST_TURNS && (blocked = around_names(m, frame, &count)) < 0))
                 return (int32_t)blocked;
             continue;
         } else if (frame.text <= 0 && exits[SPACE * states + frame.state]) {
@@ -499,6 +501,7 @@ static int32_t counted_needed(Machine *m, int32_t frame)
     if (!has_room(&m->counting, &m->counting_room, 1, sizeof *m->counting))
         return NO_MEMORY;
     m->counting[0] = frame;
+    m->turns = 0;
     while (count) {
         const int32_t here = m->counting[count - 1];
         const int64_t before = count;

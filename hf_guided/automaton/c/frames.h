@@ -199,7 +199,7 @@ typedef struct {
     int32_t *leads, *counting; /* likewise */
     int32_t *seen;             /* of a search: see frame_items.c */
     Ahead *ahead;
-    int64_t seen_room, ahead_room;
+    int64_t seen_room, ahead_room, turns;
     Ask ask;
     const int64_t *named;
     int64_t named_count;
