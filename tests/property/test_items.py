@@ -259,7 +259,7 @@ def test_a_second_member_of_a_name_takes_the_place_of_the_first() -> None:
         ("^[ab]$", {"enum": [1, 2, "a"]}, '[{"a":1},{"a":1,"b":1,"b":1,"a":'),
         ("^[ab]$", {"enum": [1, 2]}, '[{"a":1,"b":1},{"a":1,"b":1,"a":1,"b":1'),
         ("^a{1,3}$", {"const": 1}, '[{"aaa":1,"aaa":1,"a":1},{"aaa":1,"a":1,"aaa":1,'),
-        ("^[ab]$", {"const": 1}, '[{"a":1,"b":1},{"a":1,"b":1,"b":1'),
+        ("^[abc]$", {"const": 1}, '[{"a":1,"b":1},{"a":1,"b":1,"b":1'),
     ],
 )
 @pytest.mark.parametrize("spelling", ["canonical", "any"])
