@@ -253,6 +253,34 @@ def test_a_second_member_of_a_name_takes_the_place_of_the_first() -> None:
     assert repeated not in tokens_of(toy.mask_of(ours, vocabulary)[0])
 
 
+@pytest.mark.parametrize(
+    ("names", "value", "text"),
+    [
+        ("^[ab]$", {"enum": [1, 2, "a"]}, '[{"a":1},{"a":1,"b":1,"b":1,"a":'),
+        ("^[ab]$", {"enum": [1, 2]}, '[{"a":1,"b":1},{"a":1,"b":1,"a":1,"b":1'),
+        ("^a{1,3}$", {"const": 1}, '[{"aaa":1,"aaa":1,"a":1},{"aaa":1,"a":1,"aaa":1,'),
+        ("^[abc]$", {"const": 1}, '[{"a":1,"b":1},{"a":1,"b":1,"b":1'),
+    ],
+)
+@pytest.mark.parametrize("spelling", ["canonical", "any"])
+def test_ways_out_of_an_item_with_repeated_names_end(names: str, value: Any, text: str, spelling: str) -> None:
+    """However often names come and whatever is known: the way is known, short, and falls by one with some token."""
+    items = {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": value}
+    schema = {"type": "array", "uniqueItems": True, "items": items, "minItems": 3}
+    both = engines(schema, whitespace="minified", spelling=spelling)
+    assert both is not None
+    engine = both[0]
+    for byte in text.encode():
+        if not engine.accept(TOKEN_BYTES.index(bytes([byte]))):
+            return  # here the item could not become a new one
+        needed, fitting = engine.min_tokens_to_finish(), tokens_of(toy.mask_of(engine, VOCABULARY)[0])
+        assert needed <= 40
+        within = tokens_of(toy.mask_of(engine, VOCABULARY, needed)[0])
+        counts = {token_id: needed_after(engine, token_id) for token_id in fitting}
+        assert within == {token_id for token_id, count in counts.items() if count < needed}
+        assert min(counts.values()) < needed
+
+
 def test_items_that_differ_from_all_entered_ones_share_a_mask() -> None:
     both = engines({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, whitespace="minified")
     assert both is not None

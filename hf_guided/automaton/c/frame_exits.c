@@ -260,61 +260,22 @@ static int32_t towards(Machine *m, int32_t number, const Target *target, int64_t
     return found;
 }
 
-/* Whether the shortest way leads what is open to something that is there already; or what is missing. */
-static int64_t is_blocked(Machine *m, Frame frame, int32_t move)
+/* Goes on in what is open and may become something known: to where it no longer may. Returns 0, or what is missing. */
+static int32_t around_known(Machine *m, int32_t number, int64_t *count)
 {
-    int64_t status = 0, repeats = 0;
-    int32_t next;
-    if (move >= 0) {
-        next = move < CALLS ? moved(m, frame, move)
-                            : called(m, frame, m->components[frame.component].calls + 2 * (int64_t)(move - CALLS));
-        status = next == REFUSED ? 0 : next < 0 ? next : is_productive(m, next);
-        if (status > 0 && move < CALLS && (repeats = is_repeating(m, frame)))
-            status = repeats < 0 ? repeats : 0;
-    }
-    for (int32_t i = 0; move < 0 && !status && i < m->sets[frame.below].count; i++) {
-        next = returned(m, &frame, m->members[m->sets[frame.below].begin + i]);
-        status = next < 0 ? next : is_productive(m, next);
-    }
-    return status < 0 ? status : !status;
-}
-
-/* Goes on in what is open by the first letter, or by the first call, with which it can become something new: best by a
- * letter that makes it new, and not by one that could repeat a name.
- *
- * Returns 0, or what is missing.
- */
-static int32_t around_names(Machine *m, Frame frame, int64_t *count)
-{
-    const Component *here = m->components + frame.component;
-    const int64_t begin = here->call_begin[frame.state], end = here->call_begin[frame.state + 1];
-    for (int must_differ = 2; must_differ >= 0; must_differ--)
-        for (const int32_t *letter = m->letters; *letter >= 0; letter++) {
-            const Component *c = m->components + frame.component;
-            const int32_t state = c->table[c->classes * frame.state + c->class_of[*letter]];
-            int32_t next;
-            int64_t can, watched = 0;
-            if (!state || (next = moved(m, frame, *letter)) == REFUSED)
-                continue;
-            if (next < 0 || (can = is_productive(m, next)) < 0)
-                return next < 0 ? next : (int32_t)can;
-            if (can && must_differ)
-                watched = must_differ > 1 ? is_watched(m, m->frames[next]) : is_repeating(m, m->frames[next]);
-            if (watched < 0)
-                return (int32_t)watched;
-            if (can && !watched)
-                return step(m, *letter, next) ? 0 : NO_MEMORY;
-        }
-    for (int64_t call = begin; call < end; call++) {
-        const Component *c = m->components + frame.component;
-        int32_t next;
-        int64_t can;
-        if ((next = called(m, frame, c->calls + 2 * call)) == REFUSED)
-            continue;
-        if (next < 0 || (can = is_productive(m, next)) < 0)
-            return next < 0 ? next : (int32_t)can;
-        if (can)
-            return lead(m, count, next) ? 0 : NO_MEMORY;
+    const int32_t next = next_on_way(m, number);
+    int32_t set = number, whole;
+    if (next <= 0)
+        return next;
+    if (next != number)
+        return step(m, m->written[m->frames[next].text].byte, next) ? 0 : NO_MEMORY;
+    if ((set = set_of(m, &set, 1)) < 0 || (whole = closed(m, set)) < 0)
+        return set < 0 ? set : whole;
+    for (int32_t i = 0; i < m->sets[whole].count; i++) {
+        const int32_t frame = m->members[m->sets[whole].begin + i];
+        const int64_t watched = is_watched(m, m->frames[frame]);
+        if (watched < 0 || (!watched && !lead(m, count, frame)))
+            return watched < 0 ? (int32_t)watched : NO_MEMORY;
     }
     return 0;
 }
@@ -369,16 +330,22 @@ static int32_t find_steps(Machine *m, int32_t number)
     while (count) {
         const Frame frame = m->frames[m->leads[--count]];
         const int32_t *exits;
-        int64_t states, blocked, doubtful;
-        int32_t move, next;
+        int64_t states, status;
+        int32_t move, next, here;
         if (!has_exits(m, frame.component))
             return NEEDS_EXITS;
-        if ((next = to_next(m, m->leads[count], &count)) < 0)
+        here = m->leads[count];
+        if ((next = to_next(m, here, &count)) < 0)
             return next;
         if (next)
             continue;
-        if ((doubtful = is_doubtful(m, frame)))
-            return doubtful < 0 ? (int32_t)doubtful : DOUBTFUL;
+        if ((status = is_doubtful(m, frame)))
+            return status < 0 ? (int32_t)status : DOUBTFUL;
+        if ((status = is_watched(m, frame))) {
+            if (status < 0 || (status = around_known(m, here, &count)) < 0)
+                return (int32_t)status;
+            continue;
+        }
         states = m->components[frame.component].states;
         exits = exits_of(m, &frame);
         move = exits[MOVE * states + frame.state];
@@ -386,11 +353,7 @@ static int32_t find_steps(Machine *m, int32_t number)
             move = next;
         else if (exits[SIZE * states + frame.state] >= UNREACHABLE)
             continue;
-        else if (frame.text > 0 && (blocked = is_blocked(m, frame, move))) {
-            if (blocked < 0 || (blocked = around_names(m, frame, &count)) < 0)
-                return (int32_t)blocked;
-            continue;
-        } else if (frame.text <= 0 && exits[SPACE * states + frame.state]) {
+        else if (frame.text <= 0 && exits[SPACE * states + frame.state]) {
             const int32_t spaced = moved(m, frame, ' ');
             if (spaced != REFUSED && (spaced < 0 || !step(m, ' ', spaced)))
                 return NO_MEMORY;

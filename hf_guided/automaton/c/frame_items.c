@@ -11,7 +11,7 @@
  */
 #include "frames.h"
 
-enum { MOST_LOOKS = 5000 }; /* frames looked at for one way to end */
+enum { MOST_LOOKS = 5000, MOST_STEPS = 1000 }; /* frames looked at for one way to end, and for the next byte of it */
 
 /* Adds the bytes of a text to `open`, the last first. Returns how many there are then, or that there is no memory. */
 int64_t opened(Machine *m, int64_t length, int32_t text)
@@ -153,33 +153,6 @@ int64_t is_watched(Machine *m, Frame frame)
     return each_owner(m, frame, looks_watched, NULL);
 }
 
-static int64_t looks_repeated(Machine *m, Frame owner, int64_t length, void *data)
-{
-    const Component *c = m->components + owner.component;
-    int64_t begin;
-    int32_t at;
-    (void)data;
-    if (c->is_owner != ARRAY || c->compared & ORDERED)
-        return 0;
-    if (!open_item(m, length, 0))
-        return NO_MEMORY;
-    begin = repeated_string(m->item, length);
-    if (!begin)
-        return 0;
-    at = choices_after(m, owner.component, owner.names);
-    for (int32_t i = 0; at >= 0 && i < m->sets[m->choices[at].known].count; i++)
-        if (may_become(m, m->item, begin, m->members[m->sets[m->choices[at].known].begin + i], SPELLED | LITERAL))
-            return 1;
-    return at < 0 ? at : 0;
-}
-
-/* Whether an open item that could be a known one may be about to repeat a name: however often, that makes it nothing
- * new. */
-int64_t is_repeating(Machine *m, Frame frame)
-{
-    return each_owner(m, frame, looks_repeated, NULL);
-}
-
 /* -- ways to end */
 
 /* Whether infinitely many values remain in the component of a frame; or what is missing. */
@@ -268,19 +241,19 @@ static int is_before(const Ahead *a, const Ahead *b)
 {
     if (a->cost != b->cost)
         return a->cost < b->cost;
-    return a->depth > b->depth || (a->depth == b->depth && a->frame < b->frame);
+    return a->depth > b->depth || (a->depth == b->depth && a->at < b->at);
 }
 
 /* Adds a frame to those that are looked at: a heap, the nearest to its end first. */
-static int64_t look_later(Machine *m, int32_t number, int32_t depth, int64_t *count, int64_t *seen)
+static int64_t look_later(Machine *m, int32_t number, int32_t depth, int32_t from, int64_t *count, int64_t *seen)
 {
-    const Ahead new = {depth + bytes_ahead(m, m->frames[number]), depth, number};
+    const Ahead new = {depth + bytes_ahead(m, m->frames[number]), depth, (int32_t)*seen};
     int64_t at = (*count)++;
     if (!has_room(&m->ahead, &m->ahead_room, *count, sizeof *m->ahead) ||
         !has_room(&m->seen, &m->seen_room, *seen + 1, sizeof *m->seen))
         return NO_MEMORY;
-    m->frames[number].is_productive = 0;
-    m->seen[(*seen)++] = number;
+    m->frames[number].is_seen = 1;
+    m->seen[(*seen)++] = (Step){from, number};
     for (; at && is_before(&new, m->ahead + (at - 1) / 2); at = (at - 1) / 2)
         m->ahead[at] = m->ahead[(at - 1) / 2];
     m->ahead[at] = new;
@@ -334,7 +307,7 @@ static int64_t count_keys(Machine *m, Frame owner, int64_t length, void *data)
 /* Looks at the frames after one byte more. Of each class as many bytes as may lead to something that is there, and one
  * more: bytes that lead to the same state differ only in that. Returns 1 if one is known to have an end, 0, or what is
  * missing. */
-static int64_t look_onwards(Machine *m, Frame frame, int32_t depth, int64_t *count, int64_t *seen)
+static int64_t look_onwards(Machine *m, Frame frame, Ahead here, int is_way, int64_t *count, int64_t *seen)
 {
     int64_t known[2] = {1, 0}, used[256] = {0}, status = each_owner(m, frame, count_keys, known);
     for (const int32_t *letter = m->letters; *letter >= 0 && !status; letter++) {
@@ -349,28 +322,40 @@ static int64_t look_onwards(Machine *m, Frame frame, int32_t depth, int64_t *cou
             continue;
         if (next < 0)
             return next;
-        if (m->frames[next].is_productive > 0)
+        if (m->frames[next].is_productive > 0 && !is_way)
             return 1;
-        if (m->frames[next].is_productive < 0)
-            status = look_later(m, next, depth + 1, count, seen);
+        if (m->frames[next].is_productive && !m->frames[next].is_seen)
+            status = look_later(m, next, here.depth + 1, here.at, count, seen);
     }
     return status;
 }
 
-static int64_t can_end(Machine *m, int32_t number, int64_t *seen)
+/* Looks from a frame for one in which all that is open can plainly end as something new, or, for the `way` out, can no
+ * longer become anything known. Which one is found depends on nothing but the frame: so does the rest of a way on which
+ * the frame is.
+ *
+ * Returns 1, 0 where there is none, 2 where that is not known, or what is missing; and where it is, among those seen.
+ */
+static int64_t look_ahead(Machine *m, int32_t number, int is_way, Ahead *here, int64_t *seen)
 {
-    int64_t count = 0, status = look_later(m, number, 0, &count, seen);
-    for (int looks = 0; count && !status && looks < MOST_LOOKS; looks++) {
-        const Ahead here = nearest(m, &count);
-        int32_t set = here.frame, whole = set_of(m, &set, 1);
+    int64_t count = 0, status = look_later(m, number, 0, -1, &count, seen);
+    for (int looks = 0; count && !status && looks < (is_way ? MOST_STEPS : MOST_LOOKS); looks++) {
+        int32_t set, whole;
+        *here = nearest(m, &count);
+        set = m->seen[here->at].frame;
         m->work--;
-        if (whole < 0 || (whole = closed(m, whole)) < 0)
-            return whole;
-        for (int32_t i = 0; i < m->sets[whole].count && !status; i++)
-            status = ends_plainly(m, m->frames[m->members[m->sets[whole].begin + i]]);
-        for (int32_t i = 0; i < m->sets[whole].count && !status; i++)
-            status = look_onwards(m, m->frames[m->members[m->sets[whole].begin + i]], here.depth, &count, seen);
+        if ((whole = set_of(m, &set, 1)) < 0 || (whole = closed(m, whole)) < 0)
+            status = whole;
+        for (int32_t i = 0; !status && i < m->sets[whole].count; i++) {
+            const Frame frame = m->frames[m->members[m->sets[whole].begin + i]];
+            status = is_way ? is_watched(m, frame) : ends_plainly(m, frame);
+            status = is_way && status >= 0 ? !status : status;
+        }
+        for (int32_t i = 0; !status && i < m->sets[whole].count; i++)
+            status = look_onwards(m, m->frames[m->members[m->sets[whole].begin + i]], *here, is_way, &count, seen);
     }
+    for (int64_t i = 0; i < *seen; i++)
+        m->frames[m->seen[i].frame].is_seen = 0;
     return status || !count ? status : 2;
 }
 
@@ -378,6 +363,7 @@ static int64_t can_end(Machine *m, int32_t number, int64_t *seen)
 int64_t is_productive(Machine *m, int32_t number)
 {
     int64_t can, seen = 0;
+    Ahead here;
     if (m->frames[number].text <= 0 || m->frames[number].is_productive >= 0)
         return m->frames[number].is_productive != 0;
     if ((can = ends_plainly(m, m->frames[number]))) {
@@ -385,12 +371,34 @@ int64_t is_productive(Machine *m, int32_t number)
             m->frames[number].is_productive = 1;
         return can;
     }
-    can = can_end(m, number, &seen);
-    for (int64_t at = 0; can && at < seen; at++)
-        m->frames[m->seen[at]].is_productive = -1; /* of some it is not known */
+    can = look_ahead(m, number, 0, &here, &seen);
+    for (int64_t at = 0; !can && at < seen; at++)
+        m->frames[m->seen[at].frame].is_productive = 0;
     if (can >= 0)
         m->frames[number].is_productive = can == 1;
     return can < 0 ? can : can == 1;
+}
+
+/* The frame after the next byte on the way from one in which what is open may become something known: the same where
+ * an end or a call leads to a frame in which it cannot; 0 where no way is known, or what is missing. */
+int32_t next_on_way(Machine *m, int32_t number)
+{
+    int64_t seen = 0, found;
+    int32_t next;
+    Ahead here;
+    if (m->frames[number].way >= 0)
+        return m->frames[number].way;
+    if ((found = look_ahead(m, number, 1, &here, &seen)) < 0)
+        return (int32_t)found;
+    m->frames[number].way = 0;
+    if (found != 1)
+        return 0;
+    next = m->seen[here.at].frame;
+    for (int32_t at = here.at; at >= 0; at = m->seen[at].by) {
+        m->frames[m->seen[at].frame].way = next;
+        next = m->seen[at].frame;
+    }
+    return m->frames[number].way;
 }
 
 /* -- nodes of the vocabulary where the next item, or name, may be one that is known */

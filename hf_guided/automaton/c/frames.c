@@ -91,7 +91,8 @@ int32_t frame_of(Machine *m, Frame frame)
         return NO_MEMORY;
     m->frames[m->frame_count] = frame;
     m->frames[m->frame_count].needed = 0;
-    m->frames[m->frame_count].is_productive = -1;
+    m->frames[m->frame_count].is_seen = 0;
+    m->frames[m->frame_count].is_productive = m->frames[m->frame_count].way = -1;
     return m->frame_buckets[at] = (int32_t)m->frame_count++;
 }
 
@@ -153,7 +154,7 @@ int32_t entered(Machine *m, int32_t component, int32_t below, int32_t text)
 {
     if (!is_loaded(m, component))
         return NEEDS_COMPONENT;
-    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below, 0, 0, text, -1, 0});
+    return frame_of(m, (Frame){component, (int32_t)m->components[component].start, below, 0, 0, text, -1, -1, 0, 0});
 }
 
 /* The frame that a call or a mark leads to; REFUSED where its register does not let it. */
@@ -283,7 +284,7 @@ static int32_t merged_frame(Machine *m, const int32_t *items, int64_t count, int
     free(below);
     if (set < 0)
         return set;
-    return frame_of(m, (Frame){frame.component, frame.state, set, frame.count, frame.names, frame.text, -1, 0});
+    return frame_of(m, (Frame){frame.component, frame.state, set, frame.count, frame.names, frame.text, -1, -1, 0, 0});
 }
 
 /* The set of some frames, in which those that differ only in where they return to are one. */

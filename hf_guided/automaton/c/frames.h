@@ -32,7 +32,7 @@ enum { EMPTY_TEXT = 1, NEW_TEXT = 2, ABOVE = -1 }; /* texts: see frame_names.c *
 enum { OUTERMOST = EMPTY_TEXT }; /* what `count` of an owner is, where nothing else is open: around an item is a bracket */
 
 enum { OBJECT = 1, ARRAY = 2 };                  /* registers: of names, and of different items */
-enum { ORDERED = 1, SPELLED = 2, LITERAL = 4 };  /* see `compared`; and whether repeated names are not looked for */
+enum { ORDERED = 1, SPELLED = 2 };               /* see `compared` */
 
 typedef struct {
     int64_t child, byte, token_start, token_ids; /* addresses of a TokenTrie's arrays */
@@ -129,6 +129,8 @@ typedef struct {
     int32_t names; /* the set of the texts that are names of an object already, or of the keys of an array's items */
     int32_t text;  /* that of what is open, the innermost; 0 where nothing is, ABOVE where the frame above has it */
     int32_t is_productive; /* whether all that is open can end as something new; -1 where not known */
+    int32_t way;    /* see `next_on_way`; -1 where not known */
+    int32_t is_seen; /* in a search that is under way */
     int32_t needed; /* one more than the tokens to the end of the text; 0 is unknown, -1 is being counted */
 } Frame;
 
@@ -171,7 +173,7 @@ typedef struct {
 
 typedef struct {
     int64_t cost;
-    int32_t depth, frame;
+    int32_t depth, at; /* `at` is its place among those seen */
 } Ahead;
 
 typedef struct {
@@ -197,7 +199,7 @@ typedef struct {
     int64_t written_count, written_room, watched_count, watched_room, deepest; /* bytes of the longest text */
     Step *steps, *walk;        /* of exits */
     int32_t *leads, *counting; /* likewise */
-    int32_t *seen;             /* of a search: see frame_items.c */
+    Step *seen;                /* of a search: `by` is the place of the one before; see frame_items.c */
     Ahead *ahead;
     int64_t seen_room, ahead_room;
     Ask ask;
@@ -312,7 +314,6 @@ int32_t names_with(Machine *m, int32_t names, int32_t text);
 /* In item_keys.c. */
 int32_t key_of(Machine *m, int32_t text);
 int32_t choices_after(Machine *m, int32_t component, int32_t items);
-int64_t repeated_string(const uint8_t *text, int64_t length);
 int may_become(const Machine *m, const uint8_t *text, int64_t length, int32_t key_text, int64_t compared);
 
 /* In frame_items.c.
@@ -327,7 +328,7 @@ int64_t opened(Machine *m, int64_t length, int32_t text);
 int64_t is_productive(Machine *m, int32_t number);
 int64_t is_doubtful(Machine *m, Frame frame);
 int64_t is_watched(Machine *m, Frame frame);
-int64_t is_repeating(Machine *m, Frame frame);
+int32_t next_on_way(Machine *m, int32_t number);
 int64_t find_watched(Machine *m, Frame frame, int32_t node);
 
 /* In frame_steps.c. */

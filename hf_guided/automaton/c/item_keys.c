@@ -157,25 +157,12 @@ static int has_strings(const uint8_t *text, int64_t length, int64_t begin, const
             continue;
         }
         is_other |= !holds(key, size, text + i, end - i);
-        if (compared & LITERAL)
-            continue;
         for (after = end; after < length && is_space(text[after]); after++)
             ;
         if (after < length && text[after] == ':' && holds(text + begin, i - begin, text + i, end - i))
             return 1;
     }
     return !is_other;
-}
-
-/* The place of the string in which a text ends, if it begins like one before it: a name that may be repeated; else 0. */
-int64_t repeated_string(const uint8_t *text, int64_t length)
-{
-    for (int64_t i = 0, end; i < length; i = end) {
-        end = text[i] == '"' ? string_end(text, length, i) : i + 1;
-        if (end < 0)
-            return holds(text, i, text + i, length - i) ? i : 0;
-    }
-    return 0;
 }
 
 /* Whether a value whose text has begun can be that of a key; 1 where that is not certain. */
