@@ -39,6 +39,7 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPED = {"t": "\t", "r": "\r", "n": "\n", **{sign: sign for sign in "\\\"[]-'/^"}}
+_MOST_RULES = 10_000  # rules; ten times as many that all lead into each other take 11 seconds of the CPU
 MAX_REPEAT = 100_000  # xgrammar counts every one: some megabytes for this many
 _MOST_OPERATORS = 4  # maximum number of operators in a row
 _MOST_SHOWN = 60  # characters of a part of a grammar in a message
@@ -51,6 +52,8 @@ class Gbnf(Reader):
     def __init__(self, text: str, root: str) -> None:
         super().__init__(text)
         self.root = root
+        if text.count("::=") > _MOST_RULES:
+            raise CompileLimitExceeded(f"a GBNF grammar may have {_MOST_RULES} rules; write fewer, with alternatives")
         self.tokens = self._lex()
         self.rules = self._read()
         check_rules(self, self.rules, root)
