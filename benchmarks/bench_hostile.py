@@ -44,7 +44,7 @@ def main() -> None:
     for _ in range(20):
         compile_ms(guide, next(numbers))  # warm up
     text = guide.compile({"type": "object", "properties": FIELDS})
-    gc.freeze()  # as the server does: to collect garbage among all that is imported takes 0.3 s, whoever compiles
+    gc.freeze()  # the server does the same: a full garbage collection of all imported modules takes 0.3 s
     kinds = {"compiles": lambda: compile_ms(guide, next(numbers)), "steps": lambda: step_ms(guide, text)}
     rows = [measured(f"{kind}, alone", once, arguments.seconds) for kind, once in kinds.items()]
     stop = threading.Event()

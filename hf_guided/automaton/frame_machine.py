@@ -53,7 +53,7 @@ ASK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_
 
 
 class _Answers:
-    """What the loops ask of Python while they read; see ``Ask`` of frames.h."""
+    """Answers to the questions that the loops ask while they read; see ``Ask`` of frames.h."""
 
     def __init__(self, network: Network, values: ValueSearch, lists: bool):
         self._network, self._values, self.lists = network, values, lists

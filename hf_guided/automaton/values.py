@@ -99,7 +99,7 @@ class _Kept:
         return self._found()
 
     def quick(self) -> Iterator[Value]:
-        """Those that are found in few looks."""
+        """The values that are found in few looks."""
         return takewhile(lambda value: value.looks <= _FEW_LOOKS, self._found(is_quick=True))
 
     def rest(self) -> None:

@@ -42,7 +42,7 @@ class BuiltNetwork(NamedTuple):
     """A network."""
 
     network: Network
-    values: ValueSearch  # of its components
+    values: ValueSearch  # the values of its components
     nbytes: int  # memory at most, for the whole network
     at_once: Collection[int]  # the numbers of the components that are built already
     # Bytes that are enough for the text of a component; None where only its automaton tells.

@@ -393,7 +393,8 @@ class Events:
     Args:
         loop: on which the events are read.
         on_overflow: called once, on an engine's thread, when too much waits; no further events are kept then.
-        num_tokens: the reader is woken when so many wait, or an answer has ended. More than 1 where nobody sees the
+        num_tokens: number of waiting tokens that wakes the reader; the end of an answer wakes it too. More than 1 where
+            nobody sees the
             single token: each wake-up takes time from the thread that generates.
     """
 

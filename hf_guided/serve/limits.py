@@ -35,7 +35,7 @@ _THREADS = 4
 STALLED_S = 30.0  # how long a client may take nothing of its answer
 _MAX_IDLE = 256  # connections without a request
 _GRACE_S = 0.1  # before the oldest is closed: its request may have arrived, and is not read yet
-_OPEN = frozenset({"/health"})  # for whoever watches over the server
+_OPEN = frozenset({"/health"})  # monitors ask for it without a key
 
 
 class ApiKeys:

@@ -144,8 +144,8 @@ _STRING = '"(?:[^\\u0000-\\u001f"\\\\]|\\\\["\\\\nt])*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"
 _SCALAR = f"(?:null|true|false|{_NUMBER}|{_STRING})"
 _FORMATS = {"date": FULL_DATE, "ipv4": IPV4, "ipv6": IPV6}  # those of types; others have patterns already
-_MAX_NESTING = 2  # of a type in itself
-_MAX_LENGTH = 200_000  # of the pattern
+_MAX_NESTING = 2  # maximum nesting of a type in itself
+_MAX_LENGTH = 200_000  # maximum number of characters of the pattern
 
 
 class NotPlain(ValueError):

@@ -248,7 +248,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
                 reason = f"dead end: {row.dead_end}" if row.dead_end else reason
                 state.error = f"{request.constraint} was not finished: {reason}"
         except Exception as error:  # making its first row may raise any error
-            self._rows.pop(state.request_id, None)  # the state of this row is unknown: its next one begins anew
+            self._rows.pop(state.request_id, None)  # its matcher may be at a wrong position
             state.error = f"{request.constraint} was not finished: {cause(error)}"
         stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
         self._host.numpy()[index] = self.vocabulary.bitmask_of(stops)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 @dataclass
-class _Item:
+class _Item(ABC):
     """An item that may still grow; the text of a function call is its arguments."""
 
     events: ClassVar[str]  # the beginning of the names of its events
@@ -36,9 +37,9 @@ class _Item:
     id: str
     text: str = ""
 
+    @abstractmethod
     def as_dict(self, status: str) -> dict[str, Any]:
         """As a response lists it; without its content while it is in progress."""
-        raise NotImplementedError
 
     def part(self, text: str) -> dict[str, Any] | None:
         """Its one part of content; None if it has none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -41,7 +42,7 @@ def listed_logprobs(tokens: Sequence[ShownToken]) -> list[dict[str, Any]]:
     return [{**plain(t.data, t.logprob), "top_logprobs": [plain(*other) for other in t.top]} for t in tokens]
 
 
-class Writer:
+class Writer(ABC):
     """Writes the response to one request; a stream is ``begin``, then deltas and ends, then ``finish`` or ``fail``.
 
     Args:
@@ -57,6 +58,7 @@ class Writer:
         self._num_prompt_tokens, self._echoes = num_prompt_tokens, echoes
         self._created = int(time.time())
 
+    @abstractmethod
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
         """The body of a response that is not streamed.
 
@@ -64,27 +66,26 @@ class Writer:
             answers: to show.
             generated: these, and those that were not chosen.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self) -> Iterator[str]:
         """The events before the first token."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, answer: Answer, delta: Delta) -> Iterator[str]:
         """The events for further tokens of an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, answer: Answer) -> Iterator[str]:
         """The events for the end of an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, answers: Sequence[Answer]) -> Iterator[str]:
         """The last events; the answers are all that were generated."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fail(self, error: RequestRefused) -> Iterator[str]:
         """The last events instead, after an error."""
-        raise NotImplementedError
 
 
 class _ChunkWriter(Writer):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -87,7 +88,7 @@ class RunningJob:
             self._on_closed(self, number)
 
 
-class JobEngine:
+class JobEngine(ABC):
     """What both engines have: the jobs that are not finished, a queue, and a thread; see ``Engine``. Thread safe.
 
     Args:
@@ -139,9 +140,9 @@ class JobEngine:
         self._queue.put(None)
         self._thread.join()
 
+    @abstractmethod
     def _run(self) -> None:
         """Generate what is in the queue, until None comes; on the thread."""
-        raise NotImplementedError
 
     def _ended(self, running: RunningJob, answer: int) -> None:
         """An answer has ended, for any reason; on any thread."""
