@@ -5,20 +5,24 @@ from __future__ import annotations
 import weakref
 from collections import ChainMap
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .after_fork import Shared
-from .byte_dfa import productive
+from .byte_dfa import ByteDfa, productive
 from .registers import LengthRule, NameRule, Rule
 from .rtn import Component, Mark, callers
+from .written_values import OUTSIDE, lexed
 
 if TYPE_CHECKING:
     from .network import Network
 
 _OF_NUMBERS = b"0123456789+-.eE"  # repeated in a number they may mean the same again
+_STRUCTURE = frozenset(b"{}[]:,")
+_NO_BYTE = 256
 
 
 class NetworkGraph(Shared):
@@ -132,6 +136,8 @@ def _on_cycles(component: Component, targets: NDArray[np.int64]) -> NDArray[np.b
     of_numbers = np.zeros(256, np.bool_)
     of_numbers[list(_OF_NUMBERS)] = True
     left_out = np.setdiff1d(dfa.byte_class[of_numbers], dfa.byte_class[~of_numbers])
+    targets = targets.copy()
+    targets[_before_members(dfa, targets), dfa.byte_class[ord(",")]] = 0  # a name may be repeated, for the same value
     sources = _sources(np.delete(targets, left_out, 1))
     onwards = np.bincount([source for some in sources for source in some], minlength=dfa.states).tolist()
     todo = [state for state, count in enumerate(onwards) if not count]
@@ -142,6 +148,37 @@ def _on_cycles(component: Component, targets: NDArray[np.int64]) -> NDArray[np.b
                 todo.append(source)
     left: NDArray[np.bool_] = np.array(onwards) > 0
     return left
+
+
+def _before_members(dfa: ByteDfa, targets: NDArray[np.int64]) -> list[int]:
+    """The states of a JSON text in which a comma comes before the name of a member."""
+    moves = targets.tolist()
+    first_bytes = {class_: byte for byte, class_ in reversed([*enumerate(dfa.byte_class.tolist())])}
+    bytes_of = [first_bytes.get(column, _NO_BYTE) for column in range(targets.shape[1])]  # calls are the last columns
+    places, todo = {0: OUTSIDE, dfa.start: OUTSIDE}, [dfa.start]
+    for state in todo:  # grows meanwhile
+        for byte, target in zip(bytes_of, moves[state], strict=True):
+            if target not in places:
+                places[target] = lexed(places[state], byte)
+                todo.append(target)
+
+    @cache
+    def is_before_colon(start: int) -> bool:
+        """Whether a colon is the first of the bytes outside strings that say what a text is part of."""
+        known, left = {0, start}, [start]
+        while left:
+            state = left.pop()
+            for byte, target in zip(bytes_of, moves[state], strict=True):
+                if places[state] == OUTSIDE and byte in _STRUCTURE:
+                    if target and byte == ord(":"):
+                        return True
+                elif target not in known:
+                    known.add(target)
+                    left.append(target)
+        return False
+
+    comma = int(dfa.byte_class[ord(",")])
+    return [state for state in todo if places[state] == OUTSIDE and is_before_colon(moves[state][comma])]
 
 
 def _sources(targets: NDArray[np.int64]) -> list[list[int]]:

@@ -85,6 +85,8 @@ def item_of(random: Random, depth: int) -> Any:
         schema["additionalProperties"] = random.choice([False, False, random.choice(LEAVES)])
     if random.random() < 0.2:
         schema["patternProperties"] = {"^a": random.choice(LEAVES)}
+    if random.random() < 0.2:
+        schema["propertyNames"] = random.choice([{"enum": ["a", "ab"]}, {"pattern": "^[ab]$"}])
     return {"anyOf": [schema, random.choice(LEAVES)]} if which > 0.9 else schema
 
 
@@ -176,6 +178,12 @@ def check_walk(random: Random, options: dict[str, Any], few: int, *, is_limited:
             token_id = random.choice(sorted(open_ones if open_ones and random.random() < 0.7 else fitting))
             assert ours.accept(token_id) and theirs.accept(token_id), text
             text += TOKEN_BYTES[token_id] or b""
+
+
+@pytest.mark.slow
+def test_a_way_out_past_two_unknown_items_is_found() -> None:
+    """A walk of an array of arrays of objects, in which the way out depends on what an item becomes."""
+    check_walk(Random(1_252), OPTIONS[-1], 0, is_limited=True)
 
 
 VALUES: list[Any] = [0, 1, 10, True, False, None, "", "a", "ab", [], [1], [1, 0], [0, 1], {}, {"a": 1}, {"b": [1]}]
@@ -279,6 +287,38 @@ def test_ways_out_of_an_item_with_repeated_names_end(names: str, value: Any, tex
         counts = {token_id: needed_after(engine, token_id) for token_id in fitting}
         assert within == {token_id for token_id, count in counts.items() if count < needed}
         assert min(counts.values()) < needed
+
+
+def test_a_repeated_name_makes_no_new_item() -> None:
+    """Of one name with one value there are two objects, however often the name comes."""
+    one = {"type": "object", "propertyNames": {"const": "a"}, "additionalProperties": {"const": 1}}
+    schema = {"type": "array", "uniqueItems": True, "prefixItems": [one, one], "items": False}
+    assert engines({**schema, "prefixItems": [one] * 3, "minItems": 3}, whitespace="minified") is None
+    both = engines({**schema, "minItems": 2}, whitespace="minified")
+    assert both is not None
+    for byte in b'[{"a":1},{':
+        assert both[0].accept(TOKEN_BYTES.index(bytes([byte])))
+    allowed = [TOKEN_BYTES[token_id] for token_id in tokens_of(toy.mask_of(both[0], VOCABULARY)[0])]
+    assert {*filter(None, allowed)} == {b"}", b"}]"}
+
+
+def test_a_way_out_past_an_unknown_item_is_found() -> None:
+    """Near a limit, tokens whose item could become any are read one by one where later items depend on it."""
+    items = {"type": "array", "uniqueItems": True, "items": {"type": "object"}, "minItems": 2}
+    schema = {"type": "array", "uniqueItems": True, "items": items, "minItems": 2}
+    vocabulary = toy.pieces('[{"a":1},{"a":1}]', '[{"a":1},{')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(component_walk, "FEW", 0)
+        patch.setattr(frame_machine, "FEW", 0)
+        both = engines(schema, vocabulary, extra="allow", key_order="any", spelling="any")
+        assert both is not None
+        engine = both[0]
+        assert engine.accept(vocabulary.token_bytes.index(b"["))
+        fitting = tokens_of(toy.mask_of(engine, vocabulary)[0])
+        needed = {token_id: needed_after(engine, token_id) for token_id in fitting}
+        for left in range(engine.min_tokens_to_finish(), max(needed.values()) + 2):
+            within = tokens_of(toy.mask_of(engine, vocabulary, left)[0])
+            assert within == {token_id for token_id in fitting if needed[token_id] < left}
 
 
 def test_items_that_differ_from_all_entered_ones_share_a_mask() -> None:

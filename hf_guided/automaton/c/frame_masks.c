@@ -411,7 +411,10 @@ static int64_t fits_there(Machine *m, int32_t number, Limit *limit)
     return fits(m, set, limit);
 }
 
-/* Adds the tokens that stay in the component of a frame: those at watched nodes only where they fit. */
+/* Adds the tokens that stay in the component of a frame: those at watched nodes only where they fit.
+ *
+ * Returns 0, or what is missing: then only tokens that fit are added.
+ */
 static int64_t add_staying_names(Machine *m, Frame frame, const Table *table, const int64_t *watched, int exceeds,
                                  int64_t high, uint32_t *words, int64_t word_count, Limit *limit)
 {
@@ -441,6 +444,8 @@ static int64_t add_staying_names(Machine *m, Frame frame, const Table *table, co
         else if (fit)
             add_tokens(m, there.node, words);
     }
+    if (before && status)
+        memcpy(words, before, (size_t)word_count * sizeof *words);
     free(before);
     return status;
 }
@@ -498,7 +503,18 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
             return watched[1];
         if (!is_followed && limit && (exceeds = may_exceed(m, frame, limit)) < 0)
             return exceeds;
-        if (is_followed || (exceeds && node)) {
+        is_followed |= exceeds && node;
+        if (!is_followed && exceeds && table.stay.groups < 0) {
+            m->missing = (int64_t)frame.component << 32 | frame.state;
+            return NEEDS_STAY;
+        }
+        if (!is_followed && frame.text > 0) {
+            status = add_staying_names(m, frame, &table, watched, exceeds != 0,
+                                       high < 0 ? high : high + m->components[frame.component].characters[node],
+                                       words, word_count, limit);
+            is_followed = status == DOUBTFUL; /* the ways out depend on what the tokens make of what is open */
+        }
+        if (is_followed) {
             if ((number = set_of(m, &number, 1)) < 0)
                 return number;
             m->watched_count = watched[0];
@@ -506,17 +522,9 @@ static int64_t add_by_tables(Machine *m, int32_t whole, int32_t node, uint32_t *
                 return status;
             continue;
         }
-        if (exceeds && table.stay.groups < 0) {
-            m->missing = (int64_t)frame.component << 32 | frame.state;
-            return NEEDS_STAY;
-        }
-        if (frame.text > 0) {
-            status = add_staying_names(m, frame, &table, watched, exceeds != 0,
-                                       high < 0 ? high : high + m->components[frame.component].characters[node],
-                                       words, word_count, limit);
-        } else if (exceeds)
+        if (frame.text <= 0 && exceeds)
             status = add_fitting(m, frame, &table.stay, high, words, word_count, limit);
-        else
+        else if (frame.text <= 0)
             add_staying(m, &table, high < 0 ? high : high + m->components[frame.component].characters[node], words,
                         word_count);
         for (int64_t j = 0; j < table.leaving && !status; j++)
