@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from decimal import Decimal
 
@@ -12,7 +13,8 @@ from .limits import NFA_STATES, WorkMeter
 from .token_trie import build_trie
 
 _TRIE_NODES = 2_000_000  # before common ends are joined
-_NODE_STEPS, _NODE_BYTES, _STATE_BYTES = 10, 100, 200  # work and memory of Python's objects for nodes and states
+_CHUNK = 1024  # nodes that become Python's objects at the same time
+_NODE_STEPS, _NODE_BYTES, _STATE_BYTES = 10, 60, 200  # work and memory: of a node's arrays, of a state's objects
 
 
 def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
@@ -21,28 +23,34 @@ def dawg_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     It is their DAWG, the smallest acyclic graph that spells them: prefixes and suffixes are shared.
     """
     trie = build_trie(sorted(set(words)), meter, _TRIE_NODES)
-    meter.hold(_NODE_BYTES * len(trie.byte))
-    ends = np.zeros(len(trie.byte), np.bool_)
+    nodes = len(trie.byte)
+    meter.hold(_NODE_BYTES * nodes)
+    ends = np.zeros(nodes, np.bool_)
     ends[trie.node_of] = True
-    final, byte = ends.tolist(), trie.byte.tolist()
-    child, parent = trie.child.tolist(), trie.parent.tolist()
+    is_followed = np.append(trie.parent[1:] == trie.parent[:-1], False)  # by a sibling
+    first_child = trie.child[:-1]
+    is_parent = first_child < trie.child[1:]
     allowed = NFA_STATES * meter.limits.max_states
     # A state is (does a word end here, list of edges); a list is (byte, state, the rest of the list). Both are numbered
     # in the order of this loop: children before parents, later siblings before earlier ones.
     states: dict[tuple[bool, int], int] = {}
     lists: dict[tuple[int, int, int], int] = {}
-    list_of = [0] * (len(byte) + 1)  # the list of each node and its later siblings; 0 is the empty one
+    list_of = array("i", bytes(4 * (nodes + 1)))  # the list of each node and its later siblings; 0 is the empty one
     held = 0
-    for node in range(len(byte) - 1, -1, -1):
-        if node % 1024 == 0:
-            meter.check_states(len(states), allowed)
-            meter.spend(1024 * _NODE_STEPS)
-            held, before = len(states) + len(lists), held
-            meter.hold(_STATE_BYTES * (held - before))
-        first = child[node]
-        state = states.setdefault((final[node], list_of[first] if first < child[node + 1] else 0), len(states) + 1)
-        rest = list_of[node + 1] if node + 1 < len(byte) and parent[node + 1] == parent[node] else 0
-        list_of[node] = lists.setdefault((byte[node], state, rest), len(lists) + 1)
+    for begin in reversed(range(0, nodes, _CHUNK)):
+        chunk = slice(begin, begin + _CHUNK)
+        meter.check_states(len(states), allowed)
+        meter.spend(_CHUNK * _NODE_STEPS)
+        held, before = len(states) + len(lists), held
+        meter.hold(_STATE_BYTES * (held - before))
+        columns = ends[chunk], trie.byte[chunk], is_followed[chunk], is_parent[chunk], first_child[chunk]
+        rows = zip(*(column[::-1].tolist() for column in columns), strict=True)
+        for node, (is_end, byte, has_sibling, has_child, child) in zip(
+            range(min(begin + _CHUNK, nodes) - 1, begin - 1, -1), rows, strict=True
+        ):
+            state = states.setdefault((is_end, list_of[child] if has_child else 0), len(states) + 1)
+            rest = list_of[node + 1] if has_sibling else 0
+            list_of[node] = lists.setdefault((byte, state, rest), len(lists) + 1)
     meter.check_states(len(states), allowed)
     meter.spend(len(lists) + len(states))
     meter.check_states(len(states) + 1)
