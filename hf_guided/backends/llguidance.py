@@ -8,7 +8,7 @@ it for all of them, for ever; so the grammar is kept, and a broken row is built 
 
 It does not hold:
 
-- ``uniqueItems``, ``max_depth``, an order of members left open, and ``multipleOf`` that digits do not decide;
+- ``uniqueItems``, ``max_depth``, ``indent``, an order of members left open, ``multipleOf`` that digits do not decide;
 - GBNF, whose rules it would make greedy terminals, and structural tags.
 """
 

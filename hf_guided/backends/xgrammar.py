@@ -4,7 +4,7 @@ Its own readers of JSON Schema and of patterns ignore most keywords in silence, 
 reaches it, inside tags too. The free text of tags takes bytes that are no UTF-8, so every text goes through a guard. It
 does not hold:
 
-- ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
+- ``multipleOf`` that digits do not decide, ``max_depth``, ``indent``, an order of members left open;
 - Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;
 - in tags: the keys of ``_LOST``, tokens, arguments as elements, an end that overlaps with another, or itself, after
   free text, as it goes on past the first; the older form of tags.
