@@ -214,14 +214,9 @@ class Positions:
         assert register is not None, "only what has one is a track"
         return register
 
-    def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
-        """The callees of the first items, and at last of all others; None where no value may stand."""
-        return [self.callee(position, track.level) if position in self._all else None for position in register.items]
-
-    def names(self, track: Track) -> tuple[list[str], list[Node]]:
-        """The names that are listed, and the languages of the texts of the others."""
-        listed, languages = names_of(self.automaton(track))
-        return listed, [*map(self.names_text, languages)]
+    def has_values(self, position: Position) -> bool:
+        """Whether a value may stand at a position."""
+        return position in self._all
 
     @cached_property
     def _least(self) -> LeastSizes:
