@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..automaton.rtn import ComponentBuilder, Mark
 from ..regex import EMPTY, Node, alt, concat, only_text
-from .content_automata import MOST_APART, ContentAutomaton, DifferentNames, Edge, Entry
+from .content_automata import ContentAutomaton, DifferentNames, Edge, Entry
 from .grammar import Content
 from .layout import Layout, layout_of
 from .scalars import Values, constant_text, has_language, language_of, listed_texts
@@ -165,8 +165,6 @@ class _Entries:
         colon = None if writer.calls_space else only_text(self._layout.colon)
         self._colon = self._layout.colon if colon is None else colon.encode()
         self._closing = self._layout.close_array if is_array else self._layout.close_object
-        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
-        self._has_many_edges = max(map(len, automaton.edges)) > MOST_APART
         self._after: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._todo: list[int] = []
@@ -279,8 +277,8 @@ class _Entries:
                 builder.row((begin, text, Mark.END, self._colon, self._value(entry)), start, after)
 
     def _value(self, entry: Entry) -> bytes | Callee:
-        value = self._writer.constant(entry.value) if self._has_many_edges else None
-        return value or self._writer.callee(entry.value, self._level)
+        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
+        return self._writer.constant(entry.value) or self._writer.callee(entry.value, self._level)
 
 
 def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:
