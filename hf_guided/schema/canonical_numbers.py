@@ -299,30 +299,16 @@ def _with_exponent(clause: NumberClause, low: Decimal, high: Decimal) -> Iterato
     """Floats with an exponent between two magnitudes."""
     if undecided_factors(clause):
         return
-    powers = [
-        power
-        for power in (*range(max(low.adjusted(), -324), _FIRST_FIXED), *range(_LAST_FIXED + 1, high.adjusted() + 1))
-        if low.adjusted() <= power <= high.adjusted()
-    ]
-    if clause.integral is False:
-        powers = [power for power in powers if power < 0]
+    # Below the last digit of a factor there are no multiples; above all digits of a float no fractions.
+    least = max([-len(f"{factor:f}".partition(".")[2]) for factor in clause.factors], default=-324)
     by_mantissa: dict[Node, list[int]] = {}
-    for power in _telling(clause, powers):
-        mantissa = _mantissa_between(clause, power, low, high)
-        if mantissa != NOTHING:
-            by_mantissa.setdefault(mantissa, []).append(power)
+    for power in (*range(-324, _FIRST_FIXED), *range(_LAST_FIXED + 1, 0 if clause.integral is False else 309)):
+        if max(low.adjusted(), least) <= power <= high.adjusted():
+            mantissa = _mantissa_between(clause, power, low, high)
+            if mantissa != NOTHING:
+                by_mantissa.setdefault(mantissa, []).append(power)
     for mantissa, found in by_mantissa.items():
         yield concat(mantissa, text("e"), alt(*_exponents(found)))
-
-
-def _telling(clause: NumberClause, powers: list[int]) -> list[int]:
-    """The powers of ten at which there may be multiples of all factors."""
-    places = max((len(_fraction(factor)) for factor in clause.factors), default=-min(powers, default=0))
-    return [power for power in powers if power >= -places]
-
-
-def _fraction(factor: Decimal) -> str:
-    return f"{factor:f}".partition(".")[2]
 
 
 def _mantissa_between(clause: NumberClause, power: int, low: Decimal, high: Decimal) -> Node:

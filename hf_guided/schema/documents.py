@@ -73,9 +73,6 @@ class Subschema:
         assert isinstance(self.schema, dict)
         return self.schema
 
-    def __repr__(self) -> str:
-        return f"Subschema({self.pointer or '/'})"
-
 
 class Documents:
     """A schema, given as JSON text without white space around it, and the documents it may refer to, by URI."""

@@ -155,14 +155,9 @@ class Positions:
         return self._key_order == "declared" and has_one_order(objects)
 
     @property
-    def has_one_spelling(self) -> bool:
-        """Whether each string has only one text."""
-        return self.style.is_canonical
-
-    @property
     def is_spelled_like_keys(self) -> bool:
-        """Whether that text is the key of the string (written_values.py): keys have no escapes for marks."""
-        return self.has_one_spelling and not self.marks
+        """Whether a string has one text, which is its key too (written_values.py): keys have no escapes for marks."""
+        return self.style.is_canonical and not self.marks
 
     @property
     def most_calls(self) -> int:
@@ -273,7 +268,7 @@ class Positions:
         builder.call(Mark.BEGIN, builder.regex(text(opening), start), begun)
         if string.closing is not None:
             content = without(ANYTHING, self.marks)
-        elif self.has_one_spelling:
+        elif self.style.is_canonical:
             content = json_spelling_without(string.language, self.marks)
         else:
             content = without(json_spellings(string.language), self.marks)
