@@ -228,11 +228,11 @@ class Compiler:
                 compiled = self._compile(job.constraint, job.key[1])
             # With a cache of 0 bytes the user wants none.
             if self.options.cache_bytes > 0 and self._outcomes.results.is_too_large(compiled):
-                self._warn_once(
-                    "/".join(job.key),
+                warnings.warn(
                     f"{compiled.constraint} takes {compiled.nbytes} bytes when compiled, and the cache of compiled "
                     f"constraints holds {self.options.cache_bytes} in all: every request compiles it again; raise "
                     f"CompilerOptions.cache_bytes to at least {compiled.nbytes}",
+                    stacklevel=2,
                 )
             return compiled
         except BaseException as error:  # every exception goes to the callers; the thread continues
@@ -276,17 +276,13 @@ class Compiler:
                 raise refusal(constraint, backend, losses)
             if constraint.on_unsupported == "warn":
                 lost = "\n  ".join(map(str, losses))
-                self._warn_once(constraint.key, f"{name} does not enforce all of the schema:\n  {lost}")
+                warnings.warn(f"{name} does not enforce all of the schema:\n  {lost}", stacklevel=2)
         try:
             compiled = engine.compile(constraint)
         except UnsupportedConstraint as error:  # it shows only in a compile
             seen = error.losses or (Loss("", constraint.kind, str(error)),)
             raise refusal(constraint, backend, seen) from error
         return with_budget(compiled)
-
-    def _warn_once(self, key: str, message: str) -> None:
-        if self._outcomes.warns(key):
-            warnings.warn(message, stacklevel=2)
 
     def after_fork(self) -> None:
         """Set the initial state, in the constructor and in the child of a fork."""

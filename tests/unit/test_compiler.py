@@ -408,17 +408,6 @@ def test_keywords_of_other_vocabularies_give_no_warning(keyword: str) -> None:
     new_compiler(Fake("native")).compile(JsonSchema({keyword: "a"}))  # a warning would be an error here
 
 
-def test_warnings_are_remembered_only_for_the_last_constraints() -> None:
-    compiler = new_compiler(Fake("native", lost=[LOSS]), max_failures=2)
-    constraints = [JsonSchema({"maxItems": most}, on_unsupported="warn") for most in range(3)]
-    for constraint in constraints:
-        with pytest.warns(UserWarning, match="native does not enforce"):
-            compiler.compile(constraint)
-    assert len(compiler._outcomes._warned) == 2
-    for constraint in constraints[1:]:
-        compiler.compile(constraint)  # a second warning would be an error here
-
-
 def test_backend_compiles_tool_calls_as_a_structural_tag() -> None:
     fake = Fake("native")
     compiler = new_compiler(fake)
