@@ -27,8 +27,8 @@ from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedC
 from ..grammars.gbnf import Gbnf
 from ..options import usable_cores
 from ..regex import Node, UnsupportedRegex, parse_fullmatch
+from ..schema.documents import escape
 from ..schema.normalize import Normalizer
-from ..schema.subschemas import escape
 from ..schema.to_lark import Ebnf, lark_grammar
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult

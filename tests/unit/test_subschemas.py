@@ -10,8 +10,8 @@ import pytest
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
 from hf_guided.schema.audit import audit
+from hf_guided.schema.documents import iter_keywords
 from hf_guided.schema.formats import FORMATS
-from hf_guided.schema.subschemas import iter_keywords
 from tests.property.strategies import backend, tiny
 
 
