@@ -75,11 +75,7 @@ class Adapter(ABC):
         build, losses = self._prepared(constraint)
         if losses and constraint.on_unsupported == "error":
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
-        return self._compiled(constraint, CompileResult(*build()), losses, began)
-
-    def _compiled(
-        self, constraint: Constraint, made: CompileResult, losses: tuple[Loss, ...], began: float
-    ) -> CompiledConstraint:
+        made = CompileResult(*build())
         return CompiledConstraint(
             constraint=constraint,
             backend=self.name,

@@ -252,13 +252,8 @@ class Compiler:
             self._outcomes.put(key, outcome)  # with the next step: no gap in which it would start again
             self._counts["failures"] += isinstance(outcome, BaseException)
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
-        for i, waiter in enumerate(job.waiters):
-            try:
-                waiter.finish(outcome)
-            except BaseException:  # a callback's error, or an interrupt: the other callers still wait
-                for other in job.waiters[i + 1 :]:
-                    other.finish(outcome)
-                raise
+        for waiter in job.waiters:
+            waiter.finish(outcome)
 
     def _compile(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         _warn_of_misspelt_names(constraint)
