@@ -133,7 +133,7 @@ class Matcher:
         return text + stops if ahead.is_completed() else text
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What a method of the engine returns."""
+        """Call a method of the engine; its exceptions become errors of this package."""
         try:
             return call(*arguments)
         except Exception as error:

@@ -17,7 +17,6 @@ from ..errors import Loss, UnsupportedConstraint
 from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
 from .content_automata import ContentAutomaton, DifferentItems, Register, has_one_order
 from .grammar import Content, completable_contents, contents, with_equal_positions
-from .layout import has_levels
 from .nesting import heights, of_known_level, within_depth
 from .network_writer import Callee, Inside, NetworkWriter
 from .normalize import Normalizer, too_deep_is_a_limit
@@ -105,10 +104,11 @@ class Positions:
 
     @cached_property
     def _known(self) -> frozenset[Position]:
-        """The positions whose levels are distinguished."""
+        """The positions whose levels are distinguished: the layout may depend on the number of open brackets."""
         if self.style.indent is not None:
             return frozenset(self._all)
-        return of_known_level(self.position, self._all) if has_levels(self.style) else frozenset()
+        is_bounded_by_level = self.style.is_flexible and self.style.max_space is None
+        return of_known_level(self.position, self._all) if is_bounded_by_level else frozenset()
 
     def leave_out(self, tracks: Collection[Track]) -> None:
         """Leave out alternatives for arrays or objects that have no value; raises InvalidConstraint if none is left."""
