@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from ..constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
@@ -75,11 +75,7 @@ class Adapter(ABC):
         build, losses = self._prepared(constraint)
         if losses and constraint.on_unsupported == "error":
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
-        return self._compiled(constraint, CompileResult(*build()), losses, began)
-
-    def _compiled(
-        self, constraint: Constraint, made: CompileResult, losses: tuple[Loss, ...], began: float
-    ) -> CompiledConstraint:
+        made = CompileResult(*build())
         return CompiledConstraint(
             constraint=constraint,
             backend=self.name,
@@ -102,12 +98,18 @@ class Adapter(ABC):
                 self._schema(constraint) if isinstance(constraint, JsonSchema) else (self._text(constraint), ())
             )
             if isinstance(constraint, JsonSchema) and not self.is_native:
-                if constraint.max_depth is not None:
-                    losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
-                if constraint.key_order != "declared":
-                    losses = (*losses, Loss("", "key_order", f"{self.title} writes members in the order of the schema"))
+                losses = (*losses, *self._lost_options(constraint))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
+
+    def _lost_options(self, constraint: JsonSchema) -> Iterator[Loss]:
+        if constraint.max_depth is not None:
+            yield Loss("", "max_depth", f"{self.title} does not bound the depth of nesting")
+        if constraint.indent is not None:
+            reason = f"{self.title} does not count open brackets; native does, with max_depth=... where values are deep"
+            yield Loss("", "indent", reason)
+        if constraint.key_order != "declared":
+            yield Loss("", "key_order", f"{self.title} writes members in the order of the schema")
 
     def _written(self, constraint: Constraint, write: Callable[[Node], _T]) -> _T:
         """A choice or a regular expression, as ``write`` writes it; raises UnsupportedConstraint for all others."""

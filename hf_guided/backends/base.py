@@ -39,7 +39,6 @@ class Engine(Protocol):
 
     def accept(self, token_id: int) -> bool:
         """Advance by a text token; on False nothing has changed."""
-        ...
 
     def validate(self, token_ids: Sequence[int]) -> int:
         """The length of the longest acceptable prefix of these text tokens; never advances."""
@@ -48,19 +47,15 @@ class Engine(Protocol):
 
     def rollback(self, num_tokens: int) -> None:
         """Undo the last accepts; the caller guarantees there are that many."""
-        ...
 
     def fork(self) -> Engine:
         """An independent copy, history included."""
-        ...
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         """Overwrite all words of ``bitmask[row]``; bits of stop and special tokens may hold anything."""
-        ...
 
     def is_completed(self) -> bool:
         """Whether the text so far is complete."""
-        ...
 
     def jump_forward_bytes(self) -> bytes:
         """The bytes every continuation starts with; empty where there is a choice, an end, or none are known."""
@@ -77,7 +72,6 @@ class BudgetedEngine(Engine, Protocol):
 
     def min_tokens_to_finish(self) -> int | None:
         """How many tokens, a stop token counted, are enough to finish from here; None if it found no path."""
-        ...
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """Whether ``min_tokens_to_finish`` is at most this; need not count where much more is left."""
@@ -89,7 +83,6 @@ class BudgetedEngine(Engine, Protocol):
 
         Where ``tokens_left`` is too small in any case, or no path was found, the budget forbids nothing.
         """
-        ...
 
 
 class MaskedEngine(BudgetedEngine, Protocol):
@@ -105,11 +98,9 @@ class MaskedEngine(BudgetedEngine, Protocol):
         Returns:
             ``is_completed``.
         """
-        ...
 
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
         """Equal keys have the same mask, in all engines. None where it is made for the last tokens of a budget."""
-        ...
 
     def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         """See ``BudgetedEngine.fill``."""
@@ -121,11 +112,9 @@ class Stepper(Protocol):
 
     def accept(self, engines: Sequence[Any], token_ids: Sequence[int]) -> list[bool]:
         """``Engine.accept`` of each; raises what one of them would, and then no engine has changed."""
-        ...
 
     def mask_keys(self, engines: Sequence[Any], tokens_left: Sequence[int | None]) -> Sequence[Hashable | None]:
         """``MaskedEngine.mask_key`` of each; raises what one of them would."""
-        ...
 
 
 @runtime_checkable
@@ -136,18 +125,15 @@ class Backend(Protocol):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Raises BackendUnavailable when the library is not installed."""
-        ...
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
         """The losses of this backend; empty means that it enforces everything. Cheap (milliseconds)."""
-        ...
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
         """Compile; raises InvalidConstraint, UnsupportedConstraint or CompileLimitExceeded.
 
         What ``losses`` names is dropped only if the constraint says ``on_unsupported`` "warn" or "validate".
         """
-        ...
 
 
 def held_spelling(backend: object, constraint: Constraint) -> Spelling | None:

@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Any
 
 from ..automaton.lru_bytes import ByteCache
 from ..errors import CompileLimitExceeded, ConstraintError
@@ -61,7 +60,6 @@ class Outcomes:
         self.results = CompiledCache(cache_bytes)
         self._held: weakref.WeakValueDictionary[Hashable, CompiledConstraint] = weakref.WeakValueDictionary()
         self._failures: OrderedDict[Hashable, Exception] = OrderedDict()
-        self._warned: OrderedDict[Hashable, None] = OrderedDict()
         self._most = max_failures
         self._lock = threading.RLock()
 
@@ -84,17 +82,6 @@ class Outcomes:
             self.results.put(key, outcome)
         elif isinstance(outcome, REPLAYED):
             with self._lock:
-                _remember(self._failures, key, copy.copy(outcome), self._most)
-
-    def warns(self, key: Hashable) -> bool:
-        """Whether a warning has not been given yet; only the last ones are remembered."""
-        with self._lock:
-            is_new = key not in self._warned
-            _remember(self._warned, key, None, self._most)
-            return is_new
-
-
-def _remember(known: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
-    known.setdefault(key, value)
-    while len(known) > most:
-        known.popitem(last=False)
+                self._failures.setdefault(key, copy.copy(outcome))
+                while len(self._failures) > self._most:
+                    self._failures.popitem(last=False)

@@ -24,8 +24,8 @@ from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedC
 from ..grammars.lark import Lark, may_repeat_one_text
 from ..grammars.rules import Token, references
 from ..regex import UnsupportedRegex, parse_fullmatch
+from ..schema.documents import iter_keywords
 from ..schema.normalize import Normalizer
-from ..schema.subschemas import iter_keywords
 from ..schema.to_lark import lark_grammar
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ it for all of them, for ever; so the grammar is kept, and a broken row is built 
 
 It does not hold:
 
-- ``uniqueItems``, ``max_depth``, an order of members left open, and ``multipleOf`` that digits do not decide;
+- ``uniqueItems``, ``max_depth``, ``indent``, an order of members left open, ``multipleOf`` that digits do not decide;
 - GBNF, whose rules it would make greedy terminals, and structural tags.
 """
 
@@ -17,22 +17,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..constraints.values import Constraint, Grammar, JsonSchema
-from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import (
+    BackendError,
+    CompileLimitExceeded,
+    InvalidConstraint,
+    Loss,
+    UnsupportedConstraint,
+    UnwritableConstraint,
+)
 from ..options import LLGUIDANCE_FUEL, LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_RULES, LLGUIDANCE_SCHEMA_FUEL
 from ..regex import to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
+from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build, CompileResult
 from .base import Engine
 from .lark_grammar import LarkGrammar, check_terminals, check_written, read
-from .llguidance_library import is_dead_end, probe, refusal, tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +47,11 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _HEAD = re.compile(r"^[!?]*[A-Za-z_][\w-]*[^\n:\"/]*:", re.MULTILINE)
+# What its messages about limits have in common.
+_LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # parts of the grammar in a message
+_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # the rest after a message: lines of the grammar, or of the library
+_DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
 
 
@@ -242,3 +254,74 @@ class _Engine(Engine):
             if attempt:
                 self.template.renew()
         raise refusal(self._matcher.get_error())
+
+
+def tokenizer(vocabulary: Vocabulary) -> Any:
+    """A vocabulary as the library reads it."""
+    import llguidance
+
+    size, known = vocabulary.padded_size, len(vocabulary.token_bytes)
+    texts = [*vocabulary.token_bytes, *[None] * (size - known)]
+    special = [token_id for token_id, data in enumerate(texts) if data is None]
+
+    class Tokens:
+        """The attributes that TokenizerWrapper reads."""
+
+        # Engines never see a stop token: any id that is no text will do, the vocabulary has at least its stop tokens.
+        eos_token_id = vocabulary.stop_token_ids[0]
+        bos_token_id = None
+        special_token_ids = special
+        # The first byte marks a special token for the library; a name keeps them apart.
+        tokens = [b"\xff<|%d|>" % token_id if data is None else data for token_id, data in enumerate(texts)]
+
+        def __call__(self, text: bytes | str) -> list[int]:
+            try:
+                return vocabulary.encode_bytes(text if isinstance(text, bytes) else text.encode())
+            except UnwritableConstraint:
+                return []  # raising here would break the library; that nothing writes the text is found out elsewhere
+
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens()), n_vocab=size)
+
+
+@cache
+def _byte_tokenizer() -> Any:
+    return tokenizer(single_bytes())
+
+
+def probe(limits: Any, grammar: str) -> tuple[bool, bool]:
+    """Whether a grammar of an x and one terminal takes no text after the x, and whether it takes no text at all."""
+    import llguidance
+
+    matcher = llguidance.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=limits)
+    mask = np.zeros(words(257), np.int32)
+    nullable = False
+    if not matcher.is_error():
+        if not matcher.consume_token(ord("x")):
+            return False, True
+        nullable = bool(matcher.is_accepting())
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+    if matcher.is_error() and not is_dead_end(matcher):
+        error = refusal(matcher.get_error())
+        if isinstance(error, CompileLimitExceeded):
+            raise error
+        return False, False  # malformed, as the whole grammar will be
+    return nullable, not nullable and not mask[: words(256)].any()
+
+
+def is_dead_end(matcher: Any) -> bool:
+    """Whether a matcher is in its error state only because no token continues the text."""
+    # At the very first token the library takes it for a failure of its own.
+    return bool(matcher.stop_reason() == _DEAD_END or matcher.get_error().startswith(_DEAD_END))
+
+
+def refusal(message: str) -> Exception:
+    """The error for a message of the library."""
+    text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
+    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # the library's own words: names in a grammar may be any
+    if _LIMIT.search(said):
+        return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
+    if "InternalError" in said or "panic" in said:
+        return BackendError(f"llguidance failed: {text}")
+    if "supported" in said:
+        return UnsupportedConstraint("llguidance cannot enforce this", [Loss("", "grammar", text)])
+    return InvalidConstraint(f"llguidance cannot compile this: {text}")

@@ -10,7 +10,7 @@ A matcher is used by one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -102,12 +102,8 @@ class Matcher:
         texts = self._tokens.vocabulary.token_bytes
         if self._stops or not 0 <= token_id < len(texts) or texts[token_id] is None:
             return False
-        try:
-            accepted: bool = self._engine.accept(token_id)
-        except Exception as error:
-            self.compiled.fail(error)
-        if accepted:
-            self._accepted += 1
+        accepted: bool = self._ask(self._engine.accept, token_id)
+        self._accepted += accepted
         return accepted
 
     def took_one(self) -> None:
@@ -122,10 +118,7 @@ class Matcher:
         text = 0
         if not self._stops:
             text = next((i for i, token_id in enumerate(token_ids) if not self._is_text(token_id)), len(token_ids))
-            try:
-                valid: int = self._engine.validate(token_ids[:text])
-            except Exception as error:
-                self.compiled.fail(error)
+            valid: int = self._ask(self._engine.validate, token_ids[:text])
             if valid < text:
                 return valid
         stops = next(
@@ -138,6 +131,13 @@ class Matcher:
         for token_id in token_ids[:text]:
             ahead.accept_token(token_id)
         return text + stops if ahead.is_completed() else text
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the engine; its exceptions become errors of this package."""
+        try:
+            return call(*arguments)
+        except Exception as error:
+            self.compiled.fail(error)
 
     def _is_text(self, token_id: int) -> bool:
         return token_id not in self.stop_token_ids and self.compiled.vocabulary.is_text(token_id)
@@ -158,19 +158,12 @@ class Matcher:
         self._stops -= stops
         num_tokens -= stops
         if num_tokens:
-            try:
-                self._engine.rollback(num_tokens)
-            except Exception as error:
-                self.compiled.fail(error)
+            self._ask(self._engine.rollback, num_tokens)
             self._accepted -= num_tokens
 
     def fork(self) -> Matcher:
         """An independent matcher at the same position, history included."""
-        try:
-            engine = self._engine.fork()
-        except Exception as error:
-            self.compiled.fail(error)
-        twin = Matcher(self.compiled, self._tokens, engine)
+        twin = Matcher(self.compiled, self._tokens, self._ask(self._engine.fork))
         twin._accepted, twin._stops = self._accepted, self._stops
         return twin
 
@@ -223,11 +216,8 @@ class Matcher:
         """
         if self._stops or not self._copies_masks:
             return None
-        try:
-            key: Hashable | None = self._engine.mask_key(tokens_left)
-            return key
-        except Exception as error:
-            self.compiled.fail(error)
+        key: Hashable | None = self._ask(self._engine.mask_key, tokens_left)
+        return key
 
     def _fill(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         words: NDArray[np.int32] = self._lines[row]
@@ -274,35 +264,24 @@ class Matcher:
         """How many tokens, the stop token counted, are enough to finish; None if this engine does not know."""
         if self._stops:
             return 0
-        try:
-            needed: int | None = self._engine.min_tokens_to_finish() if self.compiled.keeps_budget else None
-            return needed
-        except Exception as error:
-            self.compiled.fail(error)
+        needed: int | None = self._ask(self._engine.min_tokens_to_finish) if self.compiled.keeps_budget else None
+        return needed
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """Whether ``min_tokens_to_finish`` is at most this; much quicker where many tokens are left."""
         if self._stops:
             return True
-        try:
-            can: bool | None = self._engine.can_finish_in(tokens_left) if self.compiled.keeps_budget else None
-            return can
-        except Exception as error:
-            self.compiled.fail(error)
+        can: bool | None = self._ask(self._engine.can_finish_in, tokens_left) if self.compiled.keeps_budget else None
+        return can
 
     def jump_forward_bytes(self) -> bytes:
         """The forced next bytes; empty where the text may stop or has stopped."""
-        try:
-            return b"" if self._stops else self._engine.jump_forward_bytes()
-        except Exception as error:
-            self.compiled.fail(error)
+        forced: bytes = b"" if self._stops else self._ask(self._engine.jump_forward_bytes)
+        return forced
 
     def is_completed(self) -> bool:
         """Whether the text so far is complete (the row may stop here, or has stopped)."""
-        try:
-            return self._stops > 0 or self._engine.is_completed()
-        except Exception as error:
-            self.compiled.fail(error)
+        return self._stops > 0 or bool(self._ask(self._engine.is_completed))
 
     def is_terminated(self) -> bool:
         """Whether a stop token was accepted."""

@@ -306,17 +306,19 @@ def _rule(
         return known if known in component.callees else None
 
     if isinstance(register, DifferentItems):
-        items = positions.item_callees(callee, register)
         # One that may not come after all the others is in no component.
-        numbers = tuple(None if item is None else called(item) for item in items)
+        numbers = tuple(
+            called(positions.callee(item, callee.level)) if positions.has_values(item) else None
+            for item in register.items
+        )
         return ItemRule(numbers, register.low, plan.is_ordered, positions.is_spelled_like_keys)
-    listed, languages = positions.names(callee)
+    listed, languages = names_of(positions.automaton(callee))
     texts = frozenset([constant_text(name, positions.marks).encode() for name in listed])
     return NameRule(
         frozenset(constant_text(name, positions.marks).encode() for name in register.required),
         register.low,
         register.high,
         frozenset([text for text in texts if _has_name(component, text)]) if is_cut else texts,
-        tuple(known for language in languages if (known := called(language)) is not None),
+        tuple(known for language in map(positions.names_text, languages) if (known := called(language)) is not None),
         register.any_order,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..automaton.limits import count
 from ..constraints.tool_formats import objects_in
 from ..constraints.tool_xml import STYLES
 
@@ -26,34 +27,11 @@ def literals(tag: Any) -> list[str]:
 
 
 def overlap(ends: Iterable[str]) -> bool:
-    """Whether one end may be complete inside another one, as ``aa`` is in ``a`` + ``aa``; linear in their length."""
-    following: list[dict[str, int]] = [{}]  # the trie of all ends: Aho and Corasick's automaton
-    complete = set()
-    for end in filter(None, ends):
-        node = 0
-        for character in end:
-            if character not in following[node]:
-                following[node][character] = len(following)
-                following.append({})
-            node = following[node][character]
-        complete.add(node)
-    shorter, order = {0: 0}, [0]  # the longest proper suffix of each node that is a node too
-    for node in order:
-        for character, child in following[node].items():
-            suffix = node
-            while suffix and character not in following[shorter[suffix]]:
-                suffix = shorter[suffix]
-            shorter[child] = following[shorter[suffix]][character] if suffix else 0
-            order.append(child)
-    ends_here = set(complete)
-    for node in order:
-        if shorter[node] in ends_here:
-            ends_here.add(node)
-    last = set(complete)  # nodes of the suffixes of complete ends
-    for node in reversed(order):
-        if node in last:
-            last.add(shorter[node])
-    return any(following[node] for node in (ends_here | last) - {0})
+    """Whether one end may be complete inside another one, as ``aa`` is in ``a`` + ``aa``."""
+    ends = list(filter(None, ends))
+    count(sum(map(len, ends)) * (len(ends) + max(map(len, ends), default=0)) // 16)
+    beginnings = (end[:length] for end in ends for length in range(1, len(end)))
+    return any(begin.endswith(end) or end.endswith(begin) for begin in beginnings for end in ends)
 
 
 def is_inside_strings(mark: str) -> bool:

@@ -4,7 +4,7 @@ Its own readers of JSON Schema and of patterns ignore most keywords in silence, 
 reaches it, inside tags too. The free text of tags takes bytes that are no UTF-8, so every text goes through a guard. It
 does not hold:
 
-- ``multipleOf`` that digits do not decide, ``max_depth``, an order of members left open: no grammar holds them;
+- ``multipleOf`` that digits do not decide, ``max_depth``, ``indent``, an order of members left open;
 - Lark, whose terminals are greedy; in GBNF, a count of what may be empty, which takes it minutes or ends the process;
 - in tags: the keys of ``_LOST``, tokens, arguments as elements, an end that overlaps with another, or itself, after
   free text, as it goes on past the first; the older form of tags.
@@ -27,8 +27,8 @@ from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedC
 from ..grammars.gbnf import Gbnf
 from ..options import usable_cores
 from ..regex import Node, UnsupportedRegex, parse_fullmatch
+from ..schema.documents import escape
 from ..schema.normalize import Normalizer
-from ..schema.subschemas import escape
 from ..schema.to_lark import Ebnf, lark_grammar
 from ..vocabulary.layout import words
 from .adapter import Adapter, Build, CompileResult

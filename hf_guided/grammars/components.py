@@ -31,7 +31,6 @@ from .pieces import (
     Part,
     Piece,
     PieceWriter,
-    Separated,
     Times,
     any_of,
     inside,
@@ -39,7 +38,6 @@ from .pieces import (
     not_empty,
     nullable,
     parts_in,
-    separated,
     size_of,
     times,
 )
@@ -186,20 +184,7 @@ class RuleComponents:
             if expression.low <= 1 and expression.high is None and self._follows_itself(body):
                 return self._loop(body, expression.low)
             return times(body, expression.low, expression.high)
-        pieces: list[Piece] = []
-        for part in expression.parts:
-            piece, again = self._piece(part), 0
-            if isinstance(part, grammar.Repeat) and (part.low, part.high) == (0, None):
-                if isinstance(part.body, grammar.Sequence):  # as in ``x ("," x)*``
-                    inner = [self._piece(each) for each in part.body.parts]
-                    lengths = range(min(len(pieces), len(inner) - 1), 0, -1)
-                    if not self._follows_itself(joined(*inner)):
-                        again = next((length for length in lengths if pieces[-length:] == inner[-length:]), 0)
-            if again:
-                piece = separated(joined(*inner[-again:]), joined(*inner[:-again]))
-                del pieces[-again:]
-            pieces.append(piece)
-        return joined(*pieces)
+        return joined(*map(self._piece, expression.parts))
 
     def _follows_itself(self, body: Piece) -> bool:
         """Whether a rule that leads to those that are being read follows itself where a piece is repeated."""
@@ -310,9 +295,6 @@ class RuleComponents:
             return [_Alternative(name, (), None) if head else _Alternative(None, (), name)]
         if isinstance(part, Choice):
             return [one for each in part.pieces for one in self._alternatives(each, ends, head=head, tail=tail)]
-        if isinstance(part, Separated):
-            more = times(joined(part.separator, part.piece), 0, None)
-            return self._alternatives(joined(part.piece, more), ends, head=head, tail=tail)
         assert isinstance(part, Times), "a language has no rule at its ends"
         body, high = not_empty(part.piece) or (), part.high
         low = 0 if nullable(part.piece) else part.low
@@ -490,10 +472,7 @@ def _calls_at_end(piece: Piece, *, last: bool) -> set[str]:
     for part in reversed(piece) if last else piece:
         if isinstance(part, Call):
             found.add(part.name.name)
-        pieces = inside(part)
-        if isinstance(part, Separated) and not nullable(part.piece):
-            pieces = pieces[:1]
-        for within in pieces:
+        for within in inside(part):
             found |= _calls_at_end(within, last=last)
         if not nullable((part,)):
             break

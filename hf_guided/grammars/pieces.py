@@ -46,14 +46,7 @@ class Times(NamedTuple):
     high: int | None
 
 
-class Separated(NamedTuple):
-    """A piece once or more, with a separator between; in an automaton there is one copy of it."""
-
-    piece: Piece
-    separator: Piece
-
-
-Part = Node | Call | Choice | Times | Separated
+Part = Node | Call | Choice | Times
 Piece = tuple[Part, ...]
 """A sequence: regular languages, no two adjacent, and other parts."""
 
@@ -99,14 +92,6 @@ def times(piece: Piece, low: int, high: int | None) -> Piece:
     return (Times(piece, low, high),)
 
 
-def separated(piece: Piece, separator: Piece) -> Piece:
-    """A piece once or more, with a separator between."""
-    regular, between = language(piece), language(separator)
-    if regular is not None and between is not None:
-        return (concat(regular, repeat(concat(between, regular))),)
-    return (Separated(piece, separator),)
-
-
 def language(piece: Piece) -> Node | None:
     """The language of a piece that is regular."""
     if not piece:
@@ -118,9 +103,7 @@ def inside(part: Part) -> tuple[Piece, ...]:
     """The pieces that a part is made of."""
     if isinstance(part, Choice):
         return part.pieces
-    if isinstance(part, Times):
-        return (part.piece,)
-    return (part.piece, part.separator) if isinstance(part, Separated) else ()
+    return (part.piece,) if isinstance(part, Times) else ()
 
 
 def parts_in(piece: Piece) -> Iterator[Node | Call]:
@@ -146,10 +129,8 @@ def nullable(piece: Iterable[Part]) -> bool:
             is_empty = part.nullable
         elif isinstance(part, Choice):
             is_empty = any(map(nullable, part.pieces))
-        elif isinstance(part, Times):
-            is_empty = part.low == 0 or nullable(part.piece)
         else:
-            is_empty = isinstance(part, Separated) and nullable(part.piece)
+            is_empty = isinstance(part, Times) and (part.low == 0 or nullable(part.piece))
         if not is_empty:
             return False
     return True
@@ -179,8 +160,6 @@ def _part_not_empty(part: Part) -> Piece | None:
         body = not_empty(part.piece)
         low = 1 if nullable(part.piece) else max(part.low, 1)
         return None if body is None else times(body, low, part.high)
-    if isinstance(part, Separated):
-        return not_empty(joined(part.piece, times(joined(part.separator, part.piece), 0, None)))
     return (part,)
 
 
@@ -237,11 +216,6 @@ class PieceWriter:
             builder.add(part, start, end)
         elif isinstance(part, Choice):
             self.between(start, [(piece, end) for piece in part.pieces])
-        elif isinstance(part, Separated):
-            begin = builder.state()
-            builder.epsilon(start, begin)
-            last = self.after(part.piece, begin)
-            self.between(last, [(part.separator, begin), ((), end)])
         elif isinstance(part, Times):
             self._repeat(part, start, end)
         else:

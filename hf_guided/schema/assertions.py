@@ -49,33 +49,24 @@ def kinds(sub: Subschema) -> tuple[Kind, ...]:
     return tuple(_of_types(readers.types(sub)))
 
 
-@lru_cache(maxsize=128)
-def _of_types(types: tuple[str, ...] | None) -> Shape:
-    """All values of these types, "integer" as "number"; None is any type."""
-    if types is None:
-        return UNIVERSE
-    return {
-        kind: whole for kind, whole in UNIVERSE.items() if kind in types or (kind == "number" and "integer" in types)
-    }
-
-
 def _is_integral(types: tuple[str, ...] | None) -> bool:
     return types is not None and "number" not in types and "integer" in types
 
 
 @lru_cache(maxsize=256)
-def _of_exact_types(types: tuple[str, ...] | None, point_zero: bool) -> Shape:
-    """All values of these types, of "integer" the whole numbers alone."""
-    if not _is_integral(types):
-        return _of_types(types)
-    return {**_of_types(types), "number": (NumberClause(True, point_zero=point_zero),)}
+def _of_types(types: tuple[str, ...] | None, point_zero: bool = True) -> Shape:
+    """All values of these types, of "integer" the whole numbers alone; None is any type."""
+    if types is None:
+        return UNIVERSE
+    shape: Shape = {kind: whole for kind, whole in UNIVERSE.items() if kind in types}
+    return {**shape, "number": (NumberClause(True, point_zero=point_zero),)} if _is_integral(types) else shape
 
 
 def holding(n: Normalizer, sub: Subschema) -> Shape:
     """The values that satisfy the keywords of all types."""
     schema = sub.keywords
     types = readers.types(sub)
-    whole = _of_exact_types(types, n.point_zero and sub.dialect > 4)
+    whole = _of_types(types, n.point_zero and sub.dialect > 4)
     if _OF_ANY_TYPE.isdisjoint(schema):
         return whole
     shape = dict(whole)

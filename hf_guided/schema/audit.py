@@ -19,9 +19,8 @@ from ..constraints.json_style import MAX_DIGITS, Spelling
 from ..constraints.suggestions import closest, did_you_mean
 from ..constraints.values import JsonSchema
 from ..errors import Loss
-from .documents import LATEST, OLDEST, dialect_of
+from .documents import LATEST, OLDEST, dialect_of, escape, iter_keywords
 from .formats import FORMATS, USUAL
-from .subschemas import escape, iter_keywords
 
 if TYPE_CHECKING:
     from ..constraints.values import Constraint

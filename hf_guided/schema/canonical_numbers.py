@@ -142,7 +142,9 @@ def _floats(clause: NumberClause) -> Iterator[Node]:
             yield concat(sign, _FLOAT_ZERO)
         bounds = _doubles(sizes)
         if bounds is not None:
-            fixed = _multiples_of(clause, _fixed(*bounds, has_fraction=clause.integral is False))
+            fixed = _multiples_of(clause, _fixed(*bounds))
+            if clause.integral is False:
+                fixed = both(fixed, _with_fraction())
             yield concat(sign, alt(fixed, *_with_exponent(clause, *bounds)))
 
 
@@ -173,26 +175,23 @@ def _nearest_double(bound: Decimal, toward: float, is_open: bool) -> float:
 
 
 @lru_cache(maxsize=256)
-def _fixed(low: Decimal, high: Decimal, has_fraction: bool = False) -> Node:
-    """Floats without an exponent between two magnitudes; with a fraction those that no double rounds to an integer."""
+def _fixed(low: Decimal, high: Decimal) -> Node:
+    """Floats without an exponent between two magnitudes."""
     alternatives: list[Node] = []
     whole_range: list[int] = []  # numbers of digits before the point of which all are inside
     zeros_before: dict[Node, list[int]] = {}  # by the digits after them
     for power in range(max(low.adjusted(), _FIRST_FIXED), min(high.adjusted(), _LAST_FIXED) + 1):
         first, last = _digits_at(low, high, power)
         if power < 0:
-            last = min(last, _ALL_NINES - (_units_lost(0.5, 0) if has_fraction and power == -1 else 0))
             zeros_before.setdefault(_fractions(SIGNIFICANT, first, last), []).append(-power - 1)
-        elif (first, last) == (_ONE, _ALL_NINES) and not (has_fraction and power == _LAST_FIXED):
+        elif (first, last) == (_ONE, _ALL_NINES):
             whole_range.append(power + 1)
-        elif has_fraction:
-            alternatives += _decade_with_fractions(first, last, power + 1)
         else:
             alternatives += _decade(first, last, power + 1, POINT_ZERO)
     for digits, counts in zeros_before.items():  # counts fall
         alternatives.append(concat(text("0."), repeat(ZERO, counts[-1], counts[0]), digits))
     if whole_range:
-        alternatives.append(_any_fixed(whole_range[0], whole_range[-1], has_fraction))
+        alternatives.append(_any_fixed(whole_range[0], whole_range[-1]))
     return alt(*alternatives)
 
 
@@ -204,62 +203,58 @@ def _digits_at(low: Decimal, high: Decimal, power: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=64)
-def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
+def _any_fixed(shortest: int, longest: int) -> Node:
     """Floats with a given number of digits before the point: a tree, each digit leaves one fewer for the fraction."""
     rest: Node = NOTHING
-    near: list[Node] = []  # floats next to integers: the distance of doubles decides which have a fraction
     for digits in range(longest, 0, -1):
-        places = SIGNIFICANT - digits
-        after: Node = NOTHING
-        if digits >= shortest:
-            after = _fractions(places, 10, 10**places - 10) if has_fraction else alt(ZERO, _ending(places))
-            for low, high in _binades(10 ** (digits - 1), 10**digits - 1) if has_fraction else ():
-                lost = _units_lost(low, digits)
-                assert lost < 10, "more would take a second digit"
-                above = concat(text("0" * (places - 1)), digits_between(chr(ord("1") + lost), "9"))
-                below = concat(text("9" * (places - 1)), digits_between("1", chr(ord("9") - lost)))
-                near.append(concat(same_length(str(low), str(high)), POINT, alt(above, below)))
+        after = alt(ZERO, _ending(SIGNIFICANT - digits)) if digits >= shortest else NOTHING
         rest = concat(NONZERO if digits == 1 else DIGIT, alt(concat(POINT, after), rest))
-    return alt(rest, *near)
+    return rest
 
 
-def _decade(first: int, last: int, digits: int, no_fraction: Node, lost: int = 0) -> Iterator[Node]:
+def _decade(first: int, last: int, digits: int, no_fraction: Node) -> Iterator[Node]:
     """Numbers whose 17 digits lie between these two.
 
     Args:
         first: of 17 digits.
         last: of 17 digits.
         digits: their number before the point.
-        no_fraction: what follows an integer; ``NOTHING`` leaves integers out.
-        lost: fractions must be farther than this number of units from an integer, where those are left out.
+        no_fraction: what follows an integer.
     """
     unit = 10 ** (SIGNIFICANT - digits)
-    least, most = (1 + lost, unit - 1 - lost) if no_fraction == NOTHING else (0, unit - 1)
     (low, low_fraction), (high, high_fraction) = divmod(first, unit), divmod(last, unit)
     if low == high:
-        runs = [(low, high, max(low_fraction, least), min(high_fraction, most))]
+        runs = [(low, high, low_fraction, high_fraction)]
     else:
-        from_, to = low + (low_fraction > least), high - (high_fraction < most)
-        runs = [(low, low, low_fraction, most)] if from_ > low else []
-        runs.append((from_, to, least, most))
-        runs += [(high, high, least, high_fraction)] if to < high else []
+        from_, to = low + (low_fraction > 0), high - (high_fraction < unit - 1)
+        runs = [(low, low, low_fraction, unit - 1)] if from_ > low else []
+        runs.append((from_, to, 0, unit - 1))
+        runs += [(high, high, 0, high_fraction)] if to < high else []
     for from_, to, least_fraction, most_fraction in runs:
-        if from_ <= to and least_fraction <= most_fraction:
+        if from_ <= to:
             fractions = concat(POINT, _fractions(SIGNIFICANT - digits, least_fraction, most_fraction))
             after = alt(fractions, no_fraction) if least_fraction == 0 else fractions
             yield concat(same_length(str(from_), str(to)), after)
 
 
-def _decade_with_fractions(first: int, last: int, digits: int) -> Iterator[Node]:
-    """Numbers of a ``_decade`` whose double is no integer: doubles are equally close up to each power of two."""
-    unit = 10 ** (SIGNIFICANT - digits)
-    for low, high in _binades(first // unit, last // unit):
-        lost = _units_lost(low, digits)
-        yield from _decade(max(first, low * unit), min(last, (high + 1) * unit - 1), digits, NOTHING, lost)
+@lru_cache(maxsize=1)
+def _with_fraction() -> Node:
+    """All texts but those of floats without an exponent that are read as integers."""
+    lost = _units_lost(0.5, 0)
+    alternatives = [concat(repeat(DIGIT), POINT_ZERO)]
+    alternatives.append(concat(text("0."), _fractions(SIGNIFICANT, _ALL_NINES - lost + 1, _ALL_NINES)))
+    for digits in range(1, _LAST_FIXED + 2):
+        unit = 10 ** (SIGNIFICANT - digits)
+        for low, high in _binades(10 ** (digits - 1), 10**digits - 1):
+            lost = min(_units_lost(low, digits), unit - 1)
+            near = [(1, lost), (unit - lost, unit - 1)]
+            fractions = alt(*(_fractions(SIGNIFICANT - digits, *ends) for ends in near))
+            alternatives.append(concat(same_length(str(low), str(high)), POINT, fractions))
+    return complement(alt(*alternatives))
 
 
 def _binades(low: int, high: int) -> Iterator[tuple[int, int]]:
-    """The integers between two of 1 and more, in runs between powers of two."""
+    """The integers between two of 1 and more, in runs between powers of two: doubles are equally close in each."""
     while low <= high:
         yield low, min(2 ** low.bit_length() - 1, high)
         low = 2 ** low.bit_length()
@@ -304,30 +299,16 @@ def _with_exponent(clause: NumberClause, low: Decimal, high: Decimal) -> Iterato
     """Floats with an exponent between two magnitudes."""
     if undecided_factors(clause):
         return
-    powers = [
-        power
-        for power in (*range(max(low.adjusted(), -324), _FIRST_FIXED), *range(_LAST_FIXED + 1, high.adjusted() + 1))
-        if low.adjusted() <= power <= high.adjusted()
-    ]
-    if clause.integral is False:
-        powers = [power for power in powers if power < 0]
+    # Below the last digit of a factor there are no multiples; above all digits of a float no fractions.
+    least = max([-len(f"{factor:f}".partition(".")[2]) for factor in clause.factors], default=-324)
     by_mantissa: dict[Node, list[int]] = {}
-    for power in _telling(clause, powers):
-        mantissa = _mantissa_between(clause, power, low, high)
-        if mantissa != NOTHING:
-            by_mantissa.setdefault(mantissa, []).append(power)
+    for power in (*range(-324, _FIRST_FIXED), *range(_LAST_FIXED + 1, 0 if clause.integral is False else 309)):
+        if max(low.adjusted(), least) <= power <= high.adjusted():
+            mantissa = _mantissa_between(clause, power, low, high)
+            if mantissa != NOTHING:
+                by_mantissa.setdefault(mantissa, []).append(power)
     for mantissa, found in by_mantissa.items():
         yield concat(mantissa, text("e"), alt(*_exponents(found)))
-
-
-def _telling(clause: NumberClause, powers: list[int]) -> list[int]:
-    """The powers of ten at which there may be multiples of all factors."""
-    places = max((len(_fraction(factor)) for factor in clause.factors), default=-min(powers, default=0))
-    return [power for power in powers if power >= -places]
-
-
-def _fraction(factor: Decimal) -> str:
-    return f"{factor:f}".partition(".")[2]
 
 
 def _mantissa_between(clause: NumberClause, power: int, low: Decimal, high: Decimal) -> Node:

@@ -138,11 +138,6 @@ def unevaluating(shape: Shape) -> Shape:
     return met
 
 
-def size(shape: Shape) -> int:
-    """The number of alternatives of the largest type."""
-    return max(map(len, shape.values()), default=0)
-
-
 def meet(first: Any, second: Any) -> Clause | None:
     """The intersection of two clauses of one type; None if it is plainly empty."""
     whole = UNIVERSE[second.kind][0]

@@ -10,8 +10,7 @@ already, which no finite automaton does. Only the native engine keeps registers.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -19,8 +18,6 @@ from typing import NamedTuple
 from ..automaton.limits import count
 from ..regex import ANYTHING, AllBut, Alt, Chars, Concat, Empty, Node, Not
 from .shapes import ANY, Position
-
-MOST_APART = 4  # alternatives that are not joined
 
 
 class Entry(NamedTuple):
@@ -189,65 +186,6 @@ class ContentAutomaton:
 
 ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
 ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [(), ()], {0, 1})
-
-
-_MOST_LOOKED = 4  # states looked at while joining, for each edge of the alternatives; common prefixes take two
-_Places = tuple[tuple[int, int], ...]  # numbers of automata, each with one of its states
-
-
-def joined(automata: list[ContentAutomaton]) -> list[ContentAutomaton]:
-    """Many alternatives as one automaton that shares what they begin with, unless that is larger or takes long.
-
-    Those with registers stay apart.
-    """
-    plain = [automaton for automaton in automata if automaton.register is None]
-    if len(plain) <= MOST_APART:
-        return automata
-    most = sum(len(part) for automaton in plain for parts in (automaton.edges, automaton.skips) for part in parts)
-    whole, start = ContentAutomaton(), tuple((number, 0) for number in range(len(plain)))
-    states, todo, made, looked = {start: 0}, [start], 0, 0
-
-    def state(places: Iterable[tuple[int, int]]) -> int:
-        places = tuple(sorted(places))
-        if places not in states:
-            states[places] = whole.state()
-            todo.append(places)
-        return states[places]
-
-    while todo:
-        places = todo.pop()
-        here = states[places]
-        if len(places) > 1:
-            places = _with_skipped(plain, places)
-        else:
-            ((number, at),) = places
-            whole.skips[here] = tuple(state([(number, target)]) for target in plain[number].skips[at])
-        targets: dict[tuple[tuple[Entry, ...], int, int | None], set[tuple[int, int]]] = defaultdict(set)
-        for number, at in places:
-            if at in plain[number].accepting:
-                whole.accepting.add(here)
-            for entries, target, low, high in plain[number].edges[at]:
-                targets[entries, low, high].add((number, target))
-        whole.edges[here] = [Edge(entries, state(at), low, high) for (entries, low, high), at in targets.items()]
-        made += len(whole.edges[here]) + len(whole.skips[here])
-        looked += len(places)
-        count(2 * len(places))
-        if made > most or looked > _MOST_LOOKED * most:
-            return automata
-    return [whole, *(automaton for automaton in automata if automaton.register is not None)]
-
-
-def _with_skipped(automata: Sequence[ContentAutomaton], places: _Places) -> _Places:
-    """Some states of automata, and those that they lead to without an entry."""
-    todo = list(places)
-    found = dict.fromkeys(todo)
-    while todo:
-        count(2)
-        number, at = todo.pop()
-        more = [(number, target) for target in automata[number].skips[at] if (number, target) not in found]
-        found.update(dict.fromkeys(more))
-        todo += more
-    return tuple(found)
 
 
 def has_one_order(automata: Iterable[ContentAutomaton]) -> bool:

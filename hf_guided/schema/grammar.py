@@ -14,7 +14,7 @@ from itertools import islice
 from ..constraints.json_style import KeyOrder, Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
 from ..regex import ANYTHING
-from .content_automata import ANY_ITEMS, ANY_MEMBERS, ContentAutomaton, joined
+from .content_automata import ANY_ITEMS, ANY_MEMBERS, ContentAutomaton
 from .content_writer import ContentWriter
 from .normalize import Normalizer, too_deep_is_a_limit
 from .scalars import has_text
@@ -132,8 +132,8 @@ def _content(writer: ContentWriter, position: Position, spelling: Spelling) -> C
                 objects += [ANY_MEMBERS] if is_any else writer.objects(clause)
             elif is_any or _has_text(writer.n, position, clause, spelling):
                 scalars.append(clause)
-    arrays = [ANY_ITEMS] if ANY_ITEMS in arrays else joined(arrays)
-    objects = [ANY_MEMBERS] if ANY_MEMBERS in objects else joined(objects)
+    arrays = [ANY_ITEMS] if ANY_ITEMS in arrays else arrays
+    objects = [ANY_MEMBERS] if ANY_MEMBERS in objects else objects
     return Content(tuple(scalars), tuple(arrays), tuple(objects))
 
 

@@ -37,11 +37,6 @@ class Layout(NamedTuple):
     last: Node = EMPTY
 
 
-def has_levels(style: JsonStyle) -> bool:
-    """Whether the layout depends on the number of brackets that are open."""
-    return (style.is_flexible and style.max_space is None) or style.indent is not None
-
-
 @lru_cache(maxsize=256)  # clients choose the style: a tag has max_whitespace_cnt
 def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
     """How the inside of an array or an object is laid out.

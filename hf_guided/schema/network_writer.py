@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..automaton.rtn import ComponentBuilder, Mark
 from ..regex import EMPTY, Node, alt, concat, only_text
-from .content_automata import MOST_APART, ContentAutomaton, DifferentNames, Edge, Entry
+from .content_automata import ContentAutomaton, DifferentNames, Edge, Entry
 from .grammar import Content
 from .layout import Layout, layout_of
 from .scalars import Values, constant_text, has_language, language_of, listed_texts
@@ -20,8 +20,6 @@ from .shapes import Clause, Kind, NumberClause, Position
 
 if TYPE_CHECKING:
     from .to_network import Positions
-
-_MOST_PARTS = 200  # the most parts of a constant that is written without calls
 
 
 class Inside(NamedTuple):
@@ -43,7 +41,6 @@ class Inside(NamedTuple):
 
 
 Callee = Inside | Node | Values  # a position, or the formal language of values without children
-Row = tuple[Hashable, ...]  # words, which are bytes, and callees, one after the other
 
 
 class NetworkWriter:
@@ -142,45 +139,14 @@ class NetworkWriter:
         """How a name is written."""
         return constant_text(name, self.positions.marks).encode()
 
-    def part(self, node: Node) -> Row:
-        """Text of the layout as a part of a row."""
-        if node is EMPTY:
-            return ()
-        word = None if self.calls_space else only_text(node)
-        return (node if word is None else word.encode(),)
-
-    def constant(self, position: Position, level: int | None) -> Row | None:
-        """The only value at a position as a row without calls of values; None if there may be several."""
+    def constant(self, position: Position) -> bytes | None:
+        """The text of the only value at a position, where it has no children; None if there may be several."""
         content = self.positions.content(position)
-        if len(content.scalars) + len(content.automata) != 1:
+        if content.automata or len(content.scalars) != 1:
             return None
-        for clause in content.scalars:
-            texts = listed_texts(clause, self.positions.style.spelling, self.positions.marks)
-            few = [] if texts is None else [*islice(texts, 2)]
-            return (few[0].encode(),) if len(few) == 1 else None
-        level = self.positions.inside(position, level).level
-        (automaton,), inside = content.automata, None if level is None else level + 1
-        layout = self.layout(inside)
-        begin, close = layout.begin_object, layout.close_object
-        if content.arrays:
-            begin, close = layout.begin_array, layout.close_array
-        row, state, before = self.part(begin), 0, layout.first
-        while automaton.edges[state]:
-            edge, *others = automaton.edges[state]
-            is_only = not others and not automaton.skips[state] and state not in automaton.accepting
-            if automaton.register or not is_only or (edge.low, edge.high, len(edge.entries)) != (1, 1, 1):
-                return None
-            ((name, value),) = edge.entries
-            if isinstance(name, Node) or (inner := self.constant(value, inside)) is None:
-                return None
-            named = () if name is None else (self.word(name), *self.part(layout.colon))
-            row += (*self.part(before), *named, *inner, *self.part(layout.space))
-            if len(row) > _MOST_PARTS:
-                return None
-            state, before = edge.target, layout.comma
-        if automaton.skips[state] or state not in automaton.accepting:
-            return None
-        return *row, *self.part(layout.last if state else EMPTY), *self.part(close)
+        texts = listed_texts(content.scalars[0], self.positions.style.spelling, self.positions.marks)
+        few = [] if texts is None else [*islice(texts, 2)]
+        return few[0].encode() if len(few) == 1 else None
 
 
 class _Entries:
@@ -196,10 +162,9 @@ class _Entries:
         self._writer, self._builder = writer, writer.builder
         self._automaton, self._level, self._end = automaton, level, end
         self._layout = writer.layout(level)
-        self._colon = writer.part(self._layout.colon)
+        colon = None if writer.calls_space else only_text(self._layout.colon)
+        self._colon = self._layout.colon if colon is None else colon.encode()
         self._closing = self._layout.close_array if is_array else self._layout.close_object
-        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
-        self._has_many_edges = max(map(len, automaton.edges)) > MOST_APART
         self._after: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._todo: list[int] = []
@@ -290,13 +255,13 @@ class _Entries:
         """One item, or one member."""
         writer, builder, register, name = self._writer, self._builder, self._automaton.register, entry.name
         if register is None:
-            named: Row = ()
+            named: tuple[Hashable, ...] = ()
             if isinstance(name, str):
-                named = writer.word(name), *self._colon
+                named = writer.word(name), self._colon
             elif name is not None:
-                start, named = builder.regex(writer.positions.names_text(name), start), self._colon
+                start, named = builder.regex(writer.positions.names_text(name), start), (self._colon,)
             if not writer.is_inline:
-                builder.row((*named, *self._value(entry)), start, after)
+                builder.row((*named, self._value(entry)), start, after)
             elif named:
                 builder.row(named, start, writer.before(entry.value, self._level, after))
             else:
@@ -309,11 +274,11 @@ class _Entries:
                 begins.append(Mark.BEGIN_REQUIRED)
             text = writer.word(name) if isinstance(name, str) else writer.positions.names_text(name)
             for begin in begins:
-                builder.row((begin, text, Mark.END, *self._colon, *self._value(entry)), start, after)
+                builder.row((begin, text, Mark.END, self._colon, self._value(entry)), start, after)
 
-    def _value(self, entry: Entry) -> Row:
-        value = self._writer.constant(entry.value, self._level) if self._has_many_edges else None
-        return value or (self._writer.callee(entry.value, self._level),)
+    def _value(self, entry: Entry) -> bytes | Callee:
+        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
+        return self._writer.constant(entry.value) or self._writer.callee(entry.value, self._level)
 
 
 def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:

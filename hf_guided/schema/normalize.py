@@ -24,7 +24,7 @@ from ..errors import CompileLimitExceeded, InvalidConstraint, Loss
 from ..regex import ANYTHING, Node, alt
 from . import assertions
 from .applicators import APPLY, referred, without_unevaluated
-from .combine import certainly, intersection, listed, may_meet, near_shapes, size, union
+from .combine import certainly, intersection, listed, may_meet, near_shapes, union
 from .documents import Documents, Subschema, UnknownReference
 from .shapes import (
     ANY,
@@ -83,13 +83,11 @@ class Normalizer:
         documents = Documents(constraint.schema_json, constraint.registry)
         return cls(documents, point_zero=constraint.point_zero, spelling=constraint.spelling)
 
-    @property
+    @cached_property
     def widest(self) -> Normalizer:
         """The same schema, with ``is_widest``: what has no value there has none for any reader."""
-        return self if self.is_widest or not self.documents.has_patterns else self._widest
-
-    @cached_property
-    def _widest(self) -> Normalizer:
+        if self.is_widest or not self.documents.has_patterns:
+            return self
         return Normalizer(self.documents, point_zero=self.point_zero, spelling=self._spelling, is_widest=True)
 
     @property
@@ -133,7 +131,7 @@ class Normalizer:
             (term,) = position
             shape = self.term(term)
             # Where a schema holds, its alternatives are looked at already; where there is no choice, that is no work.
-            if term.holds and size(shape) < 2:
+            if term.holds and max(map(len, shape.values()), default=0) < 2:
                 return shape
         shape = UNIVERSE
         for term in sorted(position, key=lambda term: (term.schema.order, not term.holds)):

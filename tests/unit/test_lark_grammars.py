@@ -13,7 +13,7 @@ import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.lark_grammar import read
-from hf_guided.backends.llguidance_library import refusal
+from hf_guided.backends.llguidance import refusal
 from hf_guided.backends.matcher import Matcher
 from hf_guided.errors import BackendError, CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.grammars.lark import may_repeat_one_text

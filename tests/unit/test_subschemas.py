@@ -10,8 +10,8 @@ import pytest
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
 from hf_guided.schema.audit import audit
+from hf_guided.schema.documents import iter_keywords
 from hf_guided.schema.formats import FORMATS
-from hf_guided.schema.subschemas import iter_subschemas
 from tests.property.strategies import backend, tiny
 
 
@@ -59,33 +59,32 @@ def test_reference_only_to_itself_is_refused(schema):
         backend("native", tiny()).compile(JsonSchema(schema))
 
 
-def test_iter_subschemas_yields_exactly_the_subschemas():
+def test_iter_keywords_yields_exactly_the_subschemas():
     schema = {
         "properties": {"a/b": {"const": {"type": "x"}}, "properties": True},
         "items": [{}, {"enum": [{}]}],
         "dependencies": {"a": ["b"], "c": {"not": {}}},
         "examples": [{}],
     }
-    assert [(subschema.pointer, subschema.keyword) for subschema in iter_subschemas(schema)] == [
-        ("", ""),
-        ("/properties/a~1b", "properties"),
-        ("/properties/properties", "properties"),
-        ("/items/0", "items"),
-        ("/items/1", "items"),
-        ("/dependencies/c", "dependencies"),
-        ("/dependencies/c/not", "not"),
+    assert [pointer for pointer, _ in iter_keywords(schema)] == [
+        "",
+        "/properties/a~1b",
+        "/items/0",
+        "/items/1",
+        "/dependencies/c",
+        "/dependencies/c/not",
     ]
 
 
 def test_target_of_a_reference_is_a_subschema_at_any_position():
     node = {"properties": {"next": {"$ref": "#/components/a~1b"}, "day": {"type": "string", "format": "date"}}}
     schema = {"$ref": "#/components/c", "components": {"a/b": node, "c": {"$ref": "#/components/a~1b"}, "unused": {}}}
-    assert [(subschema.pointer, subschema.keyword) for subschema in iter_subschemas(schema)] == [
-        ("", ""),
-        ("/components/c", "$ref"),
-        ("/components/a~1b", "$ref"),
-        ("/components/a~1b/properties/next", "properties"),
-        ("/components/a~1b/properties/day", "properties"),
+    assert [pointer for pointer, _ in iter_keywords(schema)] == [
+        "",
+        "/components/c",
+        "/components/a~1b",
+        "/components/a~1b/properties/next",
+        "/components/a~1b/properties/day",
     ]
     rows = audit(JsonSchema(schema), "llguidance", "", ()).rows
     assert "/components/a~1b/properties/day/format" in {row.pointer for row in rows}
