@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from ..errors import InvalidConstraint, shown
-from .cache_keys import digest
 from .json_style import Spelling
+from .json_text import digest
 
 OnUnsupported = Literal["error", "warn", "validate"]
 

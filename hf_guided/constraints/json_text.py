@@ -6,6 +6,7 @@ not strings, lone surrogates. A constraint is identified by its text, so all of 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import marshal
 from collections.abc import Iterable
@@ -73,6 +74,11 @@ def dumps(value: Any, what: str) -> str:
 def read_only(text: str) -> Any:
     """The value of a text that ``dumps`` has written. Never change it: callers share the values of short texts."""
     return _read(text) if len(text) <= _SHORT else _decode(text)[0]
+
+
+def digest(*parts: Any) -> str:
+    """Blake2b of JSON values; 1, 1.0, True and "1" differ, as do ["ab"] and ["a", "b"]."""
+    return hashlib.blake2b(_encode(parts).encode(), digest_size=32).hexdigest()
 
 
 def shorten(text: str, limit: int = 80) -> str:

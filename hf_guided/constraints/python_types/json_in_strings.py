@@ -16,8 +16,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 from ...regex import UnsupportedRegex, json_spelling, parse_search, to_pattern
-from ..date_time_patterns import FULL_DATE
-from ..host_patterns import IPV4, IPV6
+from ..format_patterns import FULL_DATE, IPV4, IPV6
 from .digits import either, literal, whole
 from .notes import Core, JsonSchemaDict, narrower, shown
 from .numeric import multiples, text_between

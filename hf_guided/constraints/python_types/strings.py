@@ -11,7 +11,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from ..host_patterns import ATEXT, DEC_OCTET, H16, IPV4, IPV6, label
+from ..format_patterns import ATEXT, DEC_OCTET, H16, IPV4, IPV6, PCT_ENCODED, SUB_DELIMS, UNRESERVED, label
 from .digits import literal
 from .notes import Core, JsonSchemaDict, narrower, shown
 
@@ -129,15 +129,12 @@ def uuid(core: Core) -> JsonSchemaDict:
 
 
 _SPECIAL = ("file", "ftp", "http", "https", "ws", "wss")  # schemes whose hosts are checked
-_UNRESERVED = "A-Za-z0-9._~-"
-_SUB_DELIMS = "!$&'()*+,;="
-_PCT = "%[0-9A-Fa-f]{2}"
 _PORT = "(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}))?"
-_PATH_CHARACTER = f"(?:[{_SUB_DELIMS}:@{_UNRESERVED}]|{_PCT})"
-_QUERY_CHARACTER = f"(?:[{_SUB_DELIMS}:@/?{_UNRESERVED}]|{_PCT})"
+_PATH_CHARACTER = f"(?:[{SUB_DELIMS}:@{UNRESERVED}]|{PCT_ENCODED})"
+_QUERY_CHARACTER = f"(?:[{SUB_DELIMS}:@/?{UNRESERVED}]|{PCT_ENCODED})"
 _ENDING = f"(?:\\?{_QUERY_CHARACTER}*)?(?:#{_QUERY_CHARACTER}*)?"
 _PATH = f"(?:{_PATH_CHARACTER}|/)*"
-_USER = f"(?:[{_UNRESERVED}]|{_PCT})"
+_USER = f"(?:[{UNRESERVED}]|{PCT_ENCODED})"
 _LOGIN = f"(?:{_USER}+(?::{_USER}*)?@)?"
 
 
@@ -225,7 +222,7 @@ def url(core: Core) -> JsonSchemaDict:
             alternatives.append(f"{_not_words(_SPECIAL, 'a-z', 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
     else:
         if "file" in schemes and _takes_hostless_files(core):
-            path = _PATH if limit is None else f"[/{_UNRESERVED}]{{0,{max(0, limit - len('file:///'))}}}"
+            path = _PATH if limit is None else f"[/{UNRESERVED}]{{0,{max(0, limit - len('file:///'))}}}"
             alternatives.append(f"file:///{path}")
         if hosted := [scheme for scheme in schemes if scheme != "file"]:
             written = "|".join(map(literal, hosted))
@@ -261,15 +258,15 @@ def _behind_scheme(limit: int | None, scheme: int) -> str:
         raise ValueError(f"max_length={limit} leaves no room for a URL")
     if room < 200:
         rest = room // 2
-        path = f"(?:/[/{_UNRESERVED}]{{0,{rest - 1}}})?" if rest else ""
+        path = f"(?:/[/{UNRESERVED}]{{0,{rest - 1}}})?" if rest else ""
         return f"://[a-z][a-z0-9]{{0,{room - rest - 1}}}{path}"
     # Each part has a share, so that nothing has to count the whole: four labels of 31, and a character of the path or
     # the query may take three.
-    login = f"(?:[{_UNRESERVED}]{{1,16}}(?::[{_UNRESERVED}]{{0,16}})?@)?" if room >= 400 else ""
+    login = f"(?:[{UNRESERVED}]{{1,16}}(?::[{UNRESERVED}]{{0,16}})?@)?" if room >= 400 else ""
     left = room - 128 - len(":65535") - 34 * bool(login) - len("/#")
     host = f"(?:{_name('{0,3}', 31)}|{IPV4}|\\[{IPV6}\\])"
     units, fragment = min(left // 4, _MOST), min(left // 4, 64)
-    tail = f"(?:[/?]{_QUERY_CHARACTER}{{0,{units}}}(?:#[{_UNRESERVED}]{{0,{fragment}}})?)?"
+    tail = f"(?:[/?]{_QUERY_CHARACTER}{{0,{units}}}(?:#[{UNRESERVED}]{{0,{fragment}}})?)?"
     return f"://{login}{host}{_PORT}{tail}"
 
 

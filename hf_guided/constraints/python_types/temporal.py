@@ -10,7 +10,7 @@ import datetime as dt
 from fractions import Fraction
 from typing import Any
 
-from ..date_time_patterns import FULL_DATE
+from ..format_patterns import FULL_DATE
 from .digits import NOTHING, between, decimals, either, ends, literal, whole
 from .notes import Core, JsonSchemaDict, narrower
 
