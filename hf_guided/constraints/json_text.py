@@ -34,7 +34,7 @@ def loads(text: str, what: str) -> Any:
         InvalidConstraint: not JSON, a repeated key, NaN or Infinity, or nested too deeply.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=no_constant)
     except RecursionError:
         raise InvalidConstraint(
             f"{what} is nested deeper than {MAX_NESTING} levels; flatten it with $defs and $ref"
@@ -104,7 +104,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """For ``parse_constant`` of Python's decoders: JSON has no NaN and no Infinity."""
     raise ValueError(f"{name} is not a JSON number")
 
 

@@ -15,7 +15,7 @@ import enum
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -24,7 +24,7 @@ from . import json_text
 from .base import Constraint, expect_utf8, one_of, set_fields
 from .json_constraints import JsonObject, JsonSchema, json_style, laid_out
 from .json_text import shorten
-from .structural_tag_checks import check_tag, inside_tag
+from .structural_tag_checks import check_tag
 
 __all__ = [
     "DEFAULT_ROOT",
@@ -208,7 +208,7 @@ class StructuralTag(Constraint):
                 f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
             )
         set_fields(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
-        check_tag(self.tag, _part_of_tag(Regex), _part_of_tag(JsonSchema))
+        check_tag(self.tag, Regex, JsonSchema)
 
     @property
     def tag(self) -> dict[str, Any]:
@@ -260,13 +260,3 @@ def _detect_syntax(text: str) -> Syntax:
         f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shorten(text)}; '
         'say which with syntax="lark" or syntax="gbnf"'
     )
-
-
-def _part_of_tag(make: Callable[[Any], Constraint]) -> Callable[[Any, str], None]:
-    """The check of a pattern or a schema inside a structural tag, by the constraint that it would be alone."""
-
-    def check(value: Any, pointer: str) -> None:
-        with inside_tag(pointer):
-            make(value)
-
-    return check
