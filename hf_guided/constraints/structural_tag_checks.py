@@ -23,25 +23,32 @@ MAX_FORMATS = 64  # inside each other
 Check = Callable[[Any, str], None]
 
 
+def _is(expected: str, holds: Callable[[Any], Any]) -> Check:
+    def check(value: Any, pointer: str) -> None:
+        if not holds(value):
+            raise _expected(expected, value, pointer)
+
+    return check
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
+
+
+_STRING = _is("a string", lambda value: isinstance(value, str))
+_TEXT = _is("a string that is not empty", lambda value: isinstance(value, str) and value)
+_FLAG = _is("true or false", lambda value: isinstance(value, bool))
+_COUNT = _is(f"an integer from 0 to {MAX_COUNT}", _is_count)
+_COUNT_OR_NONE = _is(f"an integer from 0 to {MAX_COUNT}, or null", lambda value: value is None or _is_count(value))
+_MOST = _is(
+    f"an integer from 0 to {MAX_COUNT}, or -1", lambda value: _is_count(value) or (type(value) is int and value == -1)
+)
+_TOKEN = _is("a token: its id, or its name", lambda value: _is_count(value) or (isinstance(value, str) and value))
 # What a format may leave out; all its other fields are required.
 OPTIONAL = frozenset(
     "type excludes exclude_tokens max_chars max_tokens max_whitespace_cnt style any_order at_least_one "
     "stop_after_first loop".split()
 )
-
-
-def check_tag(tag: Mapping[str, Any], pattern: Callable[[Any], Any], schema: Callable[[Any], Any]) -> None:
-    """Check a structural tag in either of its two forms.
-
-    Args:
-        tag: plain JSON values.
-        pattern: makes the constraint that a regular expression alone would be.
-        schema: makes the constraint that a JSON Schema alone would be.
-
-    Raises:
-        InvalidConstraint: with the JSON pointer of the first thing that is wrong.
-    """
-    Checker(pattern, schema).root(tag)
 
 
 @contextmanager
@@ -54,27 +61,35 @@ def inside_tag(pointer: str) -> Iterator[None]:
         raise InvalidConstraint(f"StructuralTag: at {pointer}: {error}", pointers=pointers) from None
 
 
-class Checker:
-    """Checks one tag; ``fields`` has the checks of each format's fields."""
+class TagChecker:
+    """Checks one structural tag.
+
+    Args:
+        pattern: makes the constraint that a regular expression alone would be.
+        schema: makes the constraint that a JSON Schema alone would be.
+
+    Attributes:
+        fields: the checks of each format's fields.
+    """
 
     def __init__(self, pattern: Callable[[Any], Any], schema: Callable[[Any], Any]):
         self._pattern, self._schema = pattern, schema
         self._depth = 0
-        tags, tokens, schemas = _list(self._tag, 1), _list(_token), self._json_schema
-        flags: dict[str, Check] = {"at_least_one": _flag, "stop_after_first": _flag}
+        tags, tokens, schemas = _list(self._tag, 1), _list(_TOKEN), self._json_schema
+        flags: dict[str, Check] = {"at_least_one": _FLAG, "stop_after_first": _FLAG}
         elements: dict[str, Check] = {"elements": _list(self._format, 1)}
         content: dict[str, Check] = {"content": self._format}
-        excludes: dict[str, Check] = {"excludes": _list(_text)}
+        excludes: dict[str, Check] = {"excludes": _list(_TEXT)}
         self.fields: dict[str, dict[str, Check]] = {
-            "const_string": {"value": _any_text},
+            "const_string": {"value": _STRING},
             "regex": {"pattern": self._regex},
-            "grammar": {"grammar": _text},
-            "any_text": {**excludes, "max_tokens": _count_or_none, "max_chars": _count_or_none},
+            "grammar": {"grammar": _TEXT},
+            "any_text": {**excludes, "max_tokens": _COUNT_OR_NONE, "max_chars": _COUNT_OR_NONE},
             "json_schema": {
                 "json_schema": schemas,
-                "style": _style,
-                "any_order": _flag,
-                "max_whitespace_cnt": _count_or_none,
+                "style": self._style,
+                "any_order": _FLAG,
+                "max_whitespace_cnt": _COUNT_OR_NONE,
                 **excludes,
             },
             "qwen_xml_parameter": {"json_schema": schemas},
@@ -83,32 +98,35 @@ class Checker:
             "optional": content,
             "plus": content,
             "star": content,
-            "repeat": {"min": _count, "max": _most, **content},
+            "repeat": {"min": _COUNT, "max": _MOST, **content},
             "tag": {"begin": self._begin, **content, "end": self._end},
-            "triggered_tags": {"triggers": _list(_text, 1), "tags": tags, **flags, **excludes},
-            "tags_with_separator": {"tags": tags, "separator": _any_text, **flags},
-            "dispatch": {"rules": _list(self._rule(_text), 1), "loop": _flag, **excludes},
-            "token": {"token": _token},
+            "triggered_tags": {"triggers": _list(_TEXT, 1), "tags": tags, **flags, **excludes},
+            "tags_with_separator": {"tags": tags, "separator": _STRING, **flags},
+            "dispatch": {"rules": _list(self._rule(_TEXT), 1), "loop": _FLAG, **excludes},
+            "token": {"token": _TOKEN},
             "exclude_token": {"exclude_tokens": tokens},
-            "any_tokens": {"exclude_tokens": tokens, "max_tokens": _count_or_none},
+            "any_tokens": {"exclude_tokens": tokens, "max_tokens": _COUNT_OR_NONE},
             "token_triggered_tags": {
-                "trigger_tokens": _list(_token, 1),
+                "trigger_tokens": _list(_TOKEN, 1),
                 "tags": tags,
                 **flags,
                 "exclude_tokens": tokens,
             },
-            "token_dispatch": {"rules": _list(self._rule(_token), 1), "loop": _flag, "exclude_tokens": tokens},
+            "token_dispatch": {"rules": _list(self._rule(_TOKEN), 1), "loop": _FLAG, "exclude_tokens": tokens},
         }
 
-    def root(self, tag: Mapping[str, Any]) -> None:
-        """Check all of the tag."""
-        kind = {"type": _exactly("structural_tag")}
+    def check(self, tag: Mapping[str, Any]) -> None:
+        """Check a tag of plain JSON values, in either of its two forms.
+
+        Raises:
+            InvalidConstraint: with the JSON pointer of the first thing that is wrong.
+        """
         if "format" in tag or "structures" not in tag:
-            self._object(tag, "", {**kind, "format": self._format})
+            self._object(tag, "", {"type": _STRING, "format": self._format})
             return
-        structure = {"begin": _text, "schema": self._json_schema, "end": _any_text}
+        structure = {"begin": _TEXT, "schema": self._json_schema, "end": _STRING}
         structures = _list(lambda value, pointer: self._object(value, pointer, structure), 1)
-        self._object(tag, "", {**kind, "structures": structures, "triggers": _list(_text, 1)})
+        self._object(tag, "", {"type": _STRING, "structures": structures, "triggers": _list(_TEXT, 1)})
         _check_triggers(tag["triggers"], tag["structures"], "", "structures")
 
     def _object(self, value: Any, pointer: str, fields: Mapping[str, Check]) -> None:
@@ -134,7 +152,7 @@ class Checker:
         if self._depth == MAX_FORMATS:
             raise _refused(f"expected at most {MAX_FORMATS} formats inside each other", pointer)
         self._depth += 1
-        self._object(value, pointer, {"type": _exactly(kind), **self.fields[kind]})
+        self._object(value, pointer, {"type": _STRING, **self.fields[kind]})
         self._depth -= 1
         if kind == "repeat" and 0 <= value["max"] < value["min"]:
             at_least = f"at least min, which is {value['min']}, or -1 for no bound"
@@ -149,7 +167,7 @@ class Checker:
             _check_triggers(value["triggers"], value["tags"], pointer, "tags")
 
     def _regex(self, value: Any, pointer: str) -> None:
-        _text(value, pointer)
+        _TEXT(value, pointer)
         with inside_tag(pointer):
             self._pattern(value)
 
@@ -160,27 +178,29 @@ class Checker:
         with inside_tag(pointer):
             self._schema(value)
 
+    def _style(self, value: Any, pointer: str) -> None:
+        known = ("json", *STYLES)
+        if value not in known:
+            near = did_you_mean(value, known) if isinstance(value, str) else ""
+            raise _expected(f"one of {', '.join(known)}", value, pointer, near)
+
     def _tag(self, value: Any, pointer: str) -> None:
         self._format(value, pointer, "tag")
         if value.get("type", "tag") != "tag":
             raise _expected("a tag", value["type"], f"{pointer}/type")
 
-    def _mark(self, value: Any, pointer: str) -> None:
+    def _begin(self, value: Any, pointer: str) -> None:
+        if isinstance(value, str):
+            return
         if not isinstance(value, Mapping):
             raise _expected("a string or a token", value, pointer)
         self._format(value, pointer, "token")
         if value.get("type", "token") != "token":
             raise _expected("a token", value["type"], f"{pointer}/type")
 
-    def _begin(self, value: Any, pointer: str) -> None:
-        if not isinstance(value, str):
-            self._mark(value, pointer)
-
     def _end(self, value: Any, pointer: str) -> None:
-        if isinstance(value, list):
-            _list(_any_text, 1)(value, pointer)
-        elif not isinstance(value, str):
-            self._mark(value, pointer)
+        check = _list(_STRING, 1) if isinstance(value, list) else self._begin
+        check(value, pointer)
 
     def _rule(self, check_pattern: Check) -> Check:
         def check(value: Any, pointer: str) -> None:
@@ -207,56 +227,6 @@ def _check_triggers(triggers: Sequence[str], tags: Sequence[Mapping[str, Any]], 
     for index, trigger in enumerate(triggers):
         if trigger not in used:
             raise _expected("a trigger that one of the tags begins with", trigger, f"{pointer}/triggers/{index}")
-
-
-def _any_text(value: Any, pointer: str) -> None:
-    if not isinstance(value, str):
-        raise _expected("a string", value, pointer)
-
-
-def _text(value: Any, pointer: str) -> None:
-    if not isinstance(value, str) or not value:
-        raise _expected("a string that is not empty", value, pointer)
-
-
-def _flag(value: Any, pointer: str) -> None:
-    if not isinstance(value, bool):
-        raise _expected("true or false", value, pointer)
-
-
-def _count(value: Any, pointer: str) -> None:
-    if type(value) is not int or not 0 <= value <= MAX_COUNT:
-        raise _expected(f"an integer from 0 to {MAX_COUNT}", value, pointer)
-
-
-def _count_or_none(value: Any, pointer: str) -> None:
-    if value is not None:
-        _count(value, pointer)
-
-
-def _most(value: Any, pointer: str) -> None:
-    if value != -1 or type(value) is not int:
-        _count(value, pointer)
-
-
-def _token(value: Any, pointer: str) -> None:
-    if not (type(value) is int and 0 <= value <= MAX_COUNT) and not (isinstance(value, str) and value):
-        raise _expected("a token: its id, or its name", value, pointer)
-
-
-def _style(value: Any, pointer: str) -> None:
-    known = ("json", *STYLES)
-    if value not in known:
-        near = did_you_mean(value, known) if isinstance(value, str) else ""
-        raise _expected(f"one of {', '.join(known)}", value, pointer, near)
-
-
-def _exactly(kind: str) -> Check:
-    def check(value: Any, pointer: str) -> None:
-        if value != kind:
-            raise _expected(repr(kind), value, pointer)
-
-    return check
 
 
 def _list(check: Check, least: int = 0) -> Check:

@@ -24,7 +24,7 @@ from . import json_text
 from .base import Constraint, expect_utf8, one_of, set_fields
 from .json_constraints import JsonObject, JsonSchema, json_style, laid_out
 from .json_text import shorten
-from .structural_tag_checks import check_tag
+from .structural_tag_checks import TagChecker
 
 __all__ = [
     "DEFAULT_ROOT",
@@ -208,7 +208,7 @@ class StructuralTag(Constraint):
                 f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
             )
         set_fields(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
-        check_tag(self.tag, Regex, JsonSchema)
+        TagChecker(Regex, JsonSchema).check(self.tag)
 
     @property
     def tag(self) -> dict[str, Any]:

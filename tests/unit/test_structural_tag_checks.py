@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 import hf_guided as hg
 from hf_guided.backends.compile import Compiler
-from hf_guided.constraints.structural_tag_checks import MAX_FORMATS, OPTIONAL, Checker
+from hf_guided.constraints.structural_tag_checks import MAX_FORMATS, OPTIONAL, TagChecker
 from tests import toy
 
 MODELS = {
@@ -59,7 +59,7 @@ def compiler() -> Compiler:
 
 
 def test_formats_and_fields_are_those_of_xgrammar() -> None:
-    fields = Checker(str, str).fields
+    fields = TagChecker(str, str).fields
     assert {kind: {"type", *fields[kind]} for kind in fields} == {
         kind: set(model.model_fields) for kind, model in MODELS.items()
     }
