@@ -67,9 +67,7 @@ def _tools(names: str, form: str) -> dict[str, Advice]:
 
 def _media(kind: str, names: str) -> dict[str, Advice]:
     part = f'{{{{"type": "{kind}", "url": ...}}}}'
-    into = (
-        f"it is a part of a chat: put {part} into a message's content, and pass the processor instead of the tokenizer"
-    )
+    into = f"it is a part of a chat: put {part} into a message's content, and pass the processor as the tokenizer"
     return _all(names, into, "prompts")
 
 
@@ -139,7 +137,7 @@ RULES: dict[str, Advice] = {
 # Calls that are given rendered prompts say something else of these.
 _WITHOUT_PROMPTS: dict[str, Advice] = {
     **_all(
-        _TEMPLATE, "it is for the chat template: tokenizer.apply_chat_template(chat, {argument}=...) makes the prompt"
+        _TEMPLATE, "for the chat template: make the prompt with tokenizer.apply_chat_template(chat, {argument}=...)"
     ),
     **_all(_PROMPTS, "{name} takes no prompt: pass its tokens to model.generate, or call hg.generate"),
     **_all(_DECIDED, "the caller of model.generate decides this when it makes tokens of the prompts; leave it out"),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidArgument, shown
 
-MAX_RETRIES = 1000
+_LEAVE_OUT = "leave it out for the default"
 _LONGEST_STOP = 1000  # characters of a stop string
 MOST_TOKENS = 2**24  # more than any vocabulary or row has
 
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
     expected: str
     holds: Callable[[Any], bool]
-    step: str = "leave it out for the default"
+    step: str = _LEAVE_OUT
 
 
 def check(name: str, value: Any, rule: Rule) -> None:
@@ -50,7 +50,7 @@ def is_int(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def whole(least: int, most: int | None = None, step: str = Rule._field_defaults["step"]) -> Rule:
+def whole(least: int, most: int | None = None, step: str = _LEAVE_OUT) -> Rule:
     """An int of ``least`` or more, up to ``most``."""
     bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
     return Rule(
@@ -62,7 +62,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _number(expected: str, within: Callable[[Any], bool], step: str = Rule._field_defaults["step"]) -> Rule:
+def _number(expected: str, within: Callable[[Any], bool], step: str = _LEAVE_OUT) -> Rule:
     return Rule(expected, lambda value: _is_number(value) and within(value), step)
 
 
@@ -126,7 +126,7 @@ _SAMPLING_TEMPERATURE = Rule(
 CALL: dict[str, Rule] = {
     **dict.fromkeys(("describe", "jump_forward", "progress", "show_tools", "stream", "trace"), FLAG),
     "batch_size": BATCH_SIZE,
-    "retries": whole(0, MAX_RETRIES, step="pass 0 to generate each answer once"),
+    "retries": whole(0, 1000, step="pass 0 to generate each answer once"),
     "stats": Rule("True, False or a function of SessionStats", lambda value: callable(value) or FLAG.holds(value)),
 }
 """The arguments of ``hg.generate`` that are no settings of transformers; None only where the signature has it."""
