@@ -136,9 +136,7 @@ RULES: dict[str, Advice] = {
 
 # Calls that are given rendered prompts say something else of these.
 _WITHOUT_PROMPTS: dict[str, Advice] = {
-    **_all(
-        _TEMPLATE, "for the chat template: make the prompt with tokenizer.apply_chat_template(chat, {argument}=...)"
-    ),
+    **_all(_TEMPLATE, "for the chat template: make the prompt by tokenizer.apply_chat_template(chat, {argument}=...)"),
     **_all(_PROMPTS, "{name} takes no prompt: pass its tokens to model.generate, or call hg.generate"),
     **_all(_DECIDED, "the caller of model.generate decides this when it makes tokens of the prompts; leave it out"),
 }

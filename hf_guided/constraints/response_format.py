@@ -8,7 +8,8 @@ allows any object as arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from ..errors import InvalidConstraint, shown
 from .suggestions import expect_keys
@@ -87,46 +88,43 @@ def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *
     return ToolCalls(tools, tool_format, "auto" if tool_choice is None else tool_choice, parallel)
 
 
-_JSON_SCHEMA_KEYS = ("name", "description", "schema", "strict")
-
-
 def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
-    inner = fmt
+    inner, known = fmt, ["name", "description", "schema", "strict"]
     if "json_schema" in fmt or "schema" not in fmt:
         expect_keys(fmt, ("type", "json_schema"), path)
         path += ".json_schema"
         inner = fmt.get("json_schema") or {}
         if not isinstance(inner, Mapping):
             raise InvalidConstraint(f'{path}: expected {{"name": ..., "schema": {{...}}}}, got {shown(inner)}')
-    expect_keys(inner, ("type", *_JSON_SCHEMA_KEYS) if inner is fmt else _JSON_SCHEMA_KEYS, path)
+    expect_keys(inner, ["type", *known] if inner is fmt else known, path)
     name, strict = inner.get("name"), inner.get("strict")
     if not isinstance(name, str) or not name:
         raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {shown(name)}")
     if strict not in (None, True, False):
         raise InvalidConstraint(f"{path}.strict: expected true or false, got {shown(strict)}")
-    return _schema(inner, "schema", path, extra="allow" if strict is False else "forbid")
-
-
-def _schema(fmt: Mapping[str, Any], key: str, path: str, extra: Any = "forbid") -> Constraint:
-    if not isinstance(fmt.get(key), (Mapping, bool)):
-        raise InvalidConstraint(f"{path}.{key}: expected a JSON Schema object, got {fmt.get(key)!r}")
-    try:
-        return JsonSchema(fmt[key], extra=extra)
-    except InvalidConstraint as error:
-        raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
+    return _made(
+        partial(_schema, extra="allow" if strict is False else "forbid"), inner.get("schema"), f"{path}.schema"
+    )
 
 
 def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
+    if fmt.get("schema") is not None or fmt.get("value") is not None:
+        return _json(fmt, path)
     expect_keys(fmt, ("type", "schema", "value"), path)
-    for key in ("schema", "value"):
-        if fmt.get(key) is not None:
-            return _schema(fmt, key, path)
     return JsonObject()
 
 
-def _json(fmt: Mapping[str, Any], path: str) -> Constraint:
-    expect_keys(fmt, ("type", "schema", "value"), path)
-    return _schema(fmt, "value" if "value" in fmt else "schema", path)
+def _schema(value: Any, extra: Literal["forbid", "allow"] = "forbid") -> Constraint:
+    if not isinstance(value, (Mapping, bool)):
+        raise InvalidConstraint(f"expected a JSON Schema object, got {value!r}")
+    return JsonSchema(value, extra=extra)
+
+
+def _made(make: Callable[[Any], Constraint], value: Any, path: str) -> Constraint:
+    try:
+        return make(value)
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"{path}: {error}", pointers=error.pointers) from None
 
 
 def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[str, Any], str], Constraint]:
@@ -137,14 +135,12 @@ def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[s
         key = next((key for key in keys if fmt.get(key) is not None), None)
         if key is None:
             raise InvalidConstraint(f"{path}.{keys[0]}: expected a value, got nothing")
-        try:
-            return make(fmt[key])
-        except InvalidConstraint as error:
-            raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
+        return _made(make, fmt[key], f"{path}.{key}")
 
     return convert
 
 
+_json = _field(_schema, "schema", "value")
 TYPES: dict[str, Callable[[Mapping[str, Any], str], Constraint | None]] = {
     "json_schema": _json_schema,
     "json_object": _json_object,
