@@ -28,7 +28,7 @@ class Continuation:
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
         self._remembered = lru_cache(_REMEMBERED)(self._tokens_after)
-        self._followers = lru_cache(_REMEMBERED)(self._bytes_after)
+        self.followers = lru_cache(_REMEMBERED)(self._followers)
 
     def __call__(self, before: Sequence[int], data: bytes) -> list[int]:
         """Tokens that join to exactly ``data``.
@@ -57,11 +57,8 @@ class Continuation:
         whole = self._cut(self._context(before), piece + data)
         return None if whole is None or whole[0] == last else whole
 
-    def followers(self, data: bytes) -> frozenset[int]:
+    def _followers(self, data: bytes) -> frozenset[int]:
         """The bytes that come next in text tokens that begin with ``data`` and have more."""
-        return self._followers(data)
-
-    def _bytes_after(self, data: bytes) -> frozenset[int]:
         texts, _ = self._vocabulary.in_order
         index, end = bisect_right(texts, data), len(texts)
         following = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import cycle, islice
@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidArgument, StopTokenError, UnwritableConstraint, VocabularySizeError
 from .layout import WORD_BITS, words
-from .stop_tokens import stops_with_logits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_LONG = 32  # bytes; longer tokens are rulers and indentation
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +65,7 @@ class Vocabulary:
                 belongs to another model.
             StopTokenError: the model can write no stop token, or one is unknown to the tokenizer and the model.
         """
-        from .token_bytes import (  # transformers, which the compile worker does without
-            added_token_ids,
-            read_token_bytes,
-        )
+        from .token_bytes import added_token_ids, read_token_bytes  # transformers, which compiling does without
 
         token_bytes = read_token_bytes(tokenizer)
         name = type(tokenizer).__name__
@@ -91,21 +85,31 @@ class Vocabulary:
                 f"{name} has no EOS token, so no output could ever end; set tokenizer.eos_token, or eos_token_id in "
                 "the model's generation_config"
             )
-        num_surplus = max(len(token_bytes) - size, 0)
-        stops = stops_with_logits(given, size, num_surplus)
-        del token_bytes[size:]
-        for token_id in stops:
-            if token_id < len(token_bytes):
-                token_bytes[token_id] = None
-        return cls(tuple(token_bytes), stops, size, tokenizer, num_surplus)
+        without_stops = cls((), (), size, tokenizer, num_surplus=max(len(token_bytes) - size, 0))
+        stops = without_stops.stops_with_logits(given)
+        texts = (None if token_id in stops else data for token_id, data in enumerate(token_bytes[:size]))
+        return replace(without_stops, token_bytes=tuple(texts), stop_token_ids=stops)
 
     def stops_with_logits(self, stop_token_ids: Iterable[int]) -> tuple[int, ...]:
         """These stop tokens, sorted, without those that the tokenizer knows and the model has no logits for.
 
+        Args:
+            stop_token_ids: one or more.
+
         Raises:
             StopTokenError: none is left, or one is unknown to both.
         """
-        return stops_with_logits(stop_token_ids, self.padded_size, self.num_surplus)
+        given = sorted({int(token_id) for token_id in stop_token_ids})
+        stops = tuple(token_id for token_id in given if token_id < self.padded_size)
+        known = self.padded_size + (self.num_surplus if stops else 0)
+        outside = [token_id for token_id in given if not 0 <= token_id < known]
+        if outside:
+            raise StopTokenError(
+                f"stop token {outside[0]} is outside the model's logits, which have {self.padded_size} columns, so the "
+                "model cannot write it; correct eos_token_id in the generation_config, or pass the tokenizer that "
+                "belongs to the model"
+            )
+        return stops
 
     @cached_property
     def fingerprint(self) -> str:
@@ -190,13 +194,6 @@ class Vocabulary:
                 "change the constraint so that it can be met without them, or use a model with another tokenizer"
             )
         return path
-
-    def lengths_at(self, data: bytes, start: int = 0) -> Iterator[int]:
-        """How long the text tokens are that the bytes from ``start`` on begin with; ascending, those of 32 at most."""
-        ids = self._ids_by_bytes
-        for end in range(start + 1, min(start + _LONG, len(data)) + 1):
-            if data[start:end] in ids:
-                yield end - start
 
     @cached_property
     def in_order(self) -> tuple[list[bytes], list[int]]:
