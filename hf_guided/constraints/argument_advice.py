@@ -71,14 +71,6 @@ def _media(kind: str, names: str) -> dict[str, Advice]:
     return _all(names, into, "prompts")
 
 
-_TEMPLATE = (
-    "builtin_tools chat_template custom_tools date_string enable_thinking preserve_thinking reasoning_effort thinking "
-    "thinking_budget"
-)
-_OF_CHATS = "describe documents show_tools"
-_PROMPTS = "chat chats conversation messages prompt prompts text text_inputs texts"
-_DECIDED = "add_generation_prompt add_special_tokens padding return_tensors tokenize truncation"
-
 RULES: dict[str, Advice] = {
     **_all(
         "choice choices constraint ebnf format grammar guided_choice guided_grammar guided_json guided_regex json "
@@ -101,12 +93,14 @@ RULES: dict[str, Advice] = {
         "it is an option of hg.JsonSchema: pass hg.JsonSchema(schema, whitespace=...) as {place}", "constraint"
     ),
     **_all(
-        _TEMPLATE,
-        'it is for the chat template: pass chat_template_kwargs={{"{argument}": ...}}',
+        "builtin_tools chat_template custom_tools date_string enable_thinking preserve_thinking reasoning_effort "
+        "thinking thinking_budget",
+        'it is for the chat template: pass chat_template_kwargs={{"{argument}": ...}}, or make the prompt with '
+        "tokenizer.apply_chat_template(chat, {argument}=...)",
         "chat_template_kwargs",
     ),
     **_all(
-        _OF_CHATS,
+        "describe documents show_tools",
         "{name} renders no chats: pass it to hg.generate, or make the prompt with "
         "tokenizer.apply_chat_template(chat, {argument}=...)",
     ),
@@ -117,8 +111,15 @@ RULES: dict[str, Advice] = {
     **_media("image", "image images img imgs"),
     **_media("audio", "audio audios"),
     **_media("video", "video videos"),
-    **_all(_PROMPTS, "texts and chats are {prompts}: pass it there", "prompts"),
-    **_all(_DECIDED, "{name} decides this when it makes tokens of the prompts; leave it out"),
+    **_all(
+        "chat chats conversation messages prompt prompts text text_inputs texts",
+        "texts and chats are {prompts}: pass it there",
+        "prompts",
+    ),
+    **_all(
+        "add_generation_prompt add_special_tokens padding return_tensors tokenize truncation",
+        "it is decided where the prompts become tokens; leave it out",
+    ),
     **_all("system system_prompt", 'put {{"role": "system", "content": ...}} at the beginning of the chat'),
     "continue_final_message": Advice("prefix=... begins the answer", "prefix"),
     "stop_token_ids": Advice("eos_token_id=[...] ends rows", "eos_token_id"),
@@ -132,13 +133,6 @@ RULES: dict[str, Advice] = {
     "logit_bias": Advice("sequence_bias=... is the nearest setting of transformers"),
     "device": Advice("move the model before the call: model.to(device)"),
     **_all("dtype torch_dtype", "load the model with it: from_pretrained(..., dtype=...)"),
-}
-
-# Calls that are given rendered prompts say something else of these.
-_WITHOUT_PROMPTS: dict[str, Advice] = {
-    **_all(_TEMPLATE, "for the chat template: make the prompt by tokenizer.apply_chat_template(chat, {argument}=...)"),
-    **_all(_PROMPTS, "{name} takes no prompt: pass its tokens to model.generate, or call hg.generate"),
-    **_all(_DECIDED, "the caller of model.generate decides this when it makes tokens of the prompts; leave it out"),
 }
 
 RENAMED = {
@@ -185,11 +179,9 @@ def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
 
 def _by_rule(name: str, call: Call, known: Iterable[str]) -> Advice:
     text, suggestion = RULES[name]
-    if call.prompts is None and name in _WITHOUT_PROMPTS:
-        text, suggestion = _WITHOUT_PROMPTS[name]
     if call is SCORE and "ToolCalls" in text:
         text, suggestion = 'tools are shown by chat_template_kwargs={{"tools": ...}}', "chat_template_kwargs"
-    text = text.format(argument=name, **call._asdict())
+    text = text.format(argument=name, **{**call._asdict(), "prompts": call.prompts or "prompts of hg.generate"})
     suggestion = {"constraint": call.constraint, "prompts": call.prompts}.get(suggestion or "", suggestion)
     if suggestion in (None, call.constraint, call.prompts) or suggestion in known:
         return Advice(text, suggestion)
