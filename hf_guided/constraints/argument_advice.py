@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Call(NamedTuple):
-    """How messages name a public call and its arguments.
+    """Names of a public call and its arguments, for messages.
 
     Args:
         name: of the call.
@@ -189,7 +189,7 @@ def _by_rule(name: str, call: Call, known: Iterable[str]) -> Advice:
 
 
 def with_fields(options: type, *, others: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For functions whose keywords make an object: the signature, which help() shows, names its fields.
+    """Name the fields of an object in the signature, which help() shows, of a function whose keywords make it.
 
     Args:
         options: the class of the object.
@@ -208,7 +208,7 @@ def with_fields(options: type, *, others: bool = False) -> Callable[[Callable[P,
 
 
 def takes_only_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For functions without ``**kwargs``: an unknown keyword is an ``UnknownArgument`` that says where it belongs.
+    """Raise ``UnknownArgument``, which says where a keyword belongs, for those a function does not have.
 
     Args:
         call: how messages name the function.

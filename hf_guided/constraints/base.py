@@ -26,7 +26,7 @@ class Constraint:
         return digest(self.kind, *self._identity())
 
     def _identity(self) -> Sequence[Any]:
-        """What distinguishes this constraint from others of its kind, as JSON values."""
+        """Name the differences from other constraints of its kind, as JSON values."""
         raise NotImplementedError
 
     def check(self) -> None:

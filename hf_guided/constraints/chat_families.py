@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class Measured(Generic[Value]):
-    """What renderings of small chats have shown of the 256 templates used last; for any threads."""
+    """Findings from renderings of small chats, of the 256 templates used last; for any threads."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[Hashable, Value] = OrderedDict()

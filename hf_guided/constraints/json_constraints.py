@@ -128,7 +128,7 @@ class JsonSchema(Constraint):
 
     @property
     def style(self) -> JsonStyle:
-        """How its values are written."""
+        """The layout and spelling of its values."""
         return JsonStyle(self.whitespace, self.indent, self.spelling)
 
     @property
@@ -160,7 +160,7 @@ class JsonSchema(Constraint):
 
     @cached_property
     def normal_form(self) -> NormalForm:
-        """What its schema says."""
+        """The normal form of its schema."""
         return NormalForm.of(self.schema_json)
 
     def check(self) -> None:
@@ -231,7 +231,7 @@ class JsonObject(Constraint):
 
     @property
     def style(self) -> JsonStyle:
-        """How its values are written."""
+        """The layout and spelling of its values."""
         return JsonStyle(self.whitespace, None, self.spelling)
 
     def as_schema(self) -> JsonSchema:

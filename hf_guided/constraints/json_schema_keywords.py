@@ -80,7 +80,7 @@ _ORDERED_MAPS = frozenset({"properties", "patternProperties"})
 
 
 class NormalForm(NamedTuple):
-    """What a JSON Schema says.
+    """The meaning of a JSON Schema, without what changes no text.
 
     Args:
         digest: of the schema with sorted keywords and without annotations.
@@ -96,7 +96,7 @@ class NormalForm(NamedTuple):
 
     @classmethod
     def of(cls, schema_json: str) -> NormalForm:
-        """That of a schema.
+        """Find the normal form of a schema.
 
         Args:
             schema_json: a text that ``json_text.dumps`` has written.

@@ -105,7 +105,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def no_constant(name: str) -> NoReturn:
-    """For ``parse_constant`` of Python's decoders: JSON has no NaN and no Infinity."""
+    """Refuse NaN and Infinity, as ``parse_constant`` of Python's decoders."""
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -166,7 +166,7 @@ def _check(value: Any, what: str) -> None:
 
 
 def _length_of_names(value: dict[Any, Any], path: _Path | None) -> int:
-    """Of all keys together; raises TypeError for one that is no string."""
+    """Count the characters of all keys together; raises TypeError for one that is no string."""
     try:
         return len("".join(value if type(value) is dict else [name for name, _ in value.items()]))
     except TypeError:  # json.dumps converts the keys 1, 1.0, True and None to strings

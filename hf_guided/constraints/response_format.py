@@ -151,4 +151,4 @@ TYPES: dict[str, Callable[[Mapping[str, Any], str], Constraint | None]] = {
     "json": _json,
     "structural_tag": lambda fmt, path: StructuralTag(fmt),
 }
-"""What ``type`` may say; none of these is a type of JSON Schema, so the two kinds of dict cannot be confused."""
+"""The values of ``type``; none of these is a type of JSON Schema, so the two kinds of dict cannot be confused."""

@@ -22,7 +22,7 @@ from .values import Constraint, JsonSchema, StructuralTag, set_fields
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call.
+    """A call of a tool.
 
     Args:
         name: of the tool.
@@ -124,7 +124,7 @@ class ToolCalls(Constraint):
         return json.loads(self.tools_json)  # type: ignore[no-any-return]
 
     def for_tokenizer(self, tokenizer: Any) -> ToolCalls:
-        """With the format that the tokenizer's chat template writes, where it is "auto".
+        """Replace the format "auto" by the one that the tokenizer's chat template writes.
 
         Raises:
             InvalidConstraint: the template writes calls in none of the known formats.

@@ -222,7 +222,7 @@ def _one_message(root: Tag, choice: str) -> Tag:
 
 
 def _no_calls(root: Tag) -> Tag:
-    """What is left of an answer without its calls."""
+    """Leave the calls out of an answer."""
     if root["type"] == "triggered_tags":
         return {"type": "any_text", "excludes": [*root["triggers"], *root["excludes"]]}
     if root["type"] == "sequence":

@@ -63,17 +63,17 @@ class Reading:
         self._whole = self._read(tag["format"], Part())
 
     def whole(self) -> Part:
-        """All of the answer; raises ValueError if the text does not match the tag."""
+        """Return all of the answer; raises ValueError if the text does not match the tag."""
         if self._whole is None or self._whole.end != len(self._text):
             raise ValueError(f"not an answer with tool calls in this format: {shorten(self._text)}")
         return self._whole
 
     def begun(self) -> list[BegunCall]:
-        """The calls whose arguments have begun, in order; only of formats that write JSON."""
+        """Return the calls whose arguments have begun, in order; only of formats that write JSON."""
         return [self._begun[number] for number in range(len(self._begun)) if number in self._begun]
 
     def _read(self, part: Tag, before: Part) -> Part | None:
-        """What ``before`` becomes with a format after it; None if the format does not begin there."""
+        """Read a format after ``before``; None if it does not begin there."""
         kind = part["type"]
         if kind == "const_string":
             return self._past(part["value"], before)

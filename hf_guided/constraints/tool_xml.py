@@ -226,7 +226,7 @@ def _next_plans(arguments: Any, plan: _Plan, errors: Sequence[Any]) -> list[_Pla
     paths = {tuple(cause.absolute_path) for error in errors for cause in _with_causes(error)}
 
     def shared(path: tuple[str | int, ...]) -> int:
-        """How many steps of the path to this option an error names."""
+        """Count the steps of the path to this option that an error names."""
         along_path = [other for other in paths if path[: len(other)] == other[: len(path)]]
         return max((min(len(path), len(other)) for other in along_path), default=-1)
 
@@ -239,7 +239,7 @@ def _next_plans(arguments: Any, plan: _Plan, errors: Sequence[Any]) -> list[_Pla
 
 
 def _with_options(value: Any, plan: _Plan) -> Any:
-    """With one reading for every option."""
+    """Take one reading for every option."""
     if isinstance(value, Options):
         return _with_options(value[plan.get(id(value), 0)], plan)
     if isinstance(value, dict):
@@ -267,7 +267,7 @@ def _with_causes(error: Any) -> Iterator[Any]:
 
 
 def _floats(value: Any) -> Any:
-    """With fractions as Python's json reads them."""
+    """Turn fractions into floats, as Python's json reads them."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, dict):

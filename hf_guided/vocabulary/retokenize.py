@@ -89,7 +89,7 @@ class Continuation:
 
     @cached_property
     def _starting(self) -> dict[int, NDArray[np.int32]]:
-        """For each byte without a token of its own the tokens that begin with it, as a bitmask row."""
+        """Bitmask rows of the tokens that begin with a byte, by each byte without a token of its own."""
         texts, _ = self._vocabulary.in_order
         others = {text[0] for text in texts if text} - self._vocabulary.writable_bytes
         return {byte: self._vocabulary.bitmask_of(self._vocabulary.starting_with(bytes([byte]))) for byte in others}
@@ -124,5 +124,5 @@ class Continuation:
 
 
 def _inside_a_character(data: bytes) -> int:
-    """How many bytes at the beginning continue a character that began before."""
+    """Count the bytes at the beginning that continue a character that began before."""
     return next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))

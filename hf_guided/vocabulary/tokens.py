@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What the engines know of a tokenizer; immutable, shared by threads.
+    """The facts about a tokenizer that engines need; immutable, shared by threads.
 
     Args:
         token_bytes: one entry per id the tokenizer knows and the model has logits for; None = can never be typed inside
@@ -91,7 +91,7 @@ class Vocabulary:
         return replace(without_stops, token_bytes=tuple(texts), stop_token_ids=stops)
 
     def stops_with_logits(self, stop_token_ids: Iterable[int]) -> tuple[int, ...]:
-        """These stop tokens, sorted, without those that the tokenizer knows and the model has no logits for.
+        """Sort stop tokens, and leave out those that the tokenizer knows and the model has no logits for.
 
         Args:
             stop_token_ids: one or more.
@@ -143,7 +143,7 @@ class Vocabulary:
         return 0 <= token_id < len(self.token_bytes) and self.token_bytes[token_id] is not None
 
     def some_text(self, number: int) -> list[int]:
-        """Any text tokens, ``number`` of them; repeated where the vocabulary has fewer."""
+        """Choose any ``number`` of text tokens; repeated where the vocabulary has fewer."""
         return list(islice(cycle(filter(self.is_text, range(len(self.token_bytes)))), number))
 
     def bitmask_of(self, token_ids: Iterable[int] | NDArray[np.int64]) -> NDArray[np.int32]:
@@ -238,7 +238,7 @@ class Vocabulary:
         return [(token_id, self.token_text(token_id)) for token_id, data in enumerate(self.token_bytes) if data is None]
 
     def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
-        """This vocabulary, in which these tokens, which are not text in it, are text; made from what is known of it."""
+        """Make a vocabulary like this one in which some tokens that are not text are text."""
         token_bytes = list(self.token_bytes)
         for token_id, data in names.items():
             token_bytes[token_id] = data
@@ -287,7 +287,7 @@ class Vocabulary:
 
 
 class _Names:
-    """What is left of a tokenizer: the names of tokens that are not text."""
+    """Stand-in for a tokenizer: the names of tokens that are not text."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names

@@ -156,7 +156,7 @@ class Functions(GenerateJsonSchema):
         return _with_code(json_schema, schema)
 
     def chain_schema(self, schema: Any) -> JsonSchemaDict:
-        """What the first step takes, and what later ones check of it.
+        """Take what the first step takes, and check of it what later ones check.
 
         Options of strings on other types are such steps, which fail for all but strings.
         """
@@ -425,7 +425,7 @@ def _tightened(schema: Core, name: str, value: Any) -> Core | None:
 
 
 def _merged(schema: Core, name: str, value: Any) -> Core:
-    """With the narrower of both values."""
+    """Set an option to the narrower of both values."""
     before = schema.get(name)
     if before is not None:
         is_lower = name in ("gt", "ge", "min_length", "value_min_length")
@@ -434,7 +434,7 @@ def _merged(schema: Core, name: str, value: Any) -> Core:
 
 
 def _byte_size(name: str, value: Any) -> Core | None:
-    """As a number of bytes; with a unit the number would not be in the text."""
+    """Take only a number of bytes: with a unit, the number would not be in the text."""
     if name == "multiple_of":
         return _tightened({"type": "int", "ge": 0}, name, value)
     if name not in _BOUNDS or not isinstance(value, (int, float, Decimal)):

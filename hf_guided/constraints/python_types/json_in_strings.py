@@ -74,7 +74,7 @@ def _takes_key(keys: Core, name: str) -> bool:
 
 
 def _key_of_any(keys: Core, json_schema: JsonSchemaDict, resolve: Resolve) -> JsonSchemaDict | None:
-    """As ``key_names``, of alternatives; those that no pattern describes are left out where there are others."""
+    """Do as ``key_names`` with alternatives; those that no pattern describes are left out where there are others."""
     alternatives: list[JsonSchemaDict] = []
     refused = None
     for alternative in json_schema["anyOf"]:
@@ -209,7 +209,7 @@ class _Writer:
         return _SCALARS[kind](schema) if kind in _SCALARS else _any(2)
 
     def _ending(self, schema: JsonSchemaDict | bool, above: tuple[str, ...]) -> str | None:
-        """As ``value``; None where it would not end."""
+        """Do as ``value``; None where it would not end."""
         try:
             return self.value(schema, above)
         except _Endless:
@@ -264,7 +264,7 @@ class _Writer:
 
 
 def _any(depth: int) -> str:
-    """Any value, with this number of levels."""
+    """Write a pattern of any value, with this number of levels."""
     if not depth:
         return _SCALAR
     inner = _any(depth - 1)
@@ -272,7 +272,7 @@ def _any(depth: int) -> str:
 
 
 def _run(first: list[str], item: str, low: int, high: int | None) -> str:
-    """These items, then ``low`` to ``high`` others, with commas between."""
+    """Write some items, then ``low`` to ``high`` others, with commas between."""
     head = ",".join(first)
     if not item or high == 0:
         return head

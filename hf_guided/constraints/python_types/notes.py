@@ -96,7 +96,7 @@ NARROWER: dict[str, str] = {
 
 
 class TypeNote(NamedTuple):
-    """One row of the audit.
+    """A row of the audit.
 
     Args:
         pointer: JSON pointer of the schema in question.
