@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from ..errors import InvalidConstraint, reading
 from . import json_text
-from .chat_families import call_id
-from .incremental_utf8 import begun
+from .chat_families import begun, call_id
 from .tool_choice import read_choice, read_tool
 from .tool_formats import AUTO, call_tag, ends_turns, format_of, objects_in, with_schemas
 from .tool_parser import BegunCall, ReadCall, Reading

@@ -3,8 +3,10 @@
 A string is written between the marks unchanged, with no quotes and no escapes, so it can never hold the mark that ends
 it. Everything else is JSON, or elements again in the families that nest them. Strings inside such JSON write that mark
 with escapes, since a reader of an element looks for its mark first. So the type of an argument may be open ("5" or 5):
-the first reading that the tool's schema takes is right. The layout is that of the families' chat
-templates; names as in xgrammar's ``style``, and one more: "qwen_xml_lines", with every value on lines of its own.
+the first reading that the tool's schema takes is right.
+
+The layout is that of the families' chat templates; names as in xgrammar's ``style``, and one more: "qwen_xml_lines",
+with every value on lines of its own.
 """
 
 from __future__ import annotations
@@ -180,14 +182,15 @@ def json_at(text: str, start: int) -> tuple[Any, int] | None:
 # As a float, 19.99 is no multiple of 0.01.
 _DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=no_constant)
 
-_Plan = dict[int, int]  # of options by their identity: which of their readings is taken, if it is not the first
+_Path = tuple[str | int, ...]
+_Plan = dict[_Path, int]  # which reading of each option is taken, if it is not the first
 _MAX_TRIED = 2000  # readings of one call
 
 
 def settled(arguments: Any, validator: Any) -> Any:
     """The arguments with every option resolved, so that they are valid if possible.
 
-    What is wrong with one reading says which options to settle otherwise; where that leads nowhere, others are tried.
+    The errors of one reading say which options to settle otherwise; where that leads nowhere, others are tried.
 
     Args:
         arguments: values that may hold ``Options``.
@@ -197,67 +200,52 @@ def settled(arguments: Any, validator: Any) -> Any:
         ValueError: they are not valid, or no valid reading was found.
     """
     plans: list[_Plan] = [{}]
-    tried: set[frozenset[tuple[int, int]]] = set()
+    tried: set[frozenset[tuple[_Path, int]]] = set()
     first: Any = None
     while plans and len(tried) < _MAX_TRIED:
         plan = plans.pop()
         if (key := frozenset(plan.items())) in tried:
             continue
         tried.add(key)
-        value = _with_options(arguments, plan)
+        undecided: list[_Path] = []
+        value = _resolved(arguments, plan, (), undecided)
         errors = list(validator.iter_errors(value))
         if not errors:
-            return _floats(value)
+            return _with_floats(value)
         first = first or errors[0]
-        plans += reversed(_next_plans(arguments, plan, errors))
+        for paths in reversed(_suspects(undecided, errors)):
+            plans.append(plan | {path: plan.get(path, 0) + 1 for path in paths})
     raise ValueError(f"arguments are not valid at {first.json_path}: {first.message}")
 
 
-def _next_plans(arguments: Any, plan: _Plan, errors: Sequence[Any]) -> list[_Plan]:
-    """The plans to try next, the likeliest first: all surely wrong options at once, then each suspect one."""
-    undecided = [
-        (path, options)
-        for path, options in _options(arguments, plan, ())
-        if plan.get(id(options), 0) + 1 < len(options)
-    ]
-    holds_others = {path[:n] for path, _ in undecided for n in range(len(path))}
-    wrong = {tuple(error.absolute_path) for error in errors}
-    sure = [options for path, options in undecided if path in wrong and path not in holds_others]
-    paths = {tuple(cause.absolute_path) for error in errors for cause in _with_causes(error)}
+def _resolved(value: Any, plan: _Plan, path: _Path, undecided: list[_Path]) -> Any:
+    """Take one reading for every option; collect the paths of those that have more."""
+    if isinstance(value, Options):
+        number = plan.get(path, 0)
+        if number + 1 < len(value):
+            undecided.append(path)
+        return _resolved(value[number], plan, path, undecided)
+    if isinstance(value, dict):
+        return {name: _resolved(item, plan, (*path, name), undecided) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, plan, (*path, index), undecided) for index, item in enumerate(value)]
+    return value
 
-    def shared(path: tuple[str | int, ...]) -> int:
+
+def _suspects(undecided: Sequence[_Path], errors: Sequence[Any]) -> list[list[_Path]]:
+    """The options to settle otherwise, the likeliest first: all surely wrong ones at once, then each one alone."""
+    holds_others = {path[:n] for path in undecided for n in range(len(path))}
+    wrong = {tuple(error.absolute_path) for error in errors}
+    sure = [path for path in undecided if path in wrong and path not in holds_others]
+    named = {tuple(cause.absolute_path) for error in errors for cause in _with_causes(error)}
+
+    def shared(path: _Path) -> int:
         """Count the steps of the path to this option that an error names."""
-        along_path = [other for other in paths if path[: len(other)] == other[: len(path)]]
+        along_path = [other for other in named if path[: len(other)] == other[: len(path)]]
         return max((min(len(path), len(other)) for other in along_path), default=-1)
 
-    ranked = [(shared(path), path, options) for path, options in undecided]
-    each = [
-        options for steps, _, options in sorted(ranked, key=lambda entry: (-entry[0], -len(entry[1]))) if steps >= 0
-    ]
-    changes = ([sure] if len(sure) > 1 else []) + [[options] for options in each]
-    return [plan | {id(options): plan.get(id(options), 0) + 1 for options in changed} for changed in changes]
-
-
-def _with_options(value: Any, plan: _Plan) -> Any:
-    """Take one reading for every option."""
-    if isinstance(value, Options):
-        return _with_options(value[plan.get(id(value), 0)], plan)
-    if isinstance(value, dict):
-        return {name: _with_options(item, plan) for name, item in value.items()}
-    return [_with_options(item, plan) for item in value] if isinstance(value, list) else value
-
-
-def _options(value: Any, plan: _Plan, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Options]]:
-    """Every option in the readings that are taken, and where."""
-    if isinstance(value, Options):
-        yield path, value
-        yield from _options(value[plan.get(id(value), 0)], plan, path)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _options(item, plan, (*path, name))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _options(item, plan, (*path, index))
+    ranked = sorted(undecided, key=lambda path: (-shared(path), -len(path)))
+    return ([sure] if len(sure) > 1 else []) + [[path] for path in ranked if shared(path) >= 0]
 
 
 def _with_causes(error: Any) -> Iterator[Any]:
@@ -266,10 +254,10 @@ def _with_causes(error: Any) -> Iterator[Any]:
         yield from _with_causes(cause)
 
 
-def _floats(value: Any) -> Any:
+def _with_floats(value: Any) -> Any:
     """Turn fractions into floats, as Python's json reads them."""
-    if isinstance(value, Decimal):
-        return float(value)
     if isinstance(value, dict):
-        return {name: _floats(item) for name, item in value.items()}
-    return [_floats(item) for item in value] if isinstance(value, list) else value
+        return {name: _with_floats(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    return float(value) if isinstance(value, Decimal) else value

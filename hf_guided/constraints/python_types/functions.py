@@ -29,7 +29,7 @@ from pydantic.types import Base64Encoder, Base64UrlEncoder, SecretBytes, SecretS
 from pydantic_core import SchemaError, SchemaValidator, ValidationError
 
 from . import numeric, strings
-from .notes import Core, JsonSchemaDict, code_notes, narrower, shown, validator
+from .notes import Core, JsonSchemaDict, anchored, code_notes, narrower, shown, validator
 
 _VALIDATORS = "pydantic._internal._validators."
 _ON_THIS_MACHINE = "depends on the files of the machine that validates"
@@ -203,10 +203,9 @@ class Functions(GenerateJsonSchema):
         if alphabet is None:
             return None
         pattern = strings.base64(alphabet, low, high, is_ascii=is_text)
-        json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{pattern}$"}
+        json_schema = anchored(pattern, "Base64Str" if is_text else "Base64Bytes")
         bounds = self.generate_inner(inner)
         json_schema.update((name, bounds[name]) for name in ("minLength", "maxLength") if name in bounds)
-        json_schema = narrower(json_schema, "Base64Str" if is_text else "Base64Bytes")
         return shown(json_schema, type="string", format="base64" if alphabet == "standard" else "base64url")
 
     def _checked(self, schema: Core, checked: Core) -> JsonSchemaDict:

@@ -18,7 +18,7 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 from ...regex import UnsupportedRegex, json_spelling, parse_search, to_pattern
 from ..format_patterns import FULL_DATE, IPV4, IPV6
 from .digits import either, literal, whole
-from .notes import Core, JsonSchemaDict, narrower, shown
+from .notes import Core, JsonSchemaDict, anchored, narrower, shown
 from .numeric import multiples, text_between
 
 Resolve = Callable[[str], JsonSchemaDict | None]
@@ -54,7 +54,7 @@ def key_names(keys: Core, json_schema: JsonSchemaDict, resolve: Resolve) -> Json
     if kind == "string":
         return json_schema
     if kind == "boolean":
-        described: JsonSchemaDict = {"type": "string", "pattern": "^(?:true|false)$"}
+        described = anchored("(?:true|false)")
     elif kind in ("integer", "number"):
         described = _number_keys(json_schema)
     else:
@@ -102,7 +102,7 @@ def _number_keys(json_schema: JsonSchemaDict) -> JsonSchemaDict:
     pattern = whole(low, high) if is_whole else text_between(_bounds(json_schema), 6)
     if not pattern:
         raise PydanticInvalidForJsonSchema("no key is inside the bounds; widen them")
-    names: JsonSchemaDict = {"type": "string", "pattern": f"^{pattern}$"}
+    names = anchored(pattern)
     if not step or (is_whole and step == 1):
         return names
     if not is_whole:

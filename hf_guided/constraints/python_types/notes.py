@@ -117,6 +117,14 @@ def narrower(schema: dict[str, Any], name: str) -> dict[str, Any]:
     return _noted(schema, name, "narrower", f"never generated: {NARROWER[name]}")
 
 
+def anchored(pattern: str, *notes: str) -> dict[str, Any]:
+    """The strings that a pattern without anchors matches from beginning to end, with notes as of ``narrower``."""
+    schema: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
+    for name in notes:
+        schema = narrower(schema, name)
+    return schema
+
+
 def validator(schema: dict[str, Any], name: str, detail: str) -> dict[str, Any]:
     """The schema with a note about code that cannot be enforced while a text is generated."""
     return _noted(schema, name, "validator", detail)

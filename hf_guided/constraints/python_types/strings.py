@@ -13,7 +13,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from ..format_patterns import ATEXT, DEC_OCTET, H16, IPV4, IPV6, PCT_ENCODED, SUB_DELIMS, UNRESERVED, label
 from .digits import literal
-from .notes import Core, JsonSchemaDict, narrower, shown
+from .notes import Core, JsonSchemaDict, anchored, narrower, shown
 
 _ASCII = r"^[\u0000-\u007f]*$"
 # What engines call white space, all of them taken together.
@@ -76,9 +76,9 @@ def raw_bytes(core: Core, mode: str) -> JsonSchemaDict:
     """A ``bytes``, written as text of its own (UTF-8), as base64 or in hexadecimal digits."""
     low, high = core.get("min_length") or 0, core.get("max_length")
     if mode == "base64":
-        return narrower({"type": "string", "pattern": f"^{base64('url', low, high)}$"}, "bytes in base64")
+        return anchored(base64("url", low, high), "bytes in base64")
     if mode == "hex":
-        return {"type": "string", "pattern": f"^(?:[0-9a-f]{{2}}){{{low},{'' if high is None else high}}}$"}
+        return anchored(f"(?:[0-9a-f]{{2}}){{{low},{'' if high is None else high}}}")
     json_schema: JsonSchemaDict = {"type": "string"}
     if low:
         json_schema["minLength"] = low  # a character takes a byte at least
@@ -125,7 +125,7 @@ def uuid(core: Core) -> JsonSchemaDict:
     version = core.get("version")
     digit = "[0-9a-fA-F]"
     middle = f"{digit}{{4}}-{digit}{{4}}" if version is None else f"{version}{digit}{{3}}-[89abAB]{digit}{{3}}"
-    return {"type": "string", "pattern": f"^{digit}{{8}}-{digit}{{4}}-{middle}-{digit}{{12}}$"}
+    return anchored(f"{digit}{{8}}-{digit}{{4}}-{middle}-{digit}{{12}}")
 
 
 _SPECIAL = ("file", "ftp", "http", "https", "ws", "wss")  # schemes whose hosts are checked
@@ -229,7 +229,7 @@ def url(core: Core) -> JsonSchemaDict:
             alternatives.append(f"(?:{written}){_behind_scheme(limit, max(map(len, hosted)))}")
             if core.get("default_host") and not set(hosted) & set(_SPECIAL):
                 alternatives.append(f"(?:{written})://")
-    return narrower({"type": "string", "pattern": f"^(?:{'|'.join(alternatives)})$"}, "url")
+    return anchored(f"(?:{'|'.join(alternatives)})", "url")
 
 
 def multi_host_url(core: Core) -> JsonSchemaDict:
@@ -240,8 +240,7 @@ def multi_host_url(core: Core) -> JsonSchemaDict:
     written = f"(?:{'|'.join(map(literal, schemes))})" if schemes else _SCHEME
     # Where hosts are checked, a list of hosts is no valid host.
     more = "" if schemes is None or set(schemes) & set(_SPECIAL) else f"(?:,{_HOST}{_PORT})*"
-    pattern = f"^{written}://{_LOGIN}{_HOST}{_PORT}{more}(?:/{_PATH})?{_ENDING}$"
-    return narrower({"type": "string", "pattern": pattern}, "url")
+    return anchored(f"{written}://{_LOGIN}{_HOST}{_PORT}{more}(?:/{_PATH})?{_ENDING}", "url")
 
 
 _SCHEME = f"(?:{_not_words(('file',), 'a-z', 'a-z0-9+.-')})"
@@ -306,11 +305,10 @@ def _split_group(bits: int) -> str:
     return f"{free}[{split}]0{{{3 - whole}}}"
 
 
-def _ip(pattern: str, name: str, *notes: str) -> JsonSchemaDict:
-    json_schema: JsonSchemaDict = {"type": "string", "format": name, "pattern": f"^{pattern}$"}
-    for note in notes:
-        json_schema = narrower(json_schema, note)
-    return shown(json_schema, type="string", format=name)
+def _named(pattern: str, *notes: str, **format: str) -> JsonSchemaDict:
+    """The strings of a pattern; people and models read the name of their format instead."""
+    json_schema = anchored(pattern, *notes)
+    return shown(json_schema, type="string", **format) if format else json_schema
 
 
 _V4_INTERFACE = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
@@ -319,13 +317,13 @@ _V4_NETWORK, _V6_NETWORK = _v4_network(), _v6_network()
 IP: dict[str, JsonSchemaDict] = {
     "IPv4Address": {"type": "string", "format": "ipv4"},
     "IPv6Address": narrower({"type": "string", "format": "ipv6"}, "IPv6"),
-    "IPvAnyAddress": _ip(f"(?:{IPV4}|{IPV6})", "ipvanyaddress", "IPv6"),
-    "IPv4Interface": _ip(_V4_INTERFACE, "ipv4interface", "IP interface"),
-    "IPv6Interface": _ip(_V6_INTERFACE, "ipv6interface", "IP interface", "IPv6"),
-    "IPvAnyInterface": _ip(f"(?:{_V4_INTERFACE}|{_V6_INTERFACE})", "ipvanyinterface", "IP interface", "IPv6"),
-    "IPv4Network": _ip(_V4_NETWORK, "ipv4network", "IPv4Network"),
-    "IPv6Network": _ip(_V6_NETWORK, "ipv6network", "IPv6Network"),
-    "IPvAnyNetwork": _ip(f"(?:{_V4_NETWORK}|{_V6_NETWORK})", "ipvanynetwork", "IPv4Network", "IPv6Network"),
+    "IPvAnyAddress": _named(f"(?:{IPV4}|{IPV6})", "IPv6", format="ipvanyaddress"),
+    "IPv4Interface": _named(_V4_INTERFACE, "IP interface", format="ipv4interface"),
+    "IPv6Interface": _named(_V6_INTERFACE, "IP interface", "IPv6", format="ipv6interface"),
+    "IPvAnyInterface": _named(f"(?:{_V4_INTERFACE}|{_V6_INTERFACE})", "IP interface", "IPv6", format="ipvanyinterface"),
+    "IPv4Network": _named(_V4_NETWORK, "IPv4Network", format="ipv4network"),
+    "IPv6Network": _named(_V6_NETWORK, "IPv6Network", format="ipv6network"),
+    "IPvAnyNetwork": _named(f"(?:{_V4_NETWORK}|{_V6_NETWORK})", "IPv4Network", "IPv6Network", format="ipvanynetwork"),
 }
 """The types of Python's ``ipaddress`` and Pydantic's IPvAny..., by their names."""
 
@@ -335,13 +333,6 @@ _LOCAL = f"(?:[{ATEXT}]{{1,62}}|[{ATEXT}](?:\\.?[{ATEXT}]){{0,30}})"
 _EMAIL = f"{_LOCAL}@(?:{label('a-z0-9', 24)}\\.){{1,4}}{_TOP_LEVEL}"
 _NAME = r"[A-Za-z0-9_.-]{1,24}(?: [A-Za-z0-9_.-]{1,24}){0,3}"
 _COLORS = "#[0-9a-fA-F]{3}|#[0-9a-fA-F]{6}|black|blue|gray|green|orange|pink|purple|red|white|yellow"
-
-
-def _named(pattern: str, name: str, **described: str) -> JsonSchemaDict:
-    json_schema = narrower({"type": "string", "pattern": f"^{pattern}$"}, name)
-    return shown(json_schema, type="string", **described) if described else json_schema
-
-
 EMAIL = _named(_EMAIL, "EmailStr", format="email")
 NAME_EMAIL = _named(f"(?:{_EMAIL}|{_NAME} <{_EMAIL}>)", "NameEmail", format="name <email>")
 COLOR = _named(f"(?:{_COLORS})", "Color")
