@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import InvalidConstraint, reading, shown
 from . import json_text
-from .base import Constraint, OnUnsupported, one_of, set_fields
+from .base import Constraint, OnUnsupported, one_of, replaced, set_fields
 from .json_schema_keywords import NormalForm
 from .json_style import MAX_INDENT, JsonStyle, KeyOrder, Spelling, Whitespace
 from .json_text import shorten
@@ -138,17 +138,7 @@ class JsonSchema(Constraint):
 
     def styled(self, style: JsonStyle) -> JsonSchema:
         """The same values, with another layout or spelling."""
-        return JsonSchema(
-            self.schema if self.python_type is None else self.python_type,
-            style.whitespace,
-            self.extra,
-            self.max_depth,
-            self.registry,
-            self.on_unsupported,
-            indent=style.indent,
-            spelling=style.spelling,
-            key_order=self.key_order,
-        )
+        return replaced(self, whitespace=style.whitespace, indent=style.indent, spelling=style.spelling)
 
     def _identity(self) -> Sequence[Any]:
         # Registry documents are compared unchanged: a pointer from elsewhere may lead anywhere into them.

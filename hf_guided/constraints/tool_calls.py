@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +10,13 @@ from typing import Any, ClassVar
 
 from ..errors import InvalidConstraint, reading
 from . import json_text
+from .base import Constraint, replaced, set_fields
 from .chat_families import begun, call_id
 from .tool_choice import read_choice, read_tool
 from .tool_formats import AUTO, call_tag, ends_turns, format_of, objects_in, with_schemas
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import settled
-from .values import Constraint, JsonSchema, StructuralTag, set_fields
+from .values import JsonSchema, StructuralTag
 
 
 @dataclass(frozen=True)
@@ -132,18 +132,12 @@ class ToolCalls(Constraint):
         stops = self.stops or ends_turns(format, tokenizer)
         if (format, stops) == (self.format, self.stops):
             return self
-        bound = ToolCalls(self.tools, format, self._choice, self.parallel)
-        set_fields(bound, stops=stops, num_earlier=self.num_earlier)
-        return bound
+        return replaced(self, format=format, stops=stops)
 
     def after(self, chat: Sequence[Mapping[str, Any]]) -> ToolCalls:
         """The same constraint for the next answer of a chat, whose calls have been numbered so far."""
         count = sum(len(message.get("tool_calls") or ()) for message in chat)
-        if count == self.num_earlier:
-            return self
-        numbered = copy.copy(self)
-        set_fields(numbered, num_earlier=count)
-        return numbered
+        return self if count == self.num_earlier else replaced(self, num_earlier=count)
 
     def call_id(self, number: int, name: str, unique: str) -> str:
         """The id of an answer's call: as the model's family writes it, or nine letters and digits.
@@ -154,14 +148,6 @@ class ToolCalls(Constraint):
             unique: a text that other calls of this number and name do not have.
         """
         return call_id(self.format, self.num_earlier + number, name, unique)
-
-    @property
-    def _choice(self) -> str | dict[str, Any]:
-        """The choice as the constructor takes it."""
-        if self.choice not in ("auto", "required") or len(self.allowed) == len(self.tools):
-            return self.choice
-        tools = [{"type": "function", "function": {"name": name}} for name in self.allowed]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": self.choice, "tools": tools}}
 
     def structural_tag(self) -> StructuralTag:
         """The same constraint as a structural tag.

@@ -37,7 +37,6 @@ __all__ = [
     "StructuralTag",
     "json_style",
     "laid_out",
-    "set_fields",
 ]
 
 Syntax = Literal["lark", "gbnf"]
