@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ..errors import InvalidConstraint, shown
-from .json_style import Spelling
 from .json_text import digest
+
+if TYPE_CHECKING:
+    from .json_style import Spelling
 
 C = TypeVar("C", bound="Constraint")
 OnUnsupported = Literal["error", "warn", "validate"]

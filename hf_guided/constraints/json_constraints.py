@@ -12,7 +12,7 @@ from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .base import Constraint, OnUnsupported, one_of, replaced, set_fields
 from .json_schema_keywords import NormalForm
-from .json_style import MAX_INDENT, JsonStyle, KeyOrder, Spelling, Whitespace
+from .json_style import JsonStyle, KeyOrder, Spelling, Whitespace, json_style
 from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
 
@@ -269,26 +269,6 @@ def laid_out(
             )
         return JsonObject(style.whitespace, spelling=style.spelling)
     return constraint
-
-
-def json_style(whitespace: Any, indent: Any, spelling: Any) -> JsonStyle:
-    """The style these options name.
-
-    Raises:
-        InvalidConstraint: one of them is unknown, or two contradict each other.
-    """
-    style = JsonStyle(
-        one_of("whitespace", whitespace, Whitespace), indent, spelling=one_of("spelling", spelling, Spelling)
-    )
-    if indent is not None:
-        if type(indent) is not int or not 0 <= indent <= MAX_INDENT:
-            raise InvalidConstraint(f"indent: expected an int from 0 to {MAX_INDENT}, or None, got {shown(indent)}")
-        if whitespace != "flexible":
-            raise InvalidConstraint(
-                f"expected whitespace or indent, got whitespace={shown(whitespace)} and indent={shown(indent)}; "
-                "leave one out"
-            )
-    return style
 
 
 def _expect_schema(schema: Any, what: str) -> None:

@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Literal
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
 from . import json_text
 from .base import Constraint, expect_utf8, one_of, set_fields
-from .json_constraints import JsonObject, JsonSchema, json_style, laid_out
+from .json_constraints import JsonObject, JsonSchema, laid_out
+from .json_style import json_style
 from .json_text import shorten
 from .structural_tag_checks import TagChecker
 
