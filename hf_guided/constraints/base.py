@@ -13,7 +13,7 @@ from .json_text import digest
 if TYPE_CHECKING:
     from .json_style import Spelling
 
-C = TypeVar("C", bound="Constraint")
+ConstraintT = TypeVar("ConstraintT", bound="Constraint")
 OnUnsupported = Literal["error", "warn", "validate"]
 
 
@@ -58,7 +58,7 @@ def set_fields(constraint: Constraint, **values: Any) -> None:
         object.__setattr__(constraint, name, value)  # a frozen dataclass is written only this way
 
 
-def replaced(constraint: C, **changes: Any) -> C:
+def replaced(constraint: ConstraintT, **changes: Any) -> ConstraintT:
     """A copy of a frozen constraint with other values in some fields, and nothing of what was computed from them."""
     copy = object.__new__(type(constraint))
     names = (field.name for field in dataclasses.fields(constraint))  # type: ignore[arg-type] # each is a dataclass

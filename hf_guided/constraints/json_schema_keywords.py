@@ -55,20 +55,11 @@ VOCABULARIES = {
 ASSERTIONS = _APPLICATORS | _VALIDATION | {"$dynamicRef", "$recursiveRef", "$ref", "format"}
 """Assertions: they decide whether an instance is valid."""
 
+_OF_2019 = "dependentRequired dependentSchemas maxContains minContains unevaluatedItems unevaluatedProperties".split()
 SINCE = {
     **dict.fromkeys(("const", "contains", "propertyNames"), 6),
     **dict.fromkeys(("if", "then", "else"), 7),
-    **dict.fromkeys(
-        (
-            "dependentRequired",
-            "dependentSchemas",
-            "maxContains",
-            "minContains",
-            "unevaluatedItems",
-            "unevaluatedProperties",
-        ),
-        2019,
-    ),
+    **dict.fromkeys(_OF_2019, 2019),
     **dict.fromkeys(("prefixItems", "$dynamicRef"), 2020),
 }
 """The draft, by number or year, that brought an assertion in; schemas of older ones do not know it."""

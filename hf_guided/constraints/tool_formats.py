@@ -225,15 +225,13 @@ def _no_calls(root: Tag) -> Tag:
     """Leave the calls out of an answer."""
     if root["type"] == "triggered_tags":
         return {"type": "any_text", "excludes": [*root["triggers"], *root["excludes"]]}
-    if root["type"] == "sequence":
-        remaining = [part for part in root["elements"] if not any("json_schema" in inner for inner in objects_in(part))]
-        return {**root, "elements": remaining}
     if root["type"] == "or":
         return _no_calls(root["elements"][0])
-    if root["type"] == "tags_with_separator":
-        remaining = [part for part in root["tags"] if not any("json_schema" in inner for inner in objects_in(part))]
-        return {**root, "tags": remaining, "stop_after_first": True}
-    return root
+    parts = {"sequence": "elements", "tags_with_separator": "tags"}.get(root["type"])
+    if parts is None:
+        return root
+    texts = [part for part in root[parts] if not any("json_schema" in inner for inner in objects_in(part))]
+    return {**root, parts: texts, **({"stop_after_first": True} if parts == "tags" else {})}
 
 
 def objects_in(value: Any) -> Iterator[Tag]:
