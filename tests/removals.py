@@ -716,7 +716,7 @@ REMOVALS = [
     ),
     Removal(
         "tool calls: strings without quotes keep those they have",
-        "constraints/tool_parser.py",
+        "constraints/tool_xml.py",
         " and not isinstance(reading[0], str)",
         "",
         f"{READING}::test_string_argument_keeps_its_quotes",

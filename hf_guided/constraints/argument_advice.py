@@ -19,160 +19,120 @@ R = TypeVar("R")
 
 
 class Call(NamedTuple):
-    """How messages name a public call and its arguments.
+    """Names of a public call and its arguments, for messages.
 
     Args:
         name: of the call.
         constraint: the argument that holds the constraint.
-        position: its number among the positional arguments, for messages; empty if it has none.
+        place: the same with its number among the positional arguments, if it has one.
+        takes: what it may be.
         prompts: the argument that holds the prompts; None if the call takes no prompts, and renders no chats.
     """
 
     name: str
     constraint: str
-    position: str
+    place: str
+    takes: str
     prompts: str | None
 
 
-GENERATE = Call("hg.generate", "constraint", ", the fourth argument", "prompts")
-PIPELINE = Call("the pipeline", "response_format", "", "text_inputs")
-SCORE = Call("hg.score", "choices", ", the fourth argument", "prompts")
-DECODER = Call("guide.decoder", "constraint", ", the first argument", None)
-PROCESSOR = Call("guide.logits_processor", "constraint", ", the first argument", None)
+_ANY = "a type, a schema, hg.Regex(...), hg.Choice(...) or hg.Grammar(...)"
+GENERATE = Call("hg.generate", "constraint", "constraint, the fourth argument", _ANY, "prompts")
+PIPELINE = Call("the pipeline", "response_format", "response_format", _ANY, "text_inputs")
+SCORE = Call("hg.score", "choices", "choices, the fourth argument", "hg.Choice(...)", "prompts")
+DECODER = Call("guide.decoder", "constraint", "constraint, the first argument", _ANY, None)
+PROCESSOR = Call("guide.logits_processor", "constraint", "constraint, the first argument", _ANY, None)
 
 
 class Advice(NamedTuple):
     """The advice on an argument that a call does not take.
 
     Args:
-        text: for the message.
-        suggestion: the argument of the call that takes the value; None if no argument does.
+        text: for the message. In a table it has ``{argument}`` and the fields of ``Call`` in braces.
+        suggestion: the argument of the call that takes the value; None if no argument does. In a table, "constraint"
+            and "prompts" stand for the arguments that hold them.
     """
 
     text: str
-    suggestion: str | None
+    suggestion: str | None = None
 
 
-_Rule = Callable[[Call, str], Advice]
+def _all(names: str, text: str, suggestion: str | None = None) -> dict[str, Advice]:
+    return dict.fromkeys(names.split(), Advice(text, suggestion))
 
 
-def _constraint(call: Call, name: str) -> Advice:
-    what = "hg.Choice(...)" if call is SCORE else "a type, a schema, hg.Regex(...), hg.Choice(...) or hg.Grammar(...)"
-    return Advice(f"the constraint is {call.constraint}{call.position}: pass {what} there", call.constraint)
+def _tools(names: str, form: str) -> dict[str, Advice]:
+    return _all(names, f"tools are a constraint: pass {form} as {{place}}", "constraint")
 
 
-def _tools(form: str) -> _Rule:
-    def rule(call: Call, name: str) -> Advice:
-        if call is SCORE:
-            return Advice('tools are shown to the model by chat_template_kwargs={"tools": ...}', "chat_template_kwargs")
-        return Advice(f"tools are a constraint: pass {form} as {call.constraint}{call.position}", call.constraint)
-
-    return rule
+def _media(kind: str, names: str) -> dict[str, Advice]:
+    part = f'{{{{"type": "{kind}", "url": ...}}}}'
+    into = f"it is a part of a chat: put {part} into a message's content, and pass the processor as the tokenizer"
+    return _all(names, into, "prompts")
 
 
-def _schema_option(call: Call, name: str) -> Advice:
-    option = "whitespace" if name == "whitespace_pattern" else name
-    wrapped = f"hg.JsonSchema(schema, {option}=...)"
-    return Advice(
-        f"it is an option of hg.JsonSchema: pass {wrapped} as {call.constraint}{call.position}", call.constraint
-    )
-
-
-def _template(call: Call, name: str) -> Advice:
-    if call.prompts is None:
-        return Advice(
-            f"it is for the chat template: tokenizer.apply_chat_template(chat, {name}=...) makes the prompt", None
-        )
-    return Advice(f'it is for the chat template: pass chat_template_kwargs={{"{name}": ...}}', "chat_template_kwargs")
-
-
-def _of_chats(call: Call, name: str) -> Advice:
-    """Arguments of the calls that render chats; the others are given prompts that are rendered already."""
-    given = "**chat_template_kwargs" if name == "chat_template_kwargs" else f"{name}=..."
-    return Advice(
-        f"{call.name} renders no chats: pass it to hg.generate, or make the prompt with "
-        f"tokenizer.apply_chat_template(chat, {given})",
-        None,
-    )
-
-
-def _media(kind: str) -> _Rule:
-    def rule(call: Call, name: str) -> Advice:
-        part = f'{{"type": "{kind}", "url": ...}}'
-        where = "a message's content" if call.prompts is None else f"a message's content, in {call.prompts}"
-        return Advice(
-            f"it is a part of a chat: put {part} into {where}, and pass the processor instead of the tokenizer",
-            call.prompts,
-        )
-
-    return rule
-
-
-def _prompt(call: Call, name: str) -> Advice:
-    if call.prompts is None:
-        return Advice(f"{call.name} takes no prompt: pass its tokens to model.generate, or call hg.generate", None)
-    return Advice(f"texts and chats are {call.prompts}: pass it there", call.prompts)
-
-
-def _decided(call: Call, name: str) -> Advice:
-    by = call.name if call.prompts is not None else "the caller of model.generate"
-    return Advice(f"{by} decides this when it makes tokens of the prompts; leave it out", None)
-
-
-def _elsewhere(text: str, suggestion: str | None = None) -> _Rule:
-    return lambda call, name: Advice(text, suggestion)
-
-
-def _all(names: str, rule: _Rule) -> dict[str, _Rule]:
-    return dict.fromkeys(names.split(), rule)
-
-
-RULES: dict[str, _Rule] = {
+RULES: dict[str, Advice] = {
     **_all(
         "choice choices constraint ebnf format grammar guided_choice guided_grammar guided_json guided_regex json "
         "json_object json_schema output_schema output_type pattern pydantic_model regex response_format response_model "
         "schema structural_tag structured_output structured_outputs",
-        _constraint,
+        "the constraint is {place}: pass {takes} there",
+        "constraint",
     ),
-    "functions": _tools("hg.ToolCalls(functions)"),
-    "parallel_tool_calls": _tools("hg.ToolCalls(tools, parallel=...)"),
-    "tool_choice": _tools("hg.ToolCalls(tools, choice=...)"),
-    "tool_format": _tools("hg.ToolCalls(tools, format=...)"),
-    "tools": _tools("hg.ToolCalls(tools)"),
+    **_tools("functions", "hg.ToolCalls(functions)"),
+    **_tools("parallel_tool_calls", "hg.ToolCalls(tools, parallel=...)"),
+    **_tools("tool_choice", "hg.ToolCalls(tools, choice=...)"),
+    **_tools("tool_format", "hg.ToolCalls(tools, format=...)"),
+    **_tools("tools", "hg.ToolCalls(tools)"),
     **_all(
-        "extra indent key_order max_depth on_unsupported registry spelling whitespace whitespace_pattern",
-        _schema_option,
+        "extra indent key_order max_depth on_unsupported registry spelling whitespace",
+        "it is an option of hg.JsonSchema: pass hg.JsonSchema(schema, {argument}=...) as {place}",
+        "constraint",
+    ),
+    "whitespace_pattern": Advice(
+        "it is an option of hg.JsonSchema: pass hg.JsonSchema(schema, whitespace=...) as {place}", "constraint"
     ),
     **_all(
         "builtin_tools chat_template custom_tools date_string enable_thinking preserve_thinking reasoning_effort "
         "thinking thinking_budget",
-        _template,
+        'it is for the chat template: pass chat_template_kwargs={{"{argument}": ...}}, or make the prompt with '
+        "tokenizer.apply_chat_template(chat, {argument}=...)",
+        "chat_template_kwargs",
     ),
-    **_all("chat_template_kwargs describe documents show_tools", _of_chats),
-    **_all("image images img imgs", _media("image")),
-    **_all("audio audios", _media("audio")),
-    **_all("video videos", _media("video")),
-    **_all("chat chats conversation messages prompt prompts text text_inputs texts", _prompt),
-    **_all("add_generation_prompt add_special_tokens padding return_tensors tokenize truncation", _decided),
     **_all(
-        "system system_prompt",
-        _elsewhere('put {"role": "system", "content": ...} at the beginning of the chat'),
+        "describe documents show_tools",
+        "{name} renders no chats: pass it to hg.generate, or make the prompt with "
+        "tokenizer.apply_chat_template(chat, {argument}=...)",
     ),
-    "continue_final_message": _elsewhere("prefix=... begins the answer", "prefix"),
-    "stop_token_ids": _elsewhere("eos_token_id=[...] ends rows", "eos_token_id"),
-    "overlap": _elsewhere("pass it to guide.decoder, or set the environment variable HF_GUIDED_OVERLAP"),
-    "retokenize": _elsewhere("pass it to guide.decoder"),
-    "max_prefixes": _elsewhere("pass it to hg.score"),
-    "timeout_s": _elsewhere("what a compile may take is counted, and no option"),
-    "max_thinking_tokens": _elsewhere("pass reasoning=hg.Reasoning(max_tokens=...)", "reasoning"),
-    "best_of": _elsewhere("sample num_return_sequences=... answers, and choose among the results"),
+    "chat_template_kwargs": Advice(
+        "{name} renders no chats: pass it to hg.generate, or make the prompt with "
+        "tokenizer.apply_chat_template(chat, **chat_template_kwargs)"
+    ),
+    **_media("image", "image images img imgs"),
+    **_media("audio", "audio audios"),
+    **_media("video", "video videos"),
     **_all(
-        "frequency_penalty presence_penalty",
-        _elsewhere("repetition_penalty=... is the nearest setting of transformers"),
+        "chat chats conversation messages prompt prompts text text_inputs texts",
+        "texts and chats are {prompts}: pass it there",
+        "prompts",
     ),
-    "logit_bias": _elsewhere("sequence_bias=... is the nearest setting of transformers"),
-    "device": _elsewhere("move the model before the call: model.to(device)"),
-    **_all("dtype torch_dtype", _elsewhere("load the model with it: from_pretrained(..., dtype=...)")),
+    **_all(
+        "add_generation_prompt add_special_tokens padding return_tensors tokenize truncation",
+        "it is decided where the prompts become tokens; leave it out",
+    ),
+    **_all("system system_prompt", 'put {{"role": "system", "content": ...}} at the beginning of the chat'),
+    "continue_final_message": Advice("prefix=... begins the answer", "prefix"),
+    "stop_token_ids": Advice("eos_token_id=[...] ends rows", "eos_token_id"),
+    "overlap": Advice("pass it to guide.decoder, or set the environment variable HF_GUIDED_OVERLAP"),
+    "retokenize": Advice("pass it to guide.decoder"),
+    "max_prefixes": Advice("pass it to hg.score"),
+    "timeout_s": Advice("what a compile may take is counted, and no option"),
+    "max_thinking_tokens": Advice("pass reasoning=hg.Reasoning(max_tokens=...)", "reasoning"),
+    "best_of": Advice("sample num_return_sequences=... answers, and choose among the results"),
+    **_all("frequency_penalty presence_penalty", "repetition_penalty=... is the nearest setting of transformers"),
+    "logit_bias": Advice("sequence_bias=... is the nearest setting of transformers"),
+    "device": Advice("move the model before the call: model.to(device)"),
+    **_all("dtype torch_dtype", "load the model with it: from_pretrained(..., dtype=...)"),
 }
 
 RENAMED = {
@@ -218,14 +178,18 @@ def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
 
 
 def _by_rule(name: str, call: Call, known: Iterable[str]) -> Advice:
-    advice = RULES[name](call, name)
-    if advice.suggestion in (None, call.constraint, call.prompts) or advice.suggestion in known:
-        return advice
-    return Advice(f"it is for hg.generate, where {advice.text}", None)
+    text, suggestion = RULES[name]
+    if call is SCORE and "ToolCalls" in text:
+        text, suggestion = 'tools are shown by chat_template_kwargs={{"tools": ...}}', "chat_template_kwargs"
+    text = text.format(argument=name, **{**call._asdict(), "prompts": call.prompts or "prompts of hg.generate"})
+    suggestion = {"constraint": call.constraint, "prompts": call.prompts}.get(suggestion or "", suggestion)
+    if suggestion in (None, call.constraint, call.prompts) or suggestion in known:
+        return Advice(text, suggestion)
+    return Advice(f"it is for hg.generate, where {text}")
 
 
 def with_fields(options: type, *, others: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For functions whose keywords make an object: the signature, which help() shows, names its fields.
+    """Name the fields of an object in the signature, which help() shows, of a function whose keywords make it.
 
     Args:
         options: the class of the object.
@@ -244,7 +208,7 @@ def with_fields(options: type, *, others: bool = False) -> Callable[[Callable[P,
 
 
 def takes_only_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For functions without ``**kwargs``: an unknown keyword is an ``UnknownArgument`` that says where it belongs.
+    """Raise ``UnknownArgument``, which says where a keyword belongs, for those a function does not have.
 
     Args:
         call: how messages name the function.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidArgument, shown
 
-MAX_RETRIES = 1000
+_LEAVE_OUT = "leave it out for the default"
 _LONGEST_STOP = 1000  # characters of a stop string
 MOST_TOKENS = 2**24  # more than any vocabulary or row has
 
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
     expected: str
     holds: Callable[[Any], bool]
-    step: str = "leave it out for the default"
+    step: str = _LEAVE_OUT
 
 
 def check(name: str, value: Any, rule: Rule) -> None:
@@ -50,7 +50,7 @@ def is_int(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def whole(least: int, most: int | None = None, step: str = Rule._field_defaults["step"]) -> Rule:
+def whole(least: int, most: int | None = None, step: str = _LEAVE_OUT) -> Rule:
     """An int of ``least`` or more, up to ``most``."""
     bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
     return Rule(
@@ -62,22 +62,22 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _number(expected: str, within: Callable[[Any], bool], step: str = Rule._field_defaults["step"]) -> Rule:
+def _number(expected: str, within: Callable[[Any], bool], step: str = _LEAVE_OUT) -> Rule:
     return Rule(expected, lambda value: _is_number(value) and within(value), step)
 
 
-def _penalty(value: Any) -> bool:
+def _is_penalty(value: Any) -> bool:
     # Transformers takes an int for 1 only, which is no penalty.
     return value == 1 or (isinstance(value, float) and value > 0)
 
 
-def _is_streamer(value: Any) -> bool:
-    return callable(getattr(value, "put", None)) and callable(getattr(value, "end", None))
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
 
 
 def _is_texts(value: Any) -> bool:
     texts = [value] if isinstance(value, str) else value
-    return isinstance(texts, (list, tuple)) and all(isinstance(text, str) and _is_short(text) for text in texts)
+    return _is_list(texts) and all(isinstance(text, str) and _is_short(text) for text in texts)
 
 
 def _is_short(text: str) -> bool:
@@ -100,18 +100,13 @@ def _is_token_ids(value: Any) -> bool:
 FLAG = Rule("True or False", lambda value: isinstance(value, bool) or (is_int(value) and value in (0, 1)))
 STREAMER = Rule(
     "an object with put() and end(), as transformers.TextStreamer has",
-    _is_streamer,
+    lambda value: callable(getattr(value, "put", None)) and callable(getattr(value, "end", None)),
     "pass transformers.TextStreamer(tokenizer), or hg.generate(..., stream=True) for values",
 )
 TEXTS = Rule(
     f"a text or a list of texts of at most {_LONGEST_STOP} characters",
     _is_texts,
     'pass ["..."]; tokens that end a row are eos_token_id',
-)
-STOP_STRINGS = Rule(
-    f"a text or a list of texts, one or more, of at most {_LONGEST_STOP} characters",
-    lambda value: _is_texts(value) and len(value) > 0,
-    'pass ["..."], or leave it out; tokens that end a row are eos_token_id',
 )
 TOKEN_IDS = Rule("a list of token ids", lambda value: not is_int(value) and _is_token_ids(value))
 OVERLAP = Rule('True, False or "auto"', lambda value: value == "auto" or FLAG.holds(value))
@@ -121,97 +116,78 @@ SHARED_BACKEND = Rule(
     'pass the name of the library that the server decodes with; vLLM calls llguidance "guidance"',
 )
 BATCH_SIZE = whole(1, step="pass how many prompts run at a time, or leave it out")
-RETRIES = whole(0, MAX_RETRIES, step="pass 0 to generate each answer once")
 
-_FRACTION = _number("a number from 0 to 1", lambda value: 0 <= value <= 1)
-_POSITIVE_FRACTION = _number("a number above 0, up to 1", lambda value: 0 < value <= 1)
-_CUTOFF = _number("a number from 0 to less than 1", lambda value: 0 <= value < 1)
-_PENALTY = _number("a float above 0", _penalty, "1.0 is no penalty")
+_SAMPLING_TEMPERATURE = Rule(
+    "a finite float above 0 with do_sample=True",
+    lambda value: _is_number(value) and _is_penalty(value),
+    "for greedy decoding leave do_sample out",
+)
 
 CALL: dict[str, Rule] = {
+    **dict.fromkeys(("describe", "jump_forward", "progress", "show_tools", "stream", "trace"), FLAG),
     "batch_size": BATCH_SIZE,
-    "describe": FLAG,
-    "jump_forward": FLAG,
-    "progress": FLAG,
-    "retries": RETRIES,
-    "show_tools": FLAG,
+    "retries": whole(0, 1000, step="pass 0 to generate each answer once"),
     "stats": Rule("True, False or a function of SessionStats", lambda value: callable(value) or FLAG.holds(value)),
-    "stream": FLAG,
-    "trace": FLAG,
 }
 """The arguments of ``hg.generate`` that are no settings of transformers; None only where the signature has it."""
 
+
+def _all(names: str, rule: Rule) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
 SETTINGS: dict[str, Rule] = {
+    **_all("do_sample use_cache", FLAG),
+    **_all("encoder_no_repeat_ngram_size min_length min_new_tokens no_repeat_ngram_size pad_token_id", whole(0)),
+    **_all("num_beam_groups prompt_lookup_num_tokens", whole(1)),
+    **_all("diversity_penalty guidance_scale length_penalty", _number("a number", lambda value: True)),
+    **_all("min_p top_p", _number("a number from 0 to 1", lambda value: 0 <= value <= 1)),
+    **_all("top_h typical_p", _number("a number above 0, up to 1", lambda value: 0 < value <= 1)),
+    **_all("epsilon_cutoff eta_cutoff", _number("a number from 0 to less than 1", lambda value: 0 <= value < 1)),
+    **_all(
+        "encoder_repetition_penalty repetition_penalty",
+        _number("a float above 0", _is_penalty, "1.0 is no penalty"),
+    ),
+    **_all("begin_suppress_tokens suppress_tokens", TOKEN_IDS),
     "assistant_model": Rule("a model that can generate", lambda value: callable(getattr(value, "generate", None))),
     "bad_words_ids": Rule(
         "a list of lists of token ids",
-        lambda value: isinstance(value, (list, tuple)) and len(value) > 0 and all(map(TOKEN_IDS.holds, value)),
+        lambda value: _is_list(value) and len(value) > 0 and all(map(TOKEN_IDS.holds, value)),
     ),
     "custom_generate": Rule(
         "a function or the name of a repository", lambda value: callable(value) or isinstance(value, str)
     ),
     "early_stopping": Rule('True, False or "never"', lambda value: value == "never" or FLAG.holds(value)),
+    "eos_token_id": Rule("a token id or a list of token ids", _is_token_ids),
+    "logits_processor": Rule("a list of logits processors", _is_list, "put it into a list"),
+    "max_length": whole(
+        1, step="pass max_new_tokens, the tokens of the answer; max_length also counts those of the prompt"
+    ),
+    "max_new_tokens": whole(1, step="pass how many tokens an answer may have, or leave it out"),
+    "max_time": _number("seconds above 0", lambda value: value > 0),
+    "num_beams": whole(1, step="1 is no beam search; leave it out for the default"),
+    "num_return_sequences": whole(1, step="pass how many answers each prompt gets, or leave it out"),
     "prefix_allowed_tokens_fn": Rule("a function of batch_id and input_ids", callable),
     "sequence_bias": Rule(
         "a dict or list of token ids with biases",
         lambda value: isinstance(value, (dict, list)) and len(value) > 0,
         "pass {(token_id,): bias}",
     ),
-    "diversity_penalty": _number("a number", lambda value: True),
-    "do_sample": FLAG,
-    "encoder_no_repeat_ngram_size": whole(0),
-    "encoder_repetition_penalty": _PENALTY,
-    "epsilon_cutoff": _CUTOFF,
-    "eta_cutoff": _CUTOFF,
-    "guidance_scale": _number("a number", lambda value: True),
-    "length_penalty": _number("a number", lambda value: True),
-    "logits_processor": Rule(
-        "a list of logits processors", lambda value: isinstance(value, (list, tuple)), "put it into a list"
+    "stop_strings": Rule(
+        f"a text or a list of texts, one or more, of at most {_LONGEST_STOP} characters",
+        lambda value: TEXTS.holds(value) and len(value) > 0,
+        'pass ["..."], or leave it out; tokens that end a row are eos_token_id',
     ),
-    "max_length": whole(
-        1, step="pass max_new_tokens, the tokens of the answer; max_length also counts those of the prompt"
-    ),
-    "max_new_tokens": whole(1, step="pass how many tokens an answer may have, or leave it out"),
-    "max_time": _number("seconds above 0", lambda value: value > 0),
-    "min_length": whole(0),
-    "min_new_tokens": whole(0),
-    "min_p": _FRACTION,
-    "no_repeat_ngram_size": whole(0),
-    "num_beam_groups": whole(1),
-    "num_beams": whole(1, step="1 is no beam search; leave it out for the default"),
-    "num_return_sequences": whole(1, step="pass how many answers each prompt gets, or leave it out"),
-    "pad_token_id": whole(0),
-    "prompt_lookup_num_tokens": whole(1),
-    "repetition_penalty": _PENALTY,
-    "eos_token_id": Rule("a token id or a list of token ids", _is_token_ids),
-    "stop_strings": STOP_STRINGS,
-    "stopping_criteria": Rule(
-        "a list of stopping criteria", lambda value: isinstance(value, (list, tuple)), "put it into a list"
-    ),
+    "stopping_criteria": Rule("a list of stopping criteria", _is_list, "put it into a list"),
     "streamer": STREAMER,
-    "suppress_tokens": TOKEN_IDS,
-    "begin_suppress_tokens": TOKEN_IDS,
     "temperature": _number(
         "a number of 0 or more",
         lambda value: value >= 0,
         "for greedy decoding leave it out, for sampling pass a float above 0 with do_sample=True",
     ),
-    "top_h": _POSITIVE_FRACTION,
     "top_k": whole(0, step="0 is no limit; leave it out for the default"),
-    "top_p": _FRACTION,
-    "typical_p": _POSITIVE_FRACTION,
-    "use_cache": FLAG,
 }
 """Settings of transformers, in every place that may hold them; None is always the default."""
-
-SAMPLING: dict[str, Rule] = {
-    "temperature": Rule(
-        "a finite float above 0 with do_sample=True",
-        lambda value: _is_number(value) and _penalty(value),
-        "for greedy decoding leave do_sample out",
-    ),
-}
-"""Further rules for sampled rows."""
 
 
 def check_settings(get: Callable[[str], Any]) -> None:
@@ -225,7 +201,7 @@ def check_settings(get: Callable[[str], Any]) -> None:
     """
     check_each({name: get(name) for name in SETTINGS}, SETTINGS)
     if get("do_sample"):
-        check_each({name: get(name) for name in SAMPLING}, SAMPLING)
+        check_each({"temperature": get("temperature")}, {"temperature": _SAMPLING_TEMPERATURE})
     beams, answers = get("num_beams") or 1, get("num_return_sequences") or 1
     if answers > 1 and (beams > 1 or not get("do_sample")) and answers > beams:
         raise InvalidArgument(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ..errors import InvalidConstraint, shown
-from .cache_keys import digest
-from .json_style import Spelling
+from .json_text import digest
 
+if TYPE_CHECKING:
+    from .json_style import Spelling
+
+ConstraintT = TypeVar("ConstraintT", bound="Constraint")
 OnUnsupported = Literal["error", "warn", "validate"]
 
 
@@ -26,7 +30,7 @@ class Constraint:
         return digest(self.kind, *self._identity())
 
     def _identity(self) -> Sequence[Any]:
-        """What distinguishes this constraint from others of its kind, as JSON values."""
+        """Name the differences from other constraints of its kind, as JSON values."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -52,6 +56,14 @@ def set_fields(constraint: Constraint, **values: Any) -> None:
     """Set fields in the constructor of a frozen constraint."""
     for name, value in values.items():
         object.__setattr__(constraint, name, value)  # a frozen dataclass is written only this way
+
+
+def replaced(constraint: ConstraintT, **changes: Any) -> ConstraintT:
+    """A copy of a frozen constraint with other values in some fields, and nothing of what was computed from them."""
+    copy = object.__new__(type(constraint))
+    names = (field.name for field in dataclasses.fields(constraint))  # type: ignore[arg-type] # each is a dataclass
+    set_fields(copy, **{name: getattr(constraint, name) for name in names} | changes)
+    return copy
 
 
 def one_of(name: str, value: Any, allowed: Any) -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, AnyStr, Generic, TypeVar
 
 _QUESTION, _MARK = {"role": "user", "content": "Go."}, "markOfAnswer"
 _ALPHANUMERIC = string.digits + string.ascii_letters
@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class Measured(Generic[Value]):
-    """What renderings of small chats have shown of the 256 templates used last; for any threads."""
+    """Findings from renderings of small chats, of the 256 templates used last; for any threads."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
@@ -116,6 +116,12 @@ _THINKING = (
 )
 # Names of thinking in response templates.
 _THINKING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+
+
+def begun(text: AnyStr, mark: AnyStr) -> int:
+    """The length of the longest proper prefix of a mark that the text ends with: the next text may complete it."""
+    longest = min(len(text), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(mark[:n])), 0)
 
 
 @lru_cache(maxsize=64)

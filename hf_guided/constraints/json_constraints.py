@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from ..errors import InvalidConstraint, reading, shown
 from . import json_text
-from .base import Constraint, OnUnsupported, one_of, set_fields
-from .cache_keys import NormalForm
-from .json_style import MAX_INDENT, JsonStyle, KeyOrder, Spelling, Whitespace
+from .base import Constraint, OnUnsupported, one_of, replaced, set_fields
+from .json_schema_keywords import NormalForm
+from .json_style import JsonStyle, KeyOrder, Spelling, Whitespace, json_style
 from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
 
@@ -129,7 +128,7 @@ class JsonSchema(Constraint):
 
     @property
     def style(self) -> JsonStyle:
-        """How its values are written."""
+        """The layout and spelling of its values."""
         return JsonStyle(self.whitespace, self.indent, self.spelling)
 
     @property
@@ -139,17 +138,7 @@ class JsonSchema(Constraint):
 
     def styled(self, style: JsonStyle) -> JsonSchema:
         """The same values, with another layout or spelling."""
-        return JsonSchema(
-            self.schema if self.python_type is None else self.python_type,
-            style.whitespace,
-            self.extra,
-            self.max_depth,
-            self.registry,
-            self.on_unsupported,
-            indent=style.indent,
-            spelling=style.spelling,
-            key_order=self.key_order,
-        )
+        return replaced(self, whitespace=style.whitespace, indent=style.indent, spelling=style.spelling)
 
     def _identity(self) -> Sequence[Any]:
         # Registry documents are compared unchanged: a pointer from elsewhere may lead anywhere into them.
@@ -161,7 +150,7 @@ class JsonSchema(Constraint):
 
     @cached_property
     def normal_form(self) -> NormalForm:
-        """What its schema says."""
+        """The normal form of its schema."""
         return NormalForm.of(self.schema_json)
 
     def check(self) -> None:
@@ -170,28 +159,13 @@ class JsonSchema(Constraint):
         Raises:
             InvalidConstraint: with the JSON pointer of the first thing that is wrong.
         """
-        _ = self._is_valid
+        _ = self._is_checked
 
     @cached_property
-    def _is_valid(self) -> bool:
-        from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import Draft4Validator, Draft7Validator, Draft202012Validator, validator_for
+    def _is_checked(self) -> bool:
+        from .json_validator import check_schema  # takes time to import
 
-        schema = self.schema
-        if isinstance(schema, dict) and not isinstance(schema.get("$schema", ""), str):
-            raise InvalidConstraint(f"not a valid JSON Schema, at /$schema: expected a URI, got {schema['$schema']!r}")
-        known = validator_for(schema, default=Draft202012Validator)
-        try:
-            known.check_schema(schema)  # type: ignore[arg-type] # stubs know no bool
-        except SchemaError as error:
-            # Many schemas that do not name their draft were written for an older one than the default.
-            older = (Draft7Validator, Draft4Validator) if "$schema" not in self.schema_json else ()
-            if any(draft(draft.META_SCHEMA).is_valid(schema) for draft in older):
-                return True
-            pointer = "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in error.absolute_path)
-            raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: {error.message}") from None
-        except RecursionError:
-            raise InvalidConstraint("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
+        check_schema(self.schema_json)
         return True
 
     def parse(self, text: str) -> Any:
@@ -201,32 +175,19 @@ class JsonSchema(Constraint):
             ValueError: not JSON, not of the type, or, with ``on_unsupported="validate"``, not valid.
         """
         if self.on_unsupported == "validate":
-            self._validate(_exact(text))
+            from .json_validator import with_exact_numbers
+
+            for error in self.validator().iter_errors(with_exact_numbers(text)):
+                raise ValueError(f"not valid at {error.json_path}: {error.message}")
         if self.python_type is None:
             return json.loads(text)
         return adapter_of(self.python_type).validate_json(text)
 
-    def _validate(self, value: Any) -> None:
-        """Check here the keywords that decoding did not enforce; ``value`` has exact numbers."""
-        for error in self.validator().iter_errors(value):
-            raise ValueError(f"not valid at {error.json_path}: {error.message}")
-
     def validator(self) -> Any:
-        """The validator of `jsonschema` for it; values should have their numbers as ``exact_number`` reads them."""
-        from jsonschema.validators import Draft202012Validator, validator_for
-        from referencing import Registry
-        from referencing.jsonschema import DRAFT202012
+        """The validator of `jsonschema` for it; see ``json_validator``."""
+        from .json_validator import validator
 
-        from .checked_patterns import with_python_patterns  # reads patterns, which takes time to import
-        from .format_checks import format_checker
-
-        schema = with_python_patterns(_exact(self.schema_json))
-        known = validator_for(schema, default=Draft202012Validator)
-        documents = [
-            (uri, DRAFT202012.create_resource(with_python_patterns(document)))
-            for uri, document in self.registry.items()
-        ]
-        return known(schema, registry=Registry().with_resources(documents), format_checker=format_checker(known))
+        return validator(self.schema_json, self.registry)
 
     def __repr__(self) -> str:
         made_from = self.schema_json if self.python_type is None else repr(self.python_type)
@@ -260,7 +221,7 @@ class JsonObject(Constraint):
 
     @property
     def style(self) -> JsonStyle:
-        """How its values are written."""
+        """The layout and spelling of its values."""
         return JsonStyle(self.whitespace, None, self.spelling)
 
     def as_schema(self) -> JsonSchema:
@@ -308,36 +269,6 @@ def laid_out(
             )
         return JsonObject(style.whitespace, spelling=style.spelling)
     return constraint
-
-
-def exact_number(digits: str) -> int | Decimal:
-    """A number with a point, exactly: as a float, 19.99 is no multiple of 0.01, and as a Decimal, 1.0 is no integer."""
-    number = Decimal(digits)
-    return int(number) if number == number.to_integral_value() and number.adjusted() < 400 else number
-
-
-def _exact(text: str) -> Any:
-    return json.loads(text, parse_float=exact_number)
-
-
-def json_style(whitespace: Any, indent: Any, spelling: Any) -> JsonStyle:
-    """The style these options name.
-
-    Raises:
-        InvalidConstraint: one of them is unknown, or two contradict each other.
-    """
-    style = JsonStyle(
-        one_of("whitespace", whitespace, Whitespace), indent, spelling=one_of("spelling", spelling, Spelling)
-    )
-    if indent is not None:
-        if type(indent) is not int or not 0 <= indent <= MAX_INDENT:
-            raise InvalidConstraint(f"indent: expected an int from 0 to {MAX_INDENT}, or None, got {shown(indent)}")
-        if whitespace != "flexible":
-            raise InvalidConstraint(
-                f"expected whitespace or indent, got whitespace={shown(whitespace)} and indent={shown(indent)}; "
-                "leave one out"
-            )
-    return style
 
 
 def _expect_schema(schema: Any, what: str) -> None:

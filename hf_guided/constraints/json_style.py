@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from ..errors import InvalidConstraint, shown
+from .base import one_of
 
 Whitespace = Literal["flexible", "compact", "minified"]
 Spelling = Literal["canonical", "any"]
 KeyOrder = Literal["declared", "any"]
-MAX_INDENT = 40
+_MAX_INDENT = 40
 MAX_DIGITS = 20  # of an integer that nothing bounds, in the canonical spelling
 
 
@@ -36,3 +39,23 @@ class JsonStyle(NamedTuple):
     def is_flexible(self) -> bool:
         """Whether the white space between two tokens is left open."""
         return self.whitespace == "flexible" and self.indent is None
+
+
+def json_style(whitespace: Any, indent: Any, spelling: Any) -> JsonStyle:
+    """The style these options name.
+
+    Raises:
+        InvalidConstraint: one of them is unknown, or two contradict each other.
+    """
+    style = JsonStyle(
+        one_of("whitespace", whitespace, Whitespace), indent, spelling=one_of("spelling", spelling, Spelling)
+    )
+    if indent is not None:
+        if type(indent) is not int or not 0 <= indent <= _MAX_INDENT:
+            raise InvalidConstraint(f"indent: expected an int from 0 to {_MAX_INDENT}, or None, got {shown(indent)}")
+        if whitespace != "flexible":
+            raise InvalidConstraint(
+                f"expected whitespace or indent, got whitespace={shown(whitespace)} and indent={shown(indent)}; "
+                "leave one out"
+            )
+    return style

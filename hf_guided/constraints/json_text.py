@@ -6,6 +6,7 @@ not strings, lone surrogates. A constraint is identified by its text, so all of 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import marshal
 from collections.abc import Iterable
@@ -33,7 +34,7 @@ def loads(text: str, what: str) -> Any:
         InvalidConstraint: not JSON, a repeated key, NaN or Infinity, or nested too deeply.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=no_constant)
     except RecursionError:
         raise InvalidConstraint(
             f"{what} is nested deeper than {MAX_NESTING} levels; flatten it with $defs and $ref"
@@ -75,6 +76,11 @@ def read_only(text: str) -> Any:
     return _read(text) if len(text) <= _SHORT else _decode(text)[0]
 
 
+def digest(*parts: Any) -> str:
+    """Blake2b of JSON values; 1, 1.0, True and "1" differ, as do ["ab"] and ["a", "b"]."""
+    return hashlib.blake2b(_encode(parts).encode(), digest_size=32).hexdigest()
+
+
 def shorten(text: str, limit: int = 80) -> str:
     """The text quoted, cut to fit an error message."""
     return repr(text if len(text) <= limit else text[: limit - 3] + "...")
@@ -98,7 +104,8 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, as ``parse_constant`` of Python's decoders."""
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -159,7 +166,7 @@ def _check(value: Any, what: str) -> None:
 
 
 def _length_of_names(value: dict[Any, Any], path: _Path | None) -> int:
-    """Of all keys together; raises TypeError for one that is no string."""
+    """Count the characters of all keys together; raises TypeError for one that is no string."""
     try:
         return len("".join(value if type(value) is dict else [name for name, _ in value.items()]))
     except TypeError:  # json.dumps converts the keys 1, 1.0, True and None to strings

@@ -7,11 +7,12 @@ allows any object as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
 
 from ..errors import InvalidConstraint, shown
-from .suggestions import did_you_mean
+from .suggestions import expect_keys
 from .tool_calls import ToolCalls
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 
@@ -84,108 +85,70 @@ def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *
         tool_format: how the model writes its calls.
         parallel: whether there may be more than one call.
     """
-    if not isinstance(tools, (list, tuple)):
-        raise InvalidConstraint(f"tools: expected a list, got {shown(tools)}")
-    if isinstance(tool_choice, Mapping):
-        tool_choice = _nested_choice(tool_choice)
-    choice = "auto" if tool_choice is None else tool_choice
-    return ToolCalls([_nested(tool) for tool in tools], tool_format, choice, parallel)
-
-
-def _nested(tool: Any) -> Any:
-    if not isinstance(tool, Mapping) or tool.get("type") != "function" or "function" in tool:
-        return tool
-    return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
-
-
-def _nested_choice(choice: Mapping[str, Any]) -> Any:
-    if choice.get("type") != "allowed_tools":
-        return _nested(choice)
-    if "allowed_tools" not in choice:  # flat, as in /v1/responses
-        flat = {key: value for key, value in choice.items() if key != "type"}
-        choice = {"type": "allowed_tools", "allowed_tools": flat}
-    inner = choice["allowed_tools"]
-    if isinstance(inner, Mapping) and isinstance(inner.get("tools"), (list, tuple)):
-        return {**choice, "allowed_tools": {**inner, "tools": [_nested(tool) for tool in inner["tools"]]}}
-    return choice
-
-
-_JSON_SCHEMA_KEYS = ("name", "description", "schema", "strict")
-
-
-def _expect_keys(fmt: Mapping[str, Any], known: Sequence[str], path: str) -> None:
-    """Refuse keys that would change nothing; those that are null say nothing."""
-    for key, value in fmt.items():
-        if key not in known and value is not None:
-            keys = ", ".join(known)
-            raise InvalidConstraint(
-                f"{path}: expected the keys {keys}, got {shown(key)}{did_you_mean(str(key), known)}"
-            )
+    return ToolCalls(tools, tool_format, "auto" if tool_choice is None else tool_choice, parallel)
 
 
 def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
-    inner = fmt
+    inner, known = fmt, ["name", "description", "schema", "strict"]
     if "json_schema" in fmt or "schema" not in fmt:
-        _expect_keys(fmt, ("type", "json_schema"), path)
+        expect_keys(fmt, ("type", "json_schema"), path)
         path += ".json_schema"
         inner = fmt.get("json_schema") or {}
         if not isinstance(inner, Mapping):
             raise InvalidConstraint(f'{path}: expected {{"name": ..., "schema": {{...}}}}, got {shown(inner)}')
-    _expect_keys(inner, ("type", *_JSON_SCHEMA_KEYS) if inner is fmt else _JSON_SCHEMA_KEYS, path)
+    expect_keys(inner, ["type", *known] if inner is fmt else known, path)
     name, strict = inner.get("name"), inner.get("strict")
     if not isinstance(name, str) or not name:
         raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {shown(name)}")
     if strict not in (None, True, False):
         raise InvalidConstraint(f"{path}.strict: expected true or false, got {shown(strict)}")
-    return _schema(inner, "schema", path, extra="allow" if strict is False else "forbid")
-
-
-def _schema(fmt: Mapping[str, Any], key: str, path: str, extra: Any = "forbid") -> Constraint:
-    if not isinstance(fmt.get(key), (Mapping, bool)):
-        raise InvalidConstraint(f"{path}.{key}: expected a JSON Schema object, got {fmt.get(key)!r}")
-    try:
-        return JsonSchema(fmt[key], extra=extra)
-    except InvalidConstraint as error:
-        raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
+    return _made(
+        partial(_schema, extra="allow" if strict is False else "forbid"), inner.get("schema"), f"{path}.schema"
+    )
 
 
 def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
-    _expect_keys(fmt, ("type", "schema", "value"), path)
-    for key in ("schema", "value"):
-        if fmt.get(key) is not None:
-            return _schema(fmt, key, path)
+    if fmt.get("schema") is not None or fmt.get("value") is not None:
+        return _json(fmt, path)
+    expect_keys(fmt, ("type", "schema", "value"), path)
     return JsonObject()
 
 
-def _json(fmt: Mapping[str, Any], path: str) -> Constraint:
-    _expect_keys(fmt, ("type", "schema", "value"), path)
-    return _schema(fmt, "value" if "value" in fmt else "schema", path)
+def _schema(value: Any, extra: Literal["forbid", "allow"] = "forbid") -> Constraint:
+    if not isinstance(value, (Mapping, bool)):
+        raise InvalidConstraint(f"expected a JSON Schema object, got {value!r}")
+    return JsonSchema(value, extra=extra)
+
+
+def _made(make: Callable[[Any], Constraint], value: Any, path: str) -> Constraint:
+    try:
+        return make(value)
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"{path}: {error}", pointers=error.pointers) from None
 
 
 def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[str, Any], str], Constraint]:
     """A type that holds its whole content under one of some keys."""
 
     def convert(fmt: Mapping[str, Any], path: str) -> Constraint:
-        _expect_keys(fmt, ("type", *keys), path)
+        expect_keys(fmt, ("type", *keys), path)
         key = next((key for key in keys if fmt.get(key) is not None), None)
         if key is None:
             raise InvalidConstraint(f"{path}.{keys[0]}: expected a value, got nothing")
-        try:
-            return make(fmt[key])
-        except InvalidConstraint as error:
-            raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
+        return _made(make, fmt[key], f"{path}.{key}")
 
     return convert
 
 
+_json = _field(_schema, "schema", "value")
 TYPES: dict[str, Callable[[Mapping[str, Any], str], Constraint | None]] = {
     "json_schema": _json_schema,
     "json_object": _json_object,
-    "text": lambda fmt, path: _expect_keys(fmt, ("type",), path),
+    "text": lambda fmt, path: expect_keys(fmt, ("type",), path),
     "regex": _field(Regex, "regex", "pattern", "value"),
     "choice": _field(Choice, "choice", "options", "value"),
     "grammar": _field(Grammar, "grammar", "value"),
     "json": _json,
     "structural_tag": lambda fmt, path: StructuralTag(fmt),
 }
-"""What ``type`` may say; none of these is a type of JSON Schema, so the two kinds of dict cannot be confused."""
+"""The values of ``type``; none of these is a type of JSON Schema, so the two kinds of dict cannot be confused."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import InvalidConstraint
 from .json_text import shorten
@@ -23,23 +23,32 @@ MAX_FORMATS = 64  # inside each other
 Check = Callable[[Any, str], None]
 
 
-class _Field(NamedTuple):
-    check: Check
-    required: bool = False
+def _is(expected: str, holds: Callable[[Any], Any]) -> Check:
+    def check(value: Any, pointer: str) -> None:
+        if not holds(value):
+            raise _expected(expected, value, pointer)
+
+    return check
 
 
-def check_tag(tag: Mapping[str, Any], check_pattern: Check, check_schema: Check) -> None:
-    """Check a structural tag in either of its two forms.
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
 
-    Args:
-        tag: plain JSON values.
-        check_pattern: checks a regular expression, with its JSON pointer.
-        check_schema: checks a JSON Schema, with its JSON pointer.
 
-    Raises:
-        InvalidConstraint: with the JSON pointer of the first thing that is wrong.
-    """
-    _Checker(check_pattern, check_schema).root(tag)
+_STRING = _is("a string", lambda value: isinstance(value, str))
+_TEXT = _is("a string that is not empty", lambda value: isinstance(value, str) and value)
+_FLAG = _is("true or false", lambda value: isinstance(value, bool))
+_COUNT = _is(f"an integer from 0 to {MAX_COUNT}", _is_count)
+_COUNT_OR_NONE = _is(f"an integer from 0 to {MAX_COUNT}, or null", lambda value: value is None or _is_count(value))
+_MOST = _is(
+    f"an integer from 0 to {MAX_COUNT}, or -1", lambda value: _is_count(value) or (type(value) is int and value == -1)
+)
+_TOKEN = _is("a token: its id, or its name", lambda value: _is_count(value) or (isinstance(value, str) and value))
+# What a format may leave out; all its other fields are required.
+OPTIONAL = frozenset(
+    "type excludes exclude_tokens max_chars max_tokens max_whitespace_cnt style any_order at_least_one "
+    "stop_after_first loop".split()
+)
 
 
 @contextmanager
@@ -52,70 +61,75 @@ def inside_tag(pointer: str) -> Iterator[None]:
         raise InvalidConstraint(f"StructuralTag: at {pointer}: {error}", pointers=pointers) from None
 
 
-class _Checker:
-    def __init__(self, check_pattern: Check, check_schema: Check):
+class TagChecker:
+    """Checks one structural tag.
+
+    Args:
+        pattern: makes the constraint that a regular expression alone would be.
+        schema: makes the constraint that a JSON Schema alone would be.
+
+    Attributes:
+        fields: the checks of each format's fields.
+    """
+
+    def __init__(self, pattern: Callable[[Any], Any], schema: Callable[[Any], Any]):
+        self._pattern, self._schema = pattern, schema
         self._depth = 0
-        names = _list(_text)
-        patterns, schemas = _then(_text, check_pattern), _then(_schema, check_schema)
-        tags, tokens = _list(self._tag, 1), _list(_token)
-        flags = {"at_least_one": _Field(_flag), "stop_after_first": _Field(_flag)}
-        excludes, exclude_tokens = {"excludes": _Field(names)}, {"exclude_tokens": _Field(tokens)}
-        max_tokens = {"max_tokens": _Field(_optional(_count))}
-        elements = {"elements": _Field(_list(self._format, 1), True)}
-        content = {"content": _Field(self._format, True)}
-        loop = {"loop": _Field(_flag)}
-        self._fields: dict[str, dict[str, _Field]] = {
-            "const_string": {"value": _Field(_any_text, True)},
-            "regex": {"pattern": _Field(patterns, True)},
-            "grammar": {"grammar": _Field(_text, True)},
-            "any_text": {**excludes, **max_tokens, "max_chars": _Field(_optional(_count))},
+        tags, tokens, schemas = _list(self._tag, 1), _list(_TOKEN), self._json_schema
+        flags: dict[str, Check] = {"at_least_one": _FLAG, "stop_after_first": _FLAG}
+        elements: dict[str, Check] = {"elements": _list(self._format, 1)}
+        content: dict[str, Check] = {"content": self._format}
+        excludes: dict[str, Check] = {"excludes": _list(_TEXT)}
+        self.fields: dict[str, dict[str, Check]] = {
+            "const_string": {"value": _STRING},
+            "regex": {"pattern": self._regex},
+            "grammar": {"grammar": _TEXT},
+            "any_text": {**excludes, "max_tokens": _COUNT_OR_NONE, "max_chars": _COUNT_OR_NONE},
             "json_schema": {
-                "json_schema": _Field(schemas, True),
-                "style": _Field(_style),
-                "any_order": _Field(_flag),
-                "max_whitespace_cnt": _Field(_optional(_count)),
+                "json_schema": schemas,
+                "style": self._style,
+                "any_order": _FLAG,
+                "max_whitespace_cnt": _COUNT_OR_NONE,
                 **excludes,
             },
-            "qwen_xml_parameter": {"json_schema": _Field(schemas, True)},
+            "qwen_xml_parameter": {"json_schema": schemas},
             "sequence": elements,
             "or": elements,
             "optional": content,
             "plus": content,
             "star": content,
-            "repeat": {"min": _Field(_count, True), "max": _Field(_most, True), **content},
-            "tag": {"begin": _Field(self._begin, True), **content, "end": _Field(self._end, True)},
-            "triggered_tags": {
-                "triggers": _Field(_list(_text, 1), True),
-                "tags": _Field(tags, True),
-                **flags,
-                **excludes,
-            },
-            "tags_with_separator": {"tags": _Field(tags, True), "separator": _Field(_any_text, True), **flags},
-            "dispatch": {"rules": _Field(_list(self._rule(_text), 1), True), **loop, **excludes},
-            "token": {"token": _Field(_token, True)},
-            "exclude_token": exclude_tokens,
-            "any_tokens": {**exclude_tokens, **max_tokens},
+            "repeat": {"min": _COUNT, "max": _MOST, **content},
+            "tag": {"begin": self._begin, **content, "end": self._end},
+            "triggered_tags": {"triggers": _list(_TEXT, 1), "tags": tags, **flags, **excludes},
+            "tags_with_separator": {"tags": tags, "separator": _STRING, **flags},
+            "dispatch": {"rules": _list(self._rule(_TEXT), 1), "loop": _FLAG, **excludes},
+            "token": {"token": _TOKEN},
+            "exclude_token": {"exclude_tokens": tokens},
+            "any_tokens": {"exclude_tokens": tokens, "max_tokens": _COUNT_OR_NONE},
             "token_triggered_tags": {
-                "trigger_tokens": _Field(_list(_token, 1), True),
-                "tags": _Field(tags, True),
+                "trigger_tokens": _list(_TOKEN, 1),
+                "tags": tags,
                 **flags,
-                **exclude_tokens,
+                "exclude_tokens": tokens,
             },
-            "token_dispatch": {"rules": _Field(_list(self._rule(_token), 1), True), **loop, **exclude_tokens},
+            "token_dispatch": {"rules": _list(self._rule(_TOKEN), 1), "loop": _FLAG, "exclude_tokens": tokens},
         }
-        structure = {"begin": _Field(_text, True), "schema": _Field(schemas, True), "end": _Field(_any_text, True)}
+
+    def check(self, tag: Mapping[str, Any]) -> None:
+        """Check a tag of plain JSON values, in either of its two forms.
+
+        Raises:
+            InvalidConstraint: with the JSON pointer of the first thing that is wrong.
+        """
+        if "format" in tag or "structures" not in tag:
+            self._object(tag, "", {"type": _STRING, "format": self._format})
+            return
+        structure = {"begin": _TEXT, "schema": self._json_schema, "end": _STRING}
         structures = _list(lambda value, pointer: self._object(value, pointer, structure), 1)
-        kind = {"type": _Field(_exactly("structural_tag"))}
-        self._newer = {**kind, "format": _Field(self._format, True)}
-        self._older = {**kind, "structures": _Field(structures, True), "triggers": _Field(_list(_text, 1), True)}
+        self._object(tag, "", {"type": _STRING, "structures": structures, "triggers": _list(_TEXT, 1)})
+        _check_triggers(tag["triggers"], tag["structures"], "", "structures")
 
-    def root(self, tag: Mapping[str, Any]) -> None:
-        older = "format" not in tag and "structures" in tag
-        self._object(tag, "", self._older if older else self._newer)
-        if older:
-            _check_triggers(tag["triggers"], tag["structures"], "", "structures")
-
-    def _object(self, value: Any, pointer: str, fields: Mapping[str, _Field]) -> None:
+    def _object(self, value: Any, pointer: str, fields: Mapping[str, Check]) -> None:
         if not isinstance(value, Mapping):
             raise _expected("an object", value, pointer)
         for name, content in value.items():
@@ -123,47 +137,70 @@ class _Checker:
             if name not in fields:
                 known = f"one of the fields {', '.join(fields)}"
                 raise _refused(f"expected {known}, got {shorten(name)}{did_you_mean(name, fields)}", at)
-            fields[name].check(content, at)
-        for name, field in fields.items():
-            if field.required and name not in value:
+            fields[name](content, at)
+        for name in fields:
+            if name not in value and name not in OPTIONAL:
                 raise _refused("expected a value, got nothing", f"{pointer}/{name}")
 
     def _format(self, value: Any, pointer: str, default: str | None = None) -> None:
         if not isinstance(value, Mapping):
             raise _expected("a format, which is an object", value, pointer)
         kind = value.get("type", default)
-        if not isinstance(kind, str) or kind not in self._fields:
-            near = did_you_mean(kind, self._fields) if isinstance(kind, str) else ""
-            raise _expected(f"one of the formats {', '.join(self._fields)}", kind, f"{pointer}/type", near)
+        if not isinstance(kind, str) or kind not in self.fields:
+            near = did_you_mean(kind, self.fields) if isinstance(kind, str) else ""
+            raise _expected(f"one of the formats {', '.join(self.fields)}", kind, f"{pointer}/type", near)
         if self._depth == MAX_FORMATS:
             raise _refused(f"expected at most {MAX_FORMATS} formats inside each other", pointer)
         self._depth += 1
-        self._object(value, pointer, {"type": _Field(_exactly(kind)), **self._fields[kind]})
+        self._object(value, pointer, {"type": _STRING, **self.fields[kind]})
         self._depth -= 1
-        if (check := _RELATIONS.get(kind)) is not None:
-            check(value, pointer)
+        if kind == "repeat" and 0 <= value["max"] < value["min"]:
+            at_least = f"at least min, which is {value['min']}, or -1 for no bound"
+            raise _expected(at_least, value["max"], f"{pointer}/max")
+        for index, tag in enumerate(value["tags"] if kind in ("triggered_tags", "token_triggered_tags") else ()):
+            if isinstance(tag["begin"], str) != (kind == "triggered_tags"):
+                begins = "a string" if kind == "triggered_tags" else "a token"
+                raise _expected(
+                    f"{begins}, which begins the tags of {kind}", tag["begin"], f"{pointer}/tags/{index}/begin"
+                )
+        if kind == "triggered_tags":
+            _check_triggers(value["triggers"], value["tags"], pointer, "tags")
+
+    def _regex(self, value: Any, pointer: str) -> None:
+        _TEXT(value, pointer)
+        with inside_tag(pointer):
+            self._pattern(value)
+
+    def _json_schema(self, value: Any, pointer: str) -> None:
+        older = pointer.endswith("/schema")  # also takes the text of a schema
+        if not isinstance(value, (Mapping, bool)) and not (older and isinstance(value, str)):
+            raise _expected("a JSON Schema: an object, true or false", value, pointer)
+        with inside_tag(pointer):
+            self._schema(value)
+
+    def _style(self, value: Any, pointer: str) -> None:
+        known = ("json", *STYLES)
+        if value not in known:
+            near = did_you_mean(value, known) if isinstance(value, str) else ""
+            raise _expected(f"one of {', '.join(known)}", value, pointer, near)
 
     def _tag(self, value: Any, pointer: str) -> None:
         self._format(value, pointer, "tag")
         if value.get("type", "tag") != "tag":
             raise _expected("a tag", value["type"], f"{pointer}/type")
 
-    def _mark(self, value: Any, pointer: str) -> None:
+    def _begin(self, value: Any, pointer: str) -> None:
+        if isinstance(value, str):
+            return
         if not isinstance(value, Mapping):
             raise _expected("a string or a token", value, pointer)
         self._format(value, pointer, "token")
         if value.get("type", "token") != "token":
             raise _expected("a token", value["type"], f"{pointer}/type")
 
-    def _begin(self, value: Any, pointer: str) -> None:
-        if not isinstance(value, str):
-            self._mark(value, pointer)
-
     def _end(self, value: Any, pointer: str) -> None:
-        if isinstance(value, list):
-            _list(_any_text, 1)(value, pointer)
-        elif not isinstance(value, str):
-            self._mark(value, pointer)
+        check = _list(_STRING, 1) if isinstance(value, list) else self._begin
+        check(value, pointer)
 
     def _rule(self, check_pattern: Check) -> Check:
         def check(value: Any, pointer: str) -> None:
@@ -173,33 +210,6 @@ class _Checker:
             self._format(value[1], f"{pointer}/1")
 
         return check
-
-
-def _repeat(part: Mapping[str, Any], pointer: str) -> None:
-    if 0 <= part["max"] < part["min"]:
-        raise _expected(f"at least min, which is {part['min']}, or -1 for no bound", part["max"], f"{pointer}/max")
-
-
-def _triggered(part: Mapping[str, Any], pointer: str) -> None:
-    for index, tag in enumerate(part["tags"]):
-        if not isinstance(tag["begin"], str):
-            at = f"{pointer}/tags/{index}/begin"
-            raise _expected("a string; tokens begin the tags of token_triggered_tags", tag["begin"], at)
-    _check_triggers(part["triggers"], part["tags"], pointer, "tags")
-
-
-def _token_triggered(part: Mapping[str, Any], pointer: str) -> None:
-    for index, tag in enumerate(part["tags"]):
-        if isinstance(tag["begin"], str):
-            at = f"{pointer}/tags/{index}/begin"
-            raise _expected("a token; strings begin the tags of triggered_tags", tag["begin"], at)
-
-
-_RELATIONS: dict[str, Check] = {
-    "repeat": _repeat,
-    "triggered_tags": _triggered,
-    "token_triggered_tags": _token_triggered,
-}
 
 
 def _check_triggers(triggers: Sequence[str], tags: Sequence[Mapping[str, Any]], pointer: str, name: str) -> None:
@@ -217,69 +227,6 @@ def _check_triggers(triggers: Sequence[str], tags: Sequence[Mapping[str, Any]], 
     for index, trigger in enumerate(triggers):
         if trigger not in used:
             raise _expected("a trigger that one of the tags begins with", trigger, f"{pointer}/triggers/{index}")
-
-
-def _any_text(value: Any, pointer: str) -> None:
-    if not isinstance(value, str):
-        raise _expected("a string", value, pointer)
-
-
-def _text(value: Any, pointer: str) -> None:
-    if not isinstance(value, str) or not value:
-        raise _expected("a string that is not empty", value, pointer)
-
-
-def _flag(value: Any, pointer: str) -> None:
-    if not isinstance(value, bool):
-        raise _expected("true or false", value, pointer)
-
-
-def _count(value: Any, pointer: str) -> None:
-    if type(value) is not int or not 0 <= value <= MAX_COUNT:
-        raise _expected(f"an integer from 0 to {MAX_COUNT}", value, pointer)
-
-
-def _most(value: Any, pointer: str) -> None:
-    if value != -1 or type(value) is not int:
-        _count(value, pointer)
-
-
-def _token(value: Any, pointer: str) -> None:
-    if not (type(value) is int and 0 <= value <= MAX_COUNT) and not (isinstance(value, str) and value):
-        raise _expected("a token: its id, or its name", value, pointer)
-
-
-def _style(value: Any, pointer: str) -> None:
-    known = ("json", *STYLES)
-    if value not in known:
-        near = did_you_mean(value, known) if isinstance(value, str) else ""
-        raise _expected(f"one of {', '.join(known)}", value, pointer, near)
-
-
-def _schema(value: Any, pointer: str) -> None:
-    older = pointer.endswith("/schema")  # also takes the text of a schema
-    if not isinstance(value, (Mapping, bool)) and not (older and isinstance(value, str)):
-        raise _expected("a JSON Schema: an object, true or false", value, pointer)
-
-
-def _exactly(kind: str) -> Check:
-    def check(value: Any, pointer: str) -> None:
-        if value != kind:
-            raise _expected(repr(kind), value, pointer)
-
-    return check
-
-
-def _optional(check: Check) -> Check:
-    return lambda value, pointer: None if value is None else check(value, pointer)
-
-
-def _then(first: Check, second: Check) -> Check:
-    def check(value: Any, pointer: str) -> None:
-        first(value, pointer)
-        second(value, pointer)
-
-    return check
 
 
 def _list(check: Check, least: int = 0) -> Check:

@@ -1,9 +1,12 @@
-"""Suggestions for misspelt names."""
+"""Names that nobody knows: the error, and the name that was meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
+
+from ..errors import InvalidConstraint, shown
 
 _LIKENESS = 0.8  # of 1; "requred" has 0.93 to "required", "maxlen" has 0.8 to "maxLength"
 
@@ -19,3 +22,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message: "; did you mean 'properties'?", or nothing."""
     match = closest(name, known)
     return "" if match is None else f"; did you mean {match!r}?"
+
+
+def expect_keys(value: Mapping[str, Any], known: Sequence[str], path: str) -> None:
+    """Refuse keys that would change nothing; those that are null say nothing."""
+    for key in value:
+        if key not in known and value[key] is not None:
+            near = did_you_mean(str(key), known)
+            raise InvalidConstraint(f"{path}: expected the keys {', '.join(known)}, got {shown(key)}{near}")

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..errors import InvalidConstraint, reading, shown
+from ..errors import InvalidConstraint, reading
 from . import json_text
-from .chat_families import call_id
-from .incremental_utf8 import begun
-from .json_text import shorten
-from .tool_choice import read_choice
-from .tool_formats import AUTO, call_tag, ends_turns, format_of, with_schemas
-from .tool_parser import BegunCall, ReadCall, begun_calls, closed_calls, ends_of, read_answer, settled
-from .values import Constraint, JsonSchema, StructuralTag, set_fields
+from .base import Constraint, replaced, set_fields
+from .chat_families import begun, call_id
+from .tool_choice import read_choice, read_tool
+from .tool_formats import AUTO, call_tag, ends_turns, format_of, objects_in, with_schemas
+from .tool_parser import BegunCall, ReadCall, Reading
+from .tool_xml import settled
+from .values import JsonSchema, StructuralTag
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call.
+    """A call of a tool.
 
     Args:
         name: of the tool.
@@ -68,9 +66,9 @@ class ToolCalls(Constraint):
     """Text in which every tool call names a given tool and has arguments valid against its schema.
 
     Args:
-        tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``) or documented Python functions, as
-            `apply_chat_template(tools=...)` takes them. The arguments of a function with ``"strict": False`` are any
-            JSON object.
+        tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``, or flat as in /v1/responses), or
+            documented Python functions, as `apply_chat_template(tools=...)` takes them. The arguments of a function
+            with ``"strict": False`` are any JSON object.
         format: how the model writes its calls: "auto", by the tokenizer's chat template (by its version, for one of
             `mistral-common`), or a family's name: as xgrammar's `get_model_structural_tag` takes it ("llama",
             "qwen_3", "deepseek_v3_1", "harmony" ...), or "mistral", "mistral_v11", "mistral_v13".
@@ -103,7 +101,7 @@ class ToolCalls(Constraint):
     ) -> None:
         if not isinstance(tools, (list, tuple)):
             raise InvalidConstraint(f"ToolCalls: expected a list of tools, got {type(tools).__name__}")
-        dicts = [_tool_dict(tool, index) for index, tool in enumerate(tools)]
+        dicts = [read_tool(tool, index) for index, tool in enumerate(tools)]
         names = [tool["function"]["name"] for tool in dicts]
         if len(set(names)) < len(names):
             raise InvalidConstraint(f"ToolCalls: expected every tool to have its own name, got {names}")
@@ -125,7 +123,7 @@ class ToolCalls(Constraint):
         return json.loads(self.tools_json)  # type: ignore[no-any-return]
 
     def for_tokenizer(self, tokenizer: Any) -> ToolCalls:
-        """With the format that the tokenizer's chat template writes, where it is "auto".
+        """Replace the format "auto" by the one that the tokenizer's chat template writes.
 
         Raises:
             InvalidConstraint: the template writes calls in none of the known formats.
@@ -134,18 +132,12 @@ class ToolCalls(Constraint):
         stops = self.stops or ends_turns(format, tokenizer)
         if (format, stops) == (self.format, self.stops):
             return self
-        bound = ToolCalls(self.tools, format, self._choice, self.parallel)
-        set_fields(bound, stops=stops, num_earlier=self.num_earlier)
-        return bound
+        return replaced(self, format=format, stops=stops)
 
     def after(self, chat: Sequence[Mapping[str, Any]]) -> ToolCalls:
         """The same constraint for the next answer of a chat, whose calls have been numbered so far."""
         count = sum(len(message.get("tool_calls") or ()) for message in chat)
-        if count == self.num_earlier:
-            return self
-        numbered = copy.copy(self)
-        set_fields(numbered, num_earlier=count)
-        return numbered
+        return self if count == self.num_earlier else replaced(self, num_earlier=count)
 
     def call_id(self, number: int, name: str, unique: str) -> str:
         """The id of an answer's call: as the model's family writes it, or nine letters and digits.
@@ -156,14 +148,6 @@ class ToolCalls(Constraint):
             unique: a text that other calls of this number and name do not have.
         """
         return call_id(self.format, self.num_earlier + number, name, unique)
-
-    @property
-    def _choice(self) -> str | dict[str, Any]:
-        """The choice as the constructor takes it."""
-        if self.choice not in ("auto", "required") or len(self.allowed) == len(self.tools):
-            return self.choice
-        tools = [{"type": "function", "function": {"name": name}} for name in self.allowed]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": self.choice, "tools": tools}}
 
     def structural_tag(self) -> StructuralTag:
         """The same constraint as a structural tag.
@@ -204,8 +188,8 @@ class ToolCalls(Constraint):
         Raises:
             ValueError: not an answer in this format, or arguments that are not valid.
         """
-        written, calls = read_answer(self._tag, text)
-        return ToolAnswer(written, tuple(self._settled(call, number) for number, call in enumerate(calls)))
+        answer = Reading(self._tag, text).whole()
+        return ToolAnswer(answer.text, self._settled(answer.calls, 0))
 
     def closed(self, text: str, known: int) -> tuple[str, tuple[ToolCall, ...]]:
         """The calls that are complete in the beginning of an answer, without the first ones, which are known.
@@ -213,26 +197,29 @@ class ToolCalls(Constraint):
         Returns:
             The text before the last of all that are complete, and the calls.
         """
-        written, calls = closed_calls(self._tag, text)
-        return written, tuple(self._settled(call, number) for number, call in enumerate(calls[known:], known))
+        complete = Reading(self._tag, text).complete
+        return complete.text, self._settled(complete.calls, known)
 
     def begun(self, text: str) -> list[BegunCall]:
         """The calls in the beginning of an answer whose arguments have begun; none where arguments are not JSON."""
-        return begun_calls(self._tag, text)
+        return Reading(self._tag, text).begun()
 
     @cached_property
     def ends(self) -> frozenset[str]:
         """The marks after which a call may be complete."""
-        return frozenset(end or "}" for end in ends_of(self._tag))  # without a mark, a call ends with its arguments
+        ends = [part["end"] for part in objects_in(self._tag) if part.get("type") == "tag"]
+        marks = [mark for end in ends for mark in ([end] if isinstance(end, str) else end)]
+        return frozenset(mark or "}" for mark in marks)  # without a mark, a call ends with its arguments
 
-    def _settled(self, call: ReadCall, number: int) -> ToolCall:
-        arguments = settled(call.arguments, self._validator_of(call.name))
-        return ToolCall(call.name, arguments, self.call_id(number, call.name, json.dumps(arguments)))
-
-    def _validator_of(self, name: str) -> Any:
-        if name not in self._validators:
-            self._validators[name] = JsonSchema(self.parameters[name]).validator()
-        return self._validators[name]
+    def _settled(self, calls: Sequence[ReadCall], known: int) -> tuple[ToolCall, ...]:
+        answers = []
+        for number, call in enumerate(calls[known:], known):
+            if call.name not in self._validators:
+                self._validators[call.name] = JsonSchema(self.parameters[call.name]).validator()
+            arguments = settled(call.arguments, self._validators[call.name])
+            call_id = self.call_id(number, call.name, json.dumps(arguments))
+            answers.append(ToolCall(call.name, arguments, call_id))
+        return tuple(answers)
 
     @cached_property
     def _validators(self) -> dict[str, Any]:
@@ -249,40 +236,6 @@ class ToolCalls(Constraint):
         names = [tool["function"]["name"] for tool in self.tools]
         allowed = "" if len(self.allowed) == len(names) else f", allowed={list(self.allowed)}"
         return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel}{allowed})"
-
-
-def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
-    where = f"tools[{index}]"
-    if callable(tool):
-        from transformers.utils import get_json_schema
-
-        try:
-            return get_json_schema(tool)  # type: ignore[no-any-return]
-        except Exception as error:  # a docstring or type hint it cannot read; the reasons have no common class
-            raise InvalidConstraint(f"{where}: {getattr(tool, '__name__', tool)!r} is no tool: {error}") from error
-    if not isinstance(tool, Mapping):
-        raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {shown(tool)}")
-    function = tool.get("function")
-    if tool.get("type") != "function" or not isinstance(function, Mapping):
-        raise InvalidConstraint(
-            f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
-        )
-    if not isinstance(function.get("name"), str) or not function["name"]:
-        raise InvalidConstraint(f"{where}.function.name: expected a name, got {shown(function.get('name'))}")
-    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written literally, between such marks
-        raise InvalidConstraint(
-            f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
-            f"{function['name']!r}"
-        )
-    if function.get("strict") not in (None, True, False):
-        raise InvalidConstraint(f"{where}.function.strict: expected true or false, got {function['strict']!r}")
-    parameters = function.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {shown(parameters)}")
-    kind = parameters.get("type", "object")
-    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
-        raise InvalidConstraint(f"{where}.function.parameters.type: arguments are an object, got {shown(kind)}")
-    return {**tool, "function": dict(function)}
 
 
 def _arguments(function: dict[str, Any]) -> dict[str, Any]:

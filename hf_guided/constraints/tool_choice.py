@@ -1,16 +1,67 @@
-"""OpenAI's forms of ``tool_choice``, as a mode and the names of the tools that may be called."""
+"""OpenAI's tools and ``tool_choice``, nested as in chat completions or flat as in /v1/responses."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, shown
 from .json_text import shorten
-from .suggestions import did_you_mean
+from .suggestions import did_you_mean, expect_keys
 
 MODES = ("auto", "required", "none")
 _PATH = "ToolCalls.choice"
+
+
+def read_tool(tool: Any, index: int) -> dict[str, Any]:
+    """A tool, given as a dict or as a documented Python function, as a nested dict.
+
+    Args:
+        tool: as the caller gave it.
+        index: among the tools, for errors.
+
+    Raises:
+        InvalidConstraint: malformed, or a function that cannot be described.
+    """
+    where = f"tools[{index}]"
+    if callable(tool):
+        from transformers.utils import get_json_schema
+
+        try:
+            return get_json_schema(tool)  # type: ignore[no-any-return]
+        except Exception as error:  # a docstring or type hint it cannot read; the reasons have no common class
+            raise InvalidConstraint(f"{where}: {getattr(tool, '__name__', tool)!r} is no tool: {error}") from error
+    if not isinstance(tool, Mapping):
+        raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {shown(tool)}")
+    tool = _nested(tool)
+    function = tool.get("function")
+    if tool.get("type") != "function" or not isinstance(function, Mapping):
+        raise InvalidConstraint(
+            f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
+        )
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise InvalidConstraint(f"{where}.function.name: expected a name, got {shown(function.get('name'))}")
+    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written literally, between such marks
+        raise InvalidConstraint(
+            f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
+            f"{function['name']!r}"
+        )
+    if function.get("strict") not in (None, True, False):
+        raise InvalidConstraint(f"{where}.function.strict: expected true or false, got {function['strict']!r}")
+    parameters = function.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {shown(parameters)}")
+    kind = parameters.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise InvalidConstraint(f"{where}.function.parameters.type: arguments are an object, got {shown(kind)}")
+    return {**tool, "function": dict(function)}
+
+
+def _nested(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    if tool.get("type") != "function" or "function" in tool:
+        return tool
+    return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
 
 
 def read_choice(choice: Any, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -18,7 +69,8 @@ def read_choice(choice: Any, names: Sequence[str]) -> tuple[str, tuple[str, ...]
 
     Args:
         choice: a mode, a name, ``{"type": "function", "function": {"name": ...}}``, or ``{"type": "allowed_tools",
-            "allowed_tools": {"mode": "auto" | "required", "tools": [{"type": "function", "function": ...}, ...]}}``.
+            "allowed_tools": {"mode": "auto" | "required", "tools": [{"type": "function", "function": ...}, ...]}}``;
+            or one of these objects flat, without its inner object.
         names: of all tools.
 
     Raises:
@@ -39,11 +91,13 @@ def read_choice(choice: Any, names: Sequence[str]) -> tuple[str, tuple[str, ...]
 
 def _allowed(choice: Mapping[str, Any], names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     path = f"{_PATH}.allowed_tools"
+    if "mode" in choice and "allowed_tools" not in choice:
+        choice = {"type": "allowed_tools", "allowed_tools": {key: choice[key] for key in choice if key != "type"}}
     inner = choice.get("allowed_tools")
     if not isinstance(inner, Mapping):
-        raise InvalidConstraint(f'{path}: expected {{"mode": ..., "tools": [...]}}, got {shorten(repr(inner))[1:-1]}')
-    _expect_keys(choice, ("type", "allowed_tools"), _PATH)
-    _expect_keys(inner, ("mode", "tools"), path)
+        raise InvalidConstraint(f'{path}: expected {{"mode": ..., "tools": [...]}}, got {shown(inner)}')
+    expect_keys(choice, ("type", "allowed_tools"), _PATH)
+    expect_keys(inner, ("mode", "tools"), path)
     mode, tools = inner.get("mode"), inner.get("tools")
     if mode not in ("auto", "required"):
         raise InvalidConstraint(f"{path}.mode: expected 'auto' or 'required', got {mode!r}")
@@ -60,15 +114,8 @@ def _allowed(choice: Mapping[str, Any], names: Sequence[str]) -> tuple[str, tupl
 
 
 def _name(tool: Any, path: str) -> str:
-    function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
+    function = _nested(tool).get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        shown = shorten(repr(dict(tool) if isinstance(tool, Mapping) else tool))[1:-1]
-        raise InvalidConstraint(f'{path}: expected {{"type": "function", "function": {{"name": ...}}}}, got {shown}')
+        got = shown(dict(tool) if isinstance(tool, Mapping) else tool)
+        raise InvalidConstraint(f'{path}: expected {{"type": "function", "function": {{"name": ...}}}}, got {got}')
     return str(function["name"])
-
-
-def _expect_keys(value: Mapping[str, Any], known: Sequence[str], path: str) -> None:
-    for key in value:
-        if key not in known:
-            near = did_you_mean(str(key), known)
-            raise InvalidConstraint(f"{path}: expected the keys {', '.join(known)}, got {key!r}{near}")

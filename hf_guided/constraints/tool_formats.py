@@ -1,6 +1,8 @@
 """How model families write tool calls: as structural tags, and how the tokenizer identifies the family.
 
-Mistral's tags are in tool_mistral.py, the others are xgrammar's own. What is mended here: "required" that would take no
+The tags are xgrammar's own, but for Mistral's. Those are the forms of `mistral-common`, by the version of its
+tokenizers: one list in JSON up to version 7, whose calls may have an id; then the name before the arguments, with an
+id between them in version 11, and a mark before each call. What is mended here: "required" that would take no
 call at all, the end of a thinking part that a gate of its own looks after, the line ends that chat templates write
 around arguments, and JSON that holds what ends its call, which its strings can write with escapes: many who read calls
 look for that first.
@@ -11,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import dropwhile
 from typing import Any
 
 from ..errors import InvalidConstraint
@@ -19,11 +20,14 @@ from .chat_families import family_of_text, template_source
 from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
-from .tool_mistral import MISTRAL, mistral_format, mistral_tag
 
 Tag = dict[str, Any]
 AUTO = "auto"
-
+MISTRAL = ("mistral", "mistral_v11", "mistral_v13")
+# The first version of the tokenizers in which models write calls like this, the newest first.
+_MISTRAL_SINCE = ((13, "mistral_v13"), (11, "mistral_v11"), (2, "mistral"))
+_TOOL_CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+_NINE_CHARACTERS = {"type": "regex", "pattern": "[a-zA-Z0-9]{9}"}
 _HARMONY_CALL_END = "<|call|>"
 _HARMONY_HEADER = {"type": "const_string", "value": "<|channel|>final<|message|>"}
 _HARMONY_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
@@ -47,7 +51,7 @@ def format_of(tokenizer: Any) -> str:
     """
     template = template_source(tokenizer, {"tools": []})
     if template is None:
-        if (mistral := mistral_format(tokenizer)) is not None:
+        if (mistral := _mistral_format(tokenizer)) is not None:
             return mistral
         raise InvalidConstraint(
             f"ToolCalls: format='auto' reads the chat template, and {type(tokenizer).__name__} has none; say which "
@@ -78,7 +82,7 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool, 
     """
     named = choice not in MODES
     if format in MISTRAL:
-        root = mistral_tag(
+        root = _mistral_tag(
             format,
             [choice] if named else names,
             required=named or choice == "required",
@@ -129,21 +133,18 @@ def with_schemas(tag: Tag, schema_of: Callable[[str], Any]) -> Tag:
 def _without_thinking(root: Tag) -> Tag:
     if root["type"] != "sequence":
         return root
-    left = list(
-        dropwhile(
-            lambda part: part["type"] == "const_string" and part["value"].strip() in ("", "</think>"), root["elements"]
-        )
-    )
-    return left[0] if len(left) == 1 else {**root, "elements": left}
+    elements = root["elements"]
+    while elements and elements[0]["type"] == "const_string" and elements[0]["value"].strip() in ("", "</think>"):
+        elements = elements[1:]
+    return elements[0] if len(elements) == 1 else {**root, "elements": elements}
 
 
 def _spell_out(root: Tag) -> None:
     """Allow one spelling where templates write only one: numbers, and arguments on lines of their own."""
     for part in objects_in(root):
         if part.get("pattern") == r"\d+":
-            part["pattern"] = (
-                "[0-9]{1,3}"  # the number of a call, to xgrammar ASCII alone; without a bound it need not end
-            )
+            # The number of a call, to xgrammar ASCII alone; without a bound it need not end.
+            part["pattern"] = "[0-9]{1,3}"
         content = part.get("content")
         if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and part["begin"].endswith("\n"):
             part["content"] = {**content, "style": "qwen_xml_lines"}
@@ -221,18 +222,16 @@ def _one_message(root: Tag, choice: str) -> Tag:
 
 
 def _no_calls(root: Tag) -> Tag:
-    """What is left of an answer without its calls."""
+    """Leave the calls out of an answer."""
     if root["type"] == "triggered_tags":
         return {"type": "any_text", "excludes": [*root["triggers"], *root["excludes"]]}
-    if root["type"] == "sequence":
-        remaining = [part for part in root["elements"] if not any("json_schema" in inner for inner in objects_in(part))]
-        return {**root, "elements": remaining}
     if root["type"] == "or":
         return _no_calls(root["elements"][0])
-    if root["type"] == "tags_with_separator":
-        remaining = [part for part in root["tags"] if not any("json_schema" in inner for inner in objects_in(part))]
-        return {**root, "tags": remaining, "stop_after_first": True}
-    return root
+    parts = {"sequence": "elements", "tags_with_separator": "tags"}.get(root["type"])
+    if parts is None:
+        return root
+    texts = [part for part in root[parts] if not any("json_schema" in inner for inner in objects_in(part))]
+    return {**root, parts: texts, **({"stop_after_first": True} if parts == "tags" else {})}
 
 
 def objects_in(value: Any) -> Iterator[Tag]:
@@ -245,3 +244,75 @@ def objects_in(value: Any) -> Iterator[Tag]:
         for key, item in value.items():
             if key != "json_schema":
                 yield from objects_in(item)
+
+
+def _mistral_format(tokenizer: Any) -> str | None:
+    """The form that the version of a tokenizer of `mistral-common` stands for; None for other tokenizers.
+
+    Args:
+        tokenizer: transformers' ``MistralCommonBackend``, which has no chat template, or a processor that holds one.
+    """
+    inner = getattr(tokenizer, "tokenizer", None)
+    for library in inner, getattr(inner, "tokenizer", None):
+        number = getattr(getattr(library, "version", None), "version_num", None)
+        if isinstance(number, int):
+            return next((name for since, name in _MISTRAL_SINCE if number >= since), None)
+    return None
+
+
+def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel: bool) -> Tag:
+    """Text and calls as a format of a structural tag, in which ``{"title": name}`` is a tool's schema.
+
+    Args:
+        format: one of ``MISTRAL``.
+        names: of the tools that may be called.
+        required: whether the answer begins with a call.
+        parallel: whether there may be more than one call.
+    """
+    if not names:
+        return {"type": "any_text", "excludes": [_TOOL_CALLS]}
+    calls = {
+        "type": "tags_with_separator",
+        "tags": [_in_list(name) if format == "mistral" else _marked(name, format) for name in names],
+        "separator": ", " if format == "mistral" else _TOOL_CALLS,
+        "at_least_one": True,
+        "stop_after_first": not parallel,
+    }
+    # SentencePiece puts a space before what follows a special token.
+    bracket = {"type": "or", "elements": [_text("["), _text(" [")]}
+    content = _sequence(bracket, calls) if format == "mistral" else calls
+    return {
+        "type": "triggered_tags",
+        "triggers": [_TOOL_CALLS],
+        "tags": [{"type": "tag", "begin": _TOOL_CALLS, "content": content, "end": "]" if format == "mistral" else ""}],
+        "at_least_one": required,
+        "stop_after_first": True,
+        "excludes": [],
+    }
+
+
+def _in_list(name: str) -> Tag:
+    call_id = _sequence(_text(', "id": "'), _NINE_CHARACTERS, _text('"'))
+    content = _sequence(_arguments(name), {"type": "optional", "content": call_id})
+    return {"type": "tag", "begin": f'{{"name": "{name}", "arguments": ', "content": content, "end": "}"}
+
+
+def _marked(name: str, format: str) -> Tag:
+    if format == "mistral_v13":
+        return {"type": "tag", "begin": name + _ARGS, "content": _arguments(name), "end": ""}
+    call_id = _sequence(_text(_CALL_ID), _NINE_CHARACTERS, _text(_ARGS))
+    marks = {"type": "or", "elements": [call_id, _text(_ARGS)]}
+    return {"type": "tag", "begin": name, "content": _sequence(marks, _arguments(name)), "end": ""}
+
+
+def _arguments(name: str) -> Tag:
+    # Readers split an answer at this mark, wherever it is.
+    return {"type": "json_schema", "json_schema": {"title": name}, "style": "json", "excludes": [_TOOL_CALLS]}
+
+
+def _text(value: str) -> Tag:
+    return {"type": "const_string", "value": value}
+
+
+def _sequence(*elements: Tag) -> Tag:
+    return {"type": "sequence", "elements": list(elements)}

@@ -11,10 +11,21 @@ of a grammar (its engine).
 
 from __future__ import annotations
 
-from .base import Constraint, set_fields
-from .json_constraints import JsonObject, JsonSchema, json_style, laid_out
-from .structural_tag import StructuralTag
-from .text_constraints import DEFAULT_ROOT, Choice, Grammar, Regex
+import enum
+import json
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
+from . import json_text
+from .base import Constraint, expect_utf8, one_of, set_fields
+from .json_constraints import JsonObject, JsonSchema, laid_out
+from .json_style import json_style
+from .json_text import shorten
+from .structural_tag_checks import TagChecker
 
 __all__ = [
     "DEFAULT_ROOT",
@@ -27,5 +38,225 @@ __all__ = [
     "StructuralTag",
     "json_style",
     "laid_out",
-    "set_fields",
 ]
+
+Syntax = Literal["lark", "gbnf"]
+DEFAULT_ROOT: dict[str, str] = {"lark": "start", "gbnf": "root"}
+
+_SHORT_PATTERN = 10_000  # characters that Python compiles in milliseconds, whatever they are
+
+_FLAG_ADVICE = {
+    "VERBOSE": "remove the blanks and comments from the pattern",
+    "MULTILINE": "the whole output is matched, so ^ and $ are not needed",
+    "ASCII": "spell the class out, e.g. [0-9] for \\d",
+}
+
+
+@dataclass(frozen=True, init=False)
+class Regex(Constraint):
+    """Text that a regular expression matches from beginning to end (``re.fullmatch``).
+
+    Args:
+        pattern: in the syntax of Python's `re`. The flags IGNORECASE and DOTALL are kept; the others are refused.
+
+    Raises:
+        InvalidConstraint: it does not compile, is a bytes pattern, or has a flag that engines do not know.
+        UnsupportedConstraint: it is longer than any engine takes.
+    """
+
+    kind: ClassVar[str] = "regex"
+
+    pattern: str
+
+    @reading("Regex", InvalidConstraint)
+    def __init__(self, pattern: str | re.Pattern[str]) -> None:
+        compiled = _compiled(pattern)
+        unknown = re.RegexFlag(compiled.flags) & ~(re.UNICODE | re.DEBUG | re.IGNORECASE | re.DOTALL)
+        if unknown:
+            name, advice = next((name, text) for name, text in _FLAG_ADVICE.items() if unknown & re.RegexFlag[name])
+            raise InvalidConstraint(f"expected no regex flags but IGNORECASE and DOTALL, got {name}; {advice}")
+        # Flags are kept in one field, so that re.compile("a", re.I) and "(?i)a" are one constraint.
+        body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", compiled.pattern)
+        letters = "i" * bool(compiled.flags & re.IGNORECASE) + "s" * bool(compiled.flags & re.DOTALL)
+        set_fields(self, pattern=f"(?{letters}){body}" if letters else body)
+
+    def _identity(self) -> Sequence[Any]:
+        return (self.pattern,)
+
+    def parse(self, text: str) -> re.Match[str]:
+        """The match."""
+        match = re.fullmatch(self.pattern, text)
+        if match is None:
+            raise ValueError(f"{shorten(text)} does not match {self.pattern!r}")
+        return match
+
+
+@dataclass(frozen=True, init=False)
+class Choice(Constraint):
+    """One of several literal texts (no JSON quotes).
+
+    Args:
+        options: strings in order, repeats are dropped; or an Enum class or Literal of strings. The empty string
+            means "or nothing at all" and needs another option beside it.
+
+    Raises:
+        InvalidConstraint: no options, or one that is not a string.
+    """
+
+    kind: ClassVar[str] = "choice"
+
+    options: tuple[str, ...]
+
+    @reading("Choice", InvalidConstraint)
+    def __init__(self, options: Any) -> None:
+        if isinstance(options, enum.EnumMeta):
+            options = [member.value for member in options]  # type: ignore[var-annotated]
+        elif typing.get_origin(options) is Literal:
+            options = typing.get_args(options)
+        if not isinstance(options, (list, tuple)):
+            raise InvalidConstraint(
+                f"Choice: expected a list of strings, got {shown(options)} of type {type(options).__name__}; "
+                "write hg.Choice(['yes', 'no'])"
+            )
+        for index, option in enumerate(options):
+            if not isinstance(option, str):
+                raise InvalidConstraint(
+                    f"Choice: expected strings, got {shown(option)} of type {type(option).__name__} at index {index}; "
+                    "for other JSON values use hg.JsonSchema({'enum': [...]})"
+                )
+            expect_utf8(option, "Choice")
+        unique = tuple(dict.fromkeys(map(str, options)))
+        if unique in ((), ("",)):
+            raise InvalidConstraint(f"Choice: expected at least one option with text in it, got {list(unique)!r}")
+        set_fields(self, options=unique)
+
+    def _identity(self) -> Sequence[Any]:
+        return (self.options,)
+
+    def parse(self, text: str) -> str:
+        """The option."""
+        if text not in self.options:
+            raise ValueError(f"{shorten(text)} is none of the options {shorten(str(list(self.options)))}")
+        return text
+
+
+@dataclass(frozen=True, init=False)
+class Grammar(Constraint):
+    """Text that matches a context-free grammar.
+
+    Args:
+        text: Lark as llguidance reads it (``start: "a" b``), or GBNF as llama.cpp reads it (``root ::= "a" b``).
+        syntax: "lark" or "gbnf" ("ebnf" is another name for it); None looks at the first rule.
+        root: the rule that every text matches; None is ``start`` in Lark and ``root`` in GBNF.
+
+    Raises:
+        InvalidConstraint: the syntax cannot be recognized. The rules are read when it is compiled.
+    """
+
+    kind: ClassVar[str] = "grammar"
+
+    text: str
+    syntax: Syntax
+    root: str
+
+    @reading("Grammar", InvalidConstraint)
+    def __init__(self, text: str, syntax: Syntax | Literal["ebnf"] | None = None, root: str | None = None) -> None:
+        if not isinstance(text, str):
+            raise InvalidConstraint(f"Grammar: expected its text as a string, got {type(text).__name__}")
+        expect_utf8(text, "Grammar")
+        known: Syntax
+        if syntax is None:
+            known = _detect_syntax(text)
+        else:
+            known = one_of("syntax", "gbnf" if syntax == "ebnf" else syntax, Syntax)
+        if root is not None and not isinstance(root, str):
+            raise InvalidConstraint(f"root: expected the name of a rule, or None, got {shown(root)}")
+        name = "" if root is None else root[:]  # of plain str: a subclass may have methods that raise
+        set_fields(self, text=text, syntax=known, root=name or DEFAULT_ROOT[known])
+
+    def _identity(self) -> Sequence[Any]:
+        return self.syntax, self.root, self.text
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class StructuralTag(Constraint):
+    """Free text with constrained segments between tags, as xgrammar describes it.
+
+    Args:
+        tag: a dict, its JSON text, or an `xgrammar.StructuralTag`.
+
+    Raises:
+        InvalidConstraint: not a structural tag; with the JSON pointer of the first thing that is wrong.
+    """
+
+    kind: ClassVar[str] = "structural_tag"
+    spelling = "canonical"  # of the JSON in it
+
+    tag_json: str
+
+    @reading("StructuralTag", InvalidConstraint)
+    def __init__(self, tag: Any) -> None:
+        if hasattr(tag, "model_dump_json") and not isinstance(tag, type):
+            tag = tag.model_dump_json()
+        if isinstance(tag, str):
+            tag = json_text.loads(tag, "structural tag")
+        if not isinstance(tag, Mapping):
+            raise InvalidConstraint(f"StructuralTag: expected a dict, JSON text or xgrammar object, got {shown(tag)}")
+        if tag.get("type", "structural_tag") != "structural_tag" or not ("format" in tag or "structures" in tag):
+            raise InvalidConstraint(
+                'StructuralTag: expected {"type": "structural_tag", "format": {...}} '
+                f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
+            )
+        set_fields(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
+        TagChecker(Regex, JsonSchema).check(self.tag)
+
+    @property
+    def tag(self) -> dict[str, Any]:
+        """The structural tag, a fresh copy."""
+        return json.loads(self.tag_json)  # type: ignore[no-any-return]
+
+    def _identity(self) -> Sequence[Any]:
+        return (self.tag_json,)
+
+    def __repr__(self) -> str:
+        return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
+
+
+def _compiled(pattern: Any) -> re.Pattern[str]:
+    text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    if not isinstance(text, str):
+        raise InvalidConstraint(f"Regex: expected a str pattern, got {shown(text)} of type {type(text).__name__}")
+    expect_utf8(text, "Regex")
+    if len(text) > _SHORT_PATTERN:
+        _check_length(text)
+    try:
+        return pattern if isinstance(pattern, re.Pattern) else re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidConstraint(
+            f"Regex: {shorten(text)} does not compile: {error}; write it as Python's re takes it"
+        ) from None
+
+
+def _check_length(pattern: str) -> None:
+    from ..regex import UnsupportedRegex, check_length  # takes time to import, and few patterns are long
+
+    try:
+        check_length(pattern)
+    except UnsupportedRegex as error:
+        raise UnsupportedConstraint(f"Regex: {error}", [Loss("", "regex", str(error))]) from None
+
+
+_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
+_LARK_RULE = re.compile(r"^[ \t]*[?!]*\w+(\.\d+)?(\[[^\]]*\])?\s*:(?!:=)", re.MULTILINE)
+
+
+def _detect_syntax(text: str) -> Syntax:
+    gbnf, lark = _GBNF_RULE.search(text), _LARK_RULE.search(text)
+    if gbnf and (lark is None or gbnf.start() <= lark.start()):
+        return "gbnf"
+    if lark:
+        return "lark"
+    raise InvalidConstraint(
+        f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shorten(text)}; '
+        'say which with syntax="lark" or syntax="gbnf"'
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic
 
-from ..constraints.incremental_utf8 import utf8_decoder
 from ..constraints.tool_calls import ToolAnswer, ToolCall, ToolCalls
 from ..constraints.values import Constraint, JsonObject, JsonSchema
 from ..session.logprobs import TokenLogprob
@@ -185,7 +185,8 @@ class PartialRow:
         self._reader = reader
         self._split = None if reader.gate is None else reader.gate.splitter(reader.opening)
         self._values = _values_of(reader.constraint)
-        self._decode_text, self._decode_thinking = utf8_decoder(), utf8_decoder()
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decode_text, self._decode_thinking = decoder("replace"), decoder("replace")
         self._text = ""
         self._thinking = None if reader.gate is None or reader.opening is Opening.ALL else ""
         self._closed: list[str] = []

@@ -91,19 +91,19 @@ class Parts(Node):
 
 
 class Concat(Parts):
-    """One after another."""
+    """Strings of several nodes, one after another."""
 
     __slots__ = ()
 
 
 class Alt(Parts):
-    """Any of them."""
+    """Strings of any of several nodes."""
 
     __slots__ = ()
 
 
 class And(Parts):
-    """All of them at once."""
+    """Strings that several nodes have in common."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ def _character(character: str) -> Node:
 
 
 def concat(*parts: Node) -> Node:
-    """One after another."""
+    """Write several nodes one after another."""
     flat: list[Node] = []
     for part in parts:
         for node in part.parts if isinstance(part, Concat) else (part,):
@@ -192,7 +192,7 @@ def concat(*parts: Node) -> Node:
 
 
 def alt(*branches: Node) -> Node:
-    """Any of them."""
+    """Take the strings of any of several nodes."""
     if len(branches) == 1:
         return branches[0]
     flat: dict[Node, None] = {}
@@ -249,7 +249,7 @@ def repeat(body: Node, low: int = 0, high: int | None = None) -> Node:
 
 
 def both(*parts: Node) -> Node:
-    """All of them at once."""
+    """Take the strings that several nodes have in common."""
     flat: dict[Node, None] = {}
     single: CharSet | None = None
     for part in (inner for given in parts for inner in (given.parts if isinstance(given, And) else (given,))):
@@ -360,4 +360,4 @@ def _is_star(node: Node) -> bool:
 
 
 JOIN: dict[type[Node], Callable[..., Node]] = {Concat: concat, Alt: alt, And: both}
-"""For each kind of node that has parts the function that builds it."""
+"""The function that builds a node, by each kind that has parts."""

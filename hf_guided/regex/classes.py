@@ -112,7 +112,7 @@ def ranges_of(name: str) -> tuple[Range, ...]:
 
 @lru_cache(maxsize=1)
 def _table(version: str) -> dict[str, list[int]] | None:
-    """For each name how many code points are outside, then inside, then outside ...; None for an unknown version."""
+    """Count for each name the code points outside, then inside, then outside ...; None for an unknown version."""
     try:
         table: dict[str, list[int]] = json.loads(gzip.decompress((_TABLES / f"{version}.json.gz").read_bytes()))
     except OSError:

@@ -28,7 +28,7 @@ def _beginning(node: Concat) -> str:
 
 
 class _Digits(dict[int, str]):
-    """For ``str.translate``: "1" for the characters of a set and "0" for others; remembered for ASCII, which is few."""
+    """Table for ``str.translate``: "1" for the characters of a set, "0" for others; keeps those of ASCII, a few."""
 
     def __init__(self, charset: CharSet):
         self._charset = charset

@@ -13,8 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..constraints.cache_keys import NormalForm
-from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
+from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE, NormalForm
 from ..constraints.json_style import MAX_DIGITS, Spelling
 from ..constraints.suggestions import closest, did_you_mean
 from ..constraints.values import JsonSchema

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..constraints import date_time_patterns as date_time_patterns
-from ..constraints import host_patterns as host_patterns
-from ..constraints import uri_patterns
+from ..constraints import format_patterns
 
 # -- regular expressions that ECMA-262 (with the flag ``u`` and without) and Python's ``re`` both compile
 
@@ -58,24 +56,24 @@ def _disjunction(depth: int) -> str:
 
 
 FORMATS: dict[str, dict[str, Any]] = {
-    "date": {"pattern": f"^{date_time_patterns.FULL_DATE}$"},
-    "time": {"pattern": f"^{date_time_patterns.FULL_TIME}$"},
-    "date-time": {"pattern": f"^{date_time_patterns.DATE_TIME}$"},
-    "duration": {"pattern": f"^{date_time_patterns.DURATION}$"},
+    "date": {"pattern": f"^{format_patterns.FULL_DATE}$"},
+    "time": {"pattern": f"^{format_patterns.FULL_TIME}$"},
+    "date-time": {"pattern": f"^{format_patterns.DATE_TIME}$"},
+    "duration": {"pattern": f"^{format_patterns.DURATION}$"},
     "uuid": {"pattern": "^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
-    "ipv4": {"pattern": f"^{host_patterns.IPV4}$"},
-    "ipv6": {"pattern": f"^{host_patterns.IPV6}$"},
-    "hostname": {"pattern": f"^{host_patterns.HOSTNAME}$", "maxLength": 253},
-    "idn-hostname": {"pattern": f"^{host_patterns.IDN_HOSTNAME}$", "maxLength": 253},
-    "email": {"pattern": f"^{host_patterns.EMAIL}$"},
-    "idn-email": {"pattern": f"^{host_patterns.IDN_EMAIL}$"},
-    "uri": {"pattern": f"^{uri_patterns.URI}$"},
-    "uri-reference": {"pattern": f"^{uri_patterns.URI_REFERENCE}$"},
-    "iri": {"pattern": f"^{uri_patterns.IRI}$"},
-    "iri-reference": {"pattern": f"^{uri_patterns.IRI_REFERENCE}$"},
-    "uri-template": {"pattern": f"^{uri_patterns.URI_TEMPLATE}$"},
-    "json-pointer": {"pattern": f"^{uri_patterns.JSON_POINTER}$"},
-    "relative-json-pointer": {"pattern": f"^{uri_patterns.RELATIVE_JSON_POINTER}$"},
+    "ipv4": {"pattern": f"^{format_patterns.IPV4}$"},
+    "ipv6": {"pattern": f"^{format_patterns.IPV6}$"},
+    "hostname": {"pattern": f"^{format_patterns.HOSTNAME}$", "maxLength": 253},
+    "idn-hostname": {"pattern": f"^{format_patterns.IDN_HOSTNAME}$", "maxLength": 253},
+    "email": {"pattern": f"^{format_patterns.EMAIL}$"},
+    "idn-email": {"pattern": f"^{format_patterns.IDN_EMAIL}$"},
+    "uri": {"pattern": f"^{format_patterns.URI}$"},
+    "uri-reference": {"pattern": f"^{format_patterns.URI_REFERENCE}$"},
+    "iri": {"pattern": f"^{format_patterns.IRI}$"},
+    "iri-reference": {"pattern": f"^{format_patterns.IRI_REFERENCE}$"},
+    "uri-template": {"pattern": f"^{format_patterns.URI_TEMPLATE}$"},
+    "json-pointer": {"pattern": f"^{format_patterns.JSON_POINTER}$"},
+    "relative-json-pointer": {"pattern": f"^{format_patterns.RELATIVE_JSON_POINTER}$"},
     "regex": {"pattern": f"^{_disjunction(_DEPTH)}$"},
 }
 """Each format as a schema for strings."""
@@ -85,8 +83,8 @@ _IRI = "IPv6 hosts with ::, an upper-case V before a future kind of address, and
 _IRI += "checkers refuse them"
 
 USUAL: dict[str, str] = {
-    "time": f"^{date_time_patterns.USUAL_TIME}$",
-    "date-time": f"^{date_time_patterns.USUAL_DATE_TIME}$",
+    "time": f"^{format_patterns.USUAL_TIME}$",
+    "date-time": f"^{format_patterns.USUAL_DATE_TIME}$",
 }
 """Patterns for the canonical spelling of a format; the other formats have one spelling as strings."""
 

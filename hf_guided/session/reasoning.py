@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..constraints.chat_families import template_source, thinking_markers
-from ..constraints.incremental_utf8 import begun
+from ..constraints.chat_families import begun, template_source, thinking_markers
 from ..errors import InvalidConstraint, UnwritableConstraint, reading, shown
 from ..vocabulary.retokenize import Continuation
 from ..vocabulary.tokens import Vocabulary

@@ -5,5 +5,5 @@ ALL_ALLOWED = -1  # every bit of an int32 word
 
 
 def words(vocab_size: int) -> int:
-    """How many int32 words cover ``vocab_size`` tokens."""
+    """Count the int32 words that cover ``vocab_size`` tokens."""
     return (vocab_size + WORD_BITS - 1) // WORD_BITS

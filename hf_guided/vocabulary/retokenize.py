@@ -28,7 +28,7 @@ class Continuation:
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
         self._remembered = lru_cache(_REMEMBERED)(self._tokens_after)
-        self._followers = lru_cache(_REMEMBERED)(self._bytes_after)
+        self.followers = lru_cache(_REMEMBERED)(self._followers)
 
     def __call__(self, before: Sequence[int], data: bytes) -> list[int]:
         """Tokens that join to exactly ``data``.
@@ -57,11 +57,8 @@ class Continuation:
         whole = self._cut(self._context(before), piece + data)
         return None if whole is None or whole[0] == last else whole
 
-    def followers(self, data: bytes) -> frozenset[int]:
+    def _followers(self, data: bytes) -> frozenset[int]:
         """The bytes that come next in text tokens that begin with ``data`` and have more."""
-        return self._followers(data)
-
-    def _bytes_after(self, data: bytes) -> frozenset[int]:
         texts, _ = self._vocabulary.in_order
         index, end = bisect_right(texts, data), len(texts)
         following = []
@@ -92,7 +89,7 @@ class Continuation:
 
     @cached_property
     def _starting(self) -> dict[int, NDArray[np.int32]]:
-        """For each byte without a token of its own the tokens that begin with it, as a bitmask row."""
+        """Bitmask rows of the tokens that begin with a byte, by each byte without a token of its own."""
         texts, _ = self._vocabulary.in_order
         others = {text[0] for text in texts if text} - self._vocabulary.writable_bytes
         return {byte: self._vocabulary.bitmask_of(self._vocabulary.starting_with(bytes([byte]))) for byte in others}
@@ -127,5 +124,5 @@ class Continuation:
 
 
 def _inside_a_character(data: bytes) -> int:
-    """How many bytes at the beginning continue a character that began before."""
+    """Count the bytes at the beginning that continue a character that began before."""
     return next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import cycle, islice
@@ -15,17 +15,14 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidArgument, StopTokenError, UnwritableConstraint, VocabularySizeError
 from .layout import WORD_BITS, words
-from .stop_tokens import stops_with_logits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_LONG = 32  # bytes; longer tokens are rulers and indentation
-
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What the engines know of a tokenizer; immutable, shared by threads.
+    """The facts about a tokenizer that engines need; immutable, shared by threads.
 
     Args:
         token_bytes: one entry per id the tokenizer knows and the model has logits for; None = can never be typed inside
@@ -68,10 +65,7 @@ class Vocabulary:
                 belongs to another model.
             StopTokenError: the model can write no stop token, or one is unknown to the tokenizer and the model.
         """
-        from .token_bytes import (  # transformers, which the compile worker does without
-            added_token_ids,
-            read_token_bytes,
-        )
+        from .token_bytes import added_token_ids, read_token_bytes  # transformers, which compiling does without
 
         token_bytes = read_token_bytes(tokenizer)
         name = type(tokenizer).__name__
@@ -91,21 +85,31 @@ class Vocabulary:
                 f"{name} has no EOS token, so no output could ever end; set tokenizer.eos_token, or eos_token_id in "
                 "the model's generation_config"
             )
-        num_surplus = max(len(token_bytes) - size, 0)
-        stops = stops_with_logits(given, size, num_surplus)
-        del token_bytes[size:]
-        for token_id in stops:
-            if token_id < len(token_bytes):
-                token_bytes[token_id] = None
-        return cls(tuple(token_bytes), stops, size, tokenizer, num_surplus)
+        without_stops = cls((), (), size, tokenizer, num_surplus=max(len(token_bytes) - size, 0))
+        stops = without_stops.stops_with_logits(given)
+        texts = (None if token_id in stops else data for token_id, data in enumerate(token_bytes[:size]))
+        return replace(without_stops, token_bytes=tuple(texts), stop_token_ids=stops)
 
     def stops_with_logits(self, stop_token_ids: Iterable[int]) -> tuple[int, ...]:
-        """These stop tokens, sorted, without those that the tokenizer knows and the model has no logits for.
+        """Sort stop tokens, and leave out those that the tokenizer knows and the model has no logits for.
+
+        Args:
+            stop_token_ids: one or more.
 
         Raises:
             StopTokenError: none is left, or one is unknown to both.
         """
-        return stops_with_logits(stop_token_ids, self.padded_size, self.num_surplus)
+        given = sorted({int(token_id) for token_id in stop_token_ids})
+        stops = tuple(token_id for token_id in given if token_id < self.padded_size)
+        known = self.padded_size + (self.num_surplus if stops else 0)
+        outside = [token_id for token_id in given if not 0 <= token_id < known]
+        if outside:
+            raise StopTokenError(
+                f"stop token {outside[0]} is outside the model's logits, which have {self.padded_size} columns, so the "
+                "model cannot write it; correct eos_token_id in the generation_config, or pass the tokenizer that "
+                "belongs to the model"
+            )
+        return stops
 
     @cached_property
     def fingerprint(self) -> str:
@@ -139,7 +143,7 @@ class Vocabulary:
         return 0 <= token_id < len(self.token_bytes) and self.token_bytes[token_id] is not None
 
     def some_text(self, number: int) -> list[int]:
-        """Any text tokens, ``number`` of them; repeated where the vocabulary has fewer."""
+        """Choose any ``number`` of text tokens; repeated where the vocabulary has fewer."""
         return list(islice(cycle(filter(self.is_text, range(len(self.token_bytes)))), number))
 
     def bitmask_of(self, token_ids: Iterable[int] | NDArray[np.int64]) -> NDArray[np.int32]:
@@ -191,13 +195,6 @@ class Vocabulary:
             )
         return path
 
-    def lengths_at(self, data: bytes, start: int = 0) -> Iterator[int]:
-        """How long the text tokens are that the bytes from ``start`` on begin with; ascending, those of 32 at most."""
-        ids = self._ids_by_bytes
-        for end in range(start + 1, min(start + _LONG, len(data)) + 1):
-            if data[start:end] in ids:
-                yield end - start
-
     @cached_property
     def in_order(self) -> tuple[list[bytes], list[int]]:
         """All text tokens' bytes, sorted, and their ids."""
@@ -241,7 +238,7 @@ class Vocabulary:
         return [(token_id, self.token_text(token_id)) for token_id, data in enumerate(self.token_bytes) if data is None]
 
     def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
-        """This vocabulary, in which these tokens, which are not text in it, are text; made from what is known of it."""
+        """Make a vocabulary like this one in which some tokens that are not text are text."""
         token_bytes = list(self.token_bytes)
         for token_id, data in names.items():
             token_bytes[token_id] = data
@@ -290,7 +287,7 @@ class Vocabulary:
 
 
 class _Names:
-    """What is left of a tokenizer: the names of tokens that are not text."""
+    """Stand-in for a tokenizer: the names of tokens that are not text."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names

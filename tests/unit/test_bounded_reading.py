@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import hf_guided as hg
-from hf_guided.constraints import json_text, text_constraints
-from hf_guided.constraints.cache_keys import NormalForm
+from hf_guided.constraints import json_text, values
+from hf_guided.constraints.json_schema_keywords import NormalForm
 from hf_guided.errors import InvalidConstraint, Loss, UnsupportedConstraint
 from hf_guided.regex.parse import MAX_LENGTH, MAX_SIGNS
 from hf_guided.schema import audit as audits
@@ -61,7 +61,7 @@ def test_wrong_key_is_named_with_its_path() -> None:
 @pytest.mark.parametrize("pattern", ["a" * (MAX_LENGTH + 1), "a?" * (MAX_SIGNS + 1), "a|" * (MAX_SIGNS + 1)])
 def test_pattern_that_is_too_long_is_not_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     never = SimpleNamespace(Pattern=re.Pattern, compile=lambda *_: pytest.fail("it was compiled"))
-    monkeypatch.setattr(text_constraints, "re", never)
+    monkeypatch.setattr(values, "re", never)
     with pytest.raises(UnsupportedConstraint, match="too long") as caught:
         hg.Regex(pattern)
     assert caught.value.losses

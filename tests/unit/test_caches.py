@@ -12,7 +12,7 @@ from hf_guided.constraints.json_style import JsonStyle
 from hf_guided.schema.layout import layout_of
 
 # Caches without a bound whose arguments come from tables of the package: types of torch, notations of calls, classes.
-FINITE = {"session.apply._neg_inf_bits", "constraints.tool_parser._opening", "serve.bodies.fields._fields_of"}
+FINITE = {"session.apply._neg_inf_bits", "constraints.tool_xml._opening", "serve.bodies.fields._fields_of"}
 
 
 def test_every_cached_function_has_a_bound_or_no_arguments() -> None:

@@ -480,7 +480,7 @@ def test_pending_compiles_finish_after_the_compiler_is_deleted() -> None:
 SCRIPT = """
 import os, sys, threading
 from tests.unit.test_compiler import Fake, Gate, new_compiler
-from hf_guided.constraints import Choice
+from hf_guided.constraints.values import Choice
 gate = Gate()
 fake = Fake(then=gate)
 compiler = new_compiler(fake, workers=1)

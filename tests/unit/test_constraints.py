@@ -254,21 +254,6 @@ def test_constraints_with_different_texts_have_different_keys() -> None:
     assert len(set(different)) == len(different)
 
 
-def test_annotations_do_not_change_the_key() -> None:
-    plain = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "$defs": {"p": {}, "q": {}}})
-    annotated = JsonSchema(
-        {
-            "$defs": {"q": {"title": "Q"}, "p": {"$comment": "P"}},
-            "description": "an object",
-            "examples": [{}],
-            "properties": {"a": {"default": 1, "type": "integer", "title": "A"}},
-            "type": "object",
-        }
-    )
-    assert plain.key == annotated.key
-    assert plain != annotated
-
-
 @pytest.mark.parametrize("ref", ["#/examples/0", "#/%65xamples/0"])
 def test_annotation_that_is_a_reference_target_changes_the_key(ref: str) -> None:
     keys = {JsonSchema({"$ref": ref, "examples": [{"type": kind}]}).key for kind in ("string", "integer")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jsonschema import FormatChecker, validators
 
-from hf_guided.constraints.format_checks import format_checker
+from hf_guided.constraints.json_validator import format_checker
 
 IRIS = ["http://é.example/漢?ü#δ", "urn:isbn:0-395", "a:", "//é/ü", "", "a b", "http://[::1", "é:x", "%zz", "a:%c3"]
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from jsonschema import validators
 
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.constraints import host_patterns as formats_hosts
+from hf_guided.constraints import format_patterns as formats_hosts
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.schema.formats import FORMATS, NARROWER
 from tests import toy

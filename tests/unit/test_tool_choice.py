@@ -105,7 +105,7 @@ def test_requests_of_both_apis() -> None:
     flat = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "a"}]}
     flat_tools = [{"type": "function", **each["function"]} for each in TOOLS]
     found = from_request({"tools": flat_tools, "tool_choice": flat}, "qwen_3")
-    assert found is not None and found == expected
+    assert found is not None and found == expected == hg.ToolCalls(flat_tools, "qwen_3", flat)
     for wrong in ({**flat, "modes": 1}, {**allowed("auto", "a"), "x": 1}, {"type": "allowed_tools", "mode": "auto"}):
         with pytest.raises(hg.InvalidConstraint, match=r"ToolCalls\.choice"):
             from_request({"tools": TOOLS, "tool_choice": wrong})

@@ -24,7 +24,7 @@ def literal(text: str) -> str:
 
 
 def either(*patterns: str) -> str:
-    """Any of the patterns, as one group; those that are NOTHING are left out."""
+    """Join patterns as alternatives in one group; those that are NOTHING are left out."""
     patterns_left = list(dict.fromkeys(pattern for pattern in patterns if pattern != NOTHING))
     if not patterns_left:
         return NOTHING
@@ -32,7 +32,7 @@ def either(*patterns: str) -> str:
 
 
 def ends(bounds: Mapping[str, Any], move: Callable[[str, Any], Any], low: Any, high: Any) -> tuple[Any, Any]:
-    """Both ends of a range, narrowed by bounds.
+    """Narrow both ends of a range by bounds.
 
     Args:
         bounds: by the names "gt", "ge", "lt", "le"; others mean nothing.
@@ -90,7 +90,7 @@ def _digit(low: int, high: int) -> str:
 
 
 def _any_digits(shape: str) -> str:
-    """Any text of this shape."""
+    """Write a pattern of all texts of this shape."""
     written = []
     for part in re.findall("[0-9]+|[^0-9]+", shape):
         written.append(literal(part) if not part.isdigit() else "[0-9]" + (f"{{{len(part)}}}" if len(part) > 1 else ""))

@@ -29,7 +29,7 @@ from pydantic.types import Base64Encoder, Base64UrlEncoder, SecretBytes, SecretS
 from pydantic_core import SchemaError, SchemaValidator, ValidationError
 
 from . import numeric, strings
-from .notes import Core, JsonSchemaDict, code_notes, narrower, shown, validator
+from .notes import Core, JsonSchemaDict, anchored, code_notes, narrower, shown, validator
 
 _VALIDATORS = "pydantic._internal._validators."
 _ON_THIS_MACHINE = "depends on the files of the machine that validates"
@@ -156,7 +156,7 @@ class Functions(GenerateJsonSchema):
         return _with_code(json_schema, schema)
 
     def chain_schema(self, schema: Any) -> JsonSchemaDict:
-        """What the first step takes, and what later ones check of it.
+        """Take what the first step takes, and check of it what later ones check.
 
         Options of strings on other types are such steps, which fail for all but strings.
         """
@@ -203,10 +203,9 @@ class Functions(GenerateJsonSchema):
         if alphabet is None:
             return None
         pattern = strings.base64(alphabet, low, high, is_ascii=is_text)
-        json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{pattern}$"}
+        json_schema = anchored(pattern, "Base64Str" if is_text else "Base64Bytes")
         bounds = self.generate_inner(inner)
         json_schema.update((name, bounds[name]) for name in ("minLength", "maxLength") if name in bounds)
-        json_schema = narrower(json_schema, "Base64Str" if is_text else "Base64Bytes")
         return shown(json_schema, type="string", format="base64" if alphabet == "standard" else "base64url")
 
     def _checked(self, schema: Core, checked: Core) -> JsonSchemaDict:
@@ -425,7 +424,7 @@ def _tightened(schema: Core, name: str, value: Any) -> Core | None:
 
 
 def _merged(schema: Core, name: str, value: Any) -> Core:
-    """With the narrower of both values."""
+    """Set an option to the narrower of both values."""
     before = schema.get(name)
     if before is not None:
         is_lower = name in ("gt", "ge", "min_length", "value_min_length")
@@ -434,7 +433,7 @@ def _merged(schema: Core, name: str, value: Any) -> Core:
 
 
 def _byte_size(name: str, value: Any) -> Core | None:
-    """As a number of bytes; with a unit the number would not be in the text."""
+    """Take only a number of bytes: with a unit, the number would not be in the text."""
     if name == "multiple_of":
         return _tightened({"type": "int", "ge": 0}, name, value)
     if name not in _BOUNDS or not isinstance(value, (int, float, Decimal)):

@@ -81,7 +81,7 @@ def _text(schema: Core) -> JsonSchemaDict:
 
 
 class ExactJsonSchema(Functions):
-    """For one type; see Pydantic's GenerateJsonSchema."""
+    """Generator for one type; see Pydantic's GenerateJsonSchema."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -436,7 +436,7 @@ def _without_overrides(schema: Core) -> Core:
 
 
 def _joined(said: JsonSchemaDict, checked: JsonSchemaDict) -> JsonSchemaDict:
-    """Both; where code runs between the text and the checks, only the declared JSON Schema counts."""
+    """Demand both; where code runs between the text and the checks, only the declared JSON Schema counts."""
     notes = code_notes(checked)
     if notes or "$ref" in checked:
         return {**said, **notes}

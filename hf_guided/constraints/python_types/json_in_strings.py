@@ -16,10 +16,9 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 from ...regex import UnsupportedRegex, json_spelling, parse_search, to_pattern
-from ..date_time_patterns import FULL_DATE
-from ..host_patterns import IPV4, IPV6
+from ..format_patterns import FULL_DATE, IPV4, IPV6
 from .digits import either, literal, whole
-from .notes import Core, JsonSchemaDict, narrower, shown
+from .notes import Core, JsonSchemaDict, anchored, narrower, shown
 from .numeric import multiples, text_between
 
 Resolve = Callable[[str], JsonSchemaDict | None]
@@ -55,7 +54,7 @@ def key_names(keys: Core, json_schema: JsonSchemaDict, resolve: Resolve) -> Json
     if kind == "string":
         return json_schema
     if kind == "boolean":
-        described: JsonSchemaDict = {"type": "string", "pattern": "^(?:true|false)$"}
+        described = anchored("(?:true|false)")
     elif kind in ("integer", "number"):
         described = _number_keys(json_schema)
     else:
@@ -75,7 +74,7 @@ def _takes_key(keys: Core, name: str) -> bool:
 
 
 def _key_of_any(keys: Core, json_schema: JsonSchemaDict, resolve: Resolve) -> JsonSchemaDict | None:
-    """As ``key_names``, of alternatives; those that no pattern describes are left out where there are others."""
+    """Do as ``key_names`` with alternatives; those that no pattern describes are left out where there are others."""
     alternatives: list[JsonSchemaDict] = []
     refused = None
     for alternative in json_schema["anyOf"]:
@@ -103,7 +102,7 @@ def _number_keys(json_schema: JsonSchemaDict) -> JsonSchemaDict:
     pattern = whole(low, high) if is_whole else text_between(_bounds(json_schema), 6)
     if not pattern:
         raise PydanticInvalidForJsonSchema("no key is inside the bounds; widen them")
-    names: JsonSchemaDict = {"type": "string", "pattern": f"^{pattern}$"}
+    names = anchored(pattern)
     if not step or (is_whole and step == 1):
         return names
     if not is_whole:
@@ -210,7 +209,7 @@ class _Writer:
         return _SCALARS[kind](schema) if kind in _SCALARS else _any(2)
 
     def _ending(self, schema: JsonSchemaDict | bool, above: tuple[str, ...]) -> str | None:
-        """As ``value``; None where it would not end."""
+        """Do as ``value``; None where it would not end."""
         try:
             return self.value(schema, above)
         except _Endless:
@@ -265,7 +264,7 @@ class _Writer:
 
 
 def _any(depth: int) -> str:
-    """Any value, with this number of levels."""
+    """Write a pattern of any value, with this number of levels."""
     if not depth:
         return _SCALAR
     inner = _any(depth - 1)
@@ -273,7 +272,7 @@ def _any(depth: int) -> str:
 
 
 def _run(first: list[str], item: str, low: int, high: int | None) -> str:
-    """These items, then ``low`` to ``high`` others, with commas between."""
+    """Write some items, then ``low`` to ``high`` others, with commas between."""
     head = ",".join(first)
     if not item or high == 0:
         return head

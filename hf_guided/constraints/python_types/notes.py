@@ -96,7 +96,7 @@ NARROWER: dict[str, str] = {
 
 
 class TypeNote(NamedTuple):
-    """One row of the audit.
+    """A row of the audit.
 
     Args:
         pointer: JSON pointer of the schema in question.
@@ -115,6 +115,14 @@ class TypeNote(NamedTuple):
 def narrower(schema: dict[str, Any], name: str) -> dict[str, Any]:
     """The schema with a note that it leaves out the texts of NARROWER under this name."""
     return _noted(schema, name, "narrower", f"never generated: {NARROWER[name]}")
+
+
+def anchored(pattern: str, *notes: str) -> dict[str, Any]:
+    """The strings that a pattern without anchors matches from beginning to end, with notes as of ``narrower``."""
+    schema: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
+    for name in notes:
+        schema = narrower(schema, name)
+    return schema
 
 
 def validator(schema: dict[str, Any], name: str, detail: str) -> dict[str, Any]:

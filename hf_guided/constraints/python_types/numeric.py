@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from .digits import NOTHING, decimals, either, ends
-from .notes import Core, JsonSchemaDict, narrower
+from .notes import Core, JsonSchemaDict, anchored, narrower
 
 _EXACT_DIGITS = 15  # a decimal with this number of digits survives a round trip through a double
 _PLACES = 6  # digits after the point where bounds have fewer
@@ -71,10 +71,13 @@ def decimal(core: Core) -> JsonSchemaDict:
             del core[name]  # all decimals of JSON are inside
         elif not bound.is_finite():
             raise ValueError("no decimal is inside the bounds")
-    alternatives = [*_decimal_numbers(core), *_decimal_strings(core)]
+    return _any_of([*_decimal_numbers(core), *_decimal_strings(core)], "Decimal")
+
+
+def _any_of(alternatives: list[JsonSchemaDict], name: str) -> JsonSchemaDict:
     if not alternatives:
-        raise ValueError("no decimal is inside the bounds")
-    return narrower({"anyOf": alternatives} if len(alternatives) > 1 else alternatives[0], "Decimal")
+        raise ValueError(f"no {name.lower()} is inside the bounds")
+    return narrower({"anyOf": alternatives} if len(alternatives) > 1 else alternatives[0], name)
 
 
 def _splits(core: Core) -> list[tuple[int | None, int | None]]:
@@ -143,7 +146,7 @@ def _decimal_strings(core: Core) -> list[JsonSchemaDict]:
             return []
     bounds = {name: Decimal(core[name]) for name in _INWARDS if name in core}
     if not bounds and by_fraction is None and core.get("max_digits") is None and core.get("decimal_places") is None:
-        return [{"type": "string", "pattern": f"^-?{_REAL}$"}]
+        return [anchored(f"-?{_REAL}")]
     precise = max([_PLACES, *(-int(bound.as_tuple().exponent) for bound in bounds.values())])
     patterns = []
     for before, after in _splits(core):
@@ -162,7 +165,7 @@ def _decimal_strings(core: Core) -> list[JsonSchemaDict]:
     pattern = either(*patterns)
     if pattern == NOTHING:
         return []
-    json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{pattern}$"}
+    json_schema = anchored(pattern)
     return [json_schema if by_fraction is None else {**json_schema, "allOf": [{"pattern": f"^{by_fraction}$"}]}]
 
 
@@ -204,23 +207,21 @@ def fraction(core: Core) -> JsonSchemaDict:
         raise ValueError("multiple_of of a Fraction is not enforced")
     if not bounds:
         whole = "(?:0|[1-9][0-9]{0,17})"
-        text = f"^-?(?:{whole}/[1-9][0-9]{{0,17}}|{whole}(?:\\.[0-9]{{1,18}})?)$"
+        pattern = f"-?(?:{whole}/[1-9][0-9]{{0,17}}|{whole}(?:\\.[0-9]{{1,18}})?)"
     else:
-        text = f"^{text_between(bounds, _PLACES)}$"
-    alternatives: list[JsonSchemaDict] = [{"type": "string", "pattern": text}] if text != "^$" else []
+        pattern = text_between(bounds, _PLACES)
+    alternatives = [anchored(pattern)] if pattern != NOTHING else []
     # One double further in than the nearest: the bound itself was rounded.
     as_decimal = {name: Decimal(bound.numerator) / bound.denominator for name, bound in bounds.items()}
     low, high = ends(as_decimal, lambda name, bound: math.nextafter(float(bound), _INWARDS[name]), -_LARGEST, _LARGEST)
     if low <= high:
         alternatives.append({"type": "number", "minimum": _json_number(low), "maximum": _json_number(high)})
-    if not alternatives:
-        raise ValueError("no fraction is inside the bounds")
-    return narrower({"anyOf": alternatives} if len(alternatives) > 1 else alternatives[0], "Fraction")
+    return _any_of(alternatives, "Fraction")
 
 
 def complex_number(core: Core) -> JsonSchemaDict:
     """A ``complex``, as the string that Python writes."""
-    return narrower({"type": "string", "pattern": f"^-?(?:{_REAL}|(?:{_REAL}[+-])?{_REAL}?j)$"}, "complex")
+    return anchored(f"-?(?:{_REAL}|(?:{_REAL}[+-])?{_REAL}?j)", "complex")
 
 
 BYTE_SIZE: JsonSchemaDict = narrower(

@@ -11,9 +11,9 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from ..host_patterns import ATEXT, DEC_OCTET, H16, IPV4, IPV6, label
+from ..format_patterns import ATEXT, DEC_OCTET, H16, IPV4, IPV6, PCT_ENCODED, SUB_DELIMS, UNRESERVED, label
 from .digits import literal
-from .notes import Core, JsonSchemaDict, narrower, shown
+from .notes import Core, JsonSchemaDict, anchored, narrower, shown
 
 _ASCII = r"^[\u0000-\u007f]*$"
 # What engines call white space, all of them taken together.
@@ -76,9 +76,9 @@ def raw_bytes(core: Core, mode: str) -> JsonSchemaDict:
     """A ``bytes``, written as text of its own (UTF-8), as base64 or in hexadecimal digits."""
     low, high = core.get("min_length") or 0, core.get("max_length")
     if mode == "base64":
-        return narrower({"type": "string", "pattern": f"^{base64('url', low, high)}$"}, "bytes in base64")
+        return anchored(base64("url", low, high), "bytes in base64")
     if mode == "hex":
-        return {"type": "string", "pattern": f"^(?:[0-9a-f]{{2}}){{{low},{'' if high is None else high}}}$"}
+        return anchored(f"(?:[0-9a-f]{{2}}){{{low},{'' if high is None else high}}}")
     json_schema: JsonSchemaDict = {"type": "string"}
     if low:
         json_schema["minLength"] = low  # a character takes a byte at least
@@ -125,19 +125,16 @@ def uuid(core: Core) -> JsonSchemaDict:
     version = core.get("version")
     digit = "[0-9a-fA-F]"
     middle = f"{digit}{{4}}-{digit}{{4}}" if version is None else f"{version}{digit}{{3}}-[89abAB]{digit}{{3}}"
-    return {"type": "string", "pattern": f"^{digit}{{8}}-{digit}{{4}}-{middle}-{digit}{{12}}$"}
+    return anchored(f"{digit}{{8}}-{digit}{{4}}-{middle}-{digit}{{12}}")
 
 
 _SPECIAL = ("file", "ftp", "http", "https", "ws", "wss")  # schemes whose hosts are checked
-_UNRESERVED = "A-Za-z0-9._~-"
-_SUB_DELIMS = "!$&'()*+,;="
-_PCT = "%[0-9A-Fa-f]{2}"
 _PORT = "(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}))?"
-_PATH_CHARACTER = f"(?:[{_SUB_DELIMS}:@{_UNRESERVED}]|{_PCT})"
-_QUERY_CHARACTER = f"(?:[{_SUB_DELIMS}:@/?{_UNRESERVED}]|{_PCT})"
+_PATH_CHARACTER = f"(?:[{SUB_DELIMS}:@{UNRESERVED}]|{PCT_ENCODED})"
+_QUERY_CHARACTER = f"(?:[{SUB_DELIMS}:@/?{UNRESERVED}]|{PCT_ENCODED})"
 _ENDING = f"(?:\\?{_QUERY_CHARACTER}*)?(?:#{_QUERY_CHARACTER}*)?"
 _PATH = f"(?:{_PATH_CHARACTER}|/)*"
-_USER = f"(?:[{_UNRESERVED}]|{_PCT})"
+_USER = f"(?:[{UNRESERVED}]|{PCT_ENCODED})"
 _LOGIN = f"(?:{_USER}+(?::{_USER}*)?@)?"
 
 
@@ -225,14 +222,14 @@ def url(core: Core) -> JsonSchemaDict:
             alternatives.append(f"{_not_words(_SPECIAL, 'a-z', 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
     else:
         if "file" in schemes and _takes_hostless_files(core):
-            path = _PATH if limit is None else f"[/{_UNRESERVED}]{{0,{max(0, limit - len('file:///'))}}}"
+            path = _PATH if limit is None else f"[/{UNRESERVED}]{{0,{max(0, limit - len('file:///'))}}}"
             alternatives.append(f"file:///{path}")
         if hosted := [scheme for scheme in schemes if scheme != "file"]:
             written = "|".join(map(literal, hosted))
             alternatives.append(f"(?:{written}){_behind_scheme(limit, max(map(len, hosted)))}")
             if core.get("default_host") and not set(hosted) & set(_SPECIAL):
                 alternatives.append(f"(?:{written})://")
-    return narrower({"type": "string", "pattern": f"^(?:{'|'.join(alternatives)})$"}, "url")
+    return anchored(f"(?:{'|'.join(alternatives)})", "url")
 
 
 def multi_host_url(core: Core) -> JsonSchemaDict:
@@ -243,8 +240,7 @@ def multi_host_url(core: Core) -> JsonSchemaDict:
     written = f"(?:{'|'.join(map(literal, schemes))})" if schemes else _SCHEME
     # Where hosts are checked, a list of hosts is no valid host.
     more = "" if schemes is None or set(schemes) & set(_SPECIAL) else f"(?:,{_HOST}{_PORT})*"
-    pattern = f"^{written}://{_LOGIN}{_HOST}{_PORT}{more}(?:/{_PATH})?{_ENDING}$"
-    return narrower({"type": "string", "pattern": pattern}, "url")
+    return anchored(f"{written}://{_LOGIN}{_HOST}{_PORT}{more}(?:/{_PATH})?{_ENDING}", "url")
 
 
 _SCHEME = f"(?:{_not_words(('file',), 'a-z', 'a-z0-9+.-')})"
@@ -261,15 +257,15 @@ def _behind_scheme(limit: int | None, scheme: int) -> str:
         raise ValueError(f"max_length={limit} leaves no room for a URL")
     if room < 200:
         rest = room // 2
-        path = f"(?:/[/{_UNRESERVED}]{{0,{rest - 1}}})?" if rest else ""
+        path = f"(?:/[/{UNRESERVED}]{{0,{rest - 1}}})?" if rest else ""
         return f"://[a-z][a-z0-9]{{0,{room - rest - 1}}}{path}"
     # Each part has a share, so that nothing has to count the whole: four labels of 31, and a character of the path or
     # the query may take three.
-    login = f"(?:[{_UNRESERVED}]{{1,16}}(?::[{_UNRESERVED}]{{0,16}})?@)?" if room >= 400 else ""
+    login = f"(?:[{UNRESERVED}]{{1,16}}(?::[{UNRESERVED}]{{0,16}})?@)?" if room >= 400 else ""
     left = room - 128 - len(":65535") - 34 * bool(login) - len("/#")
     host = f"(?:{_name('{0,3}', 31)}|{IPV4}|\\[{IPV6}\\])"
     units, fragment = min(left // 4, _MOST), min(left // 4, 64)
-    tail = f"(?:[/?]{_QUERY_CHARACTER}{{0,{units}}}(?:#[{_UNRESERVED}]{{0,{fragment}}})?)?"
+    tail = f"(?:[/?]{_QUERY_CHARACTER}{{0,{units}}}(?:#[{UNRESERVED}]{{0,{fragment}}})?)?"
     return f"://{login}{host}{_PORT}{tail}"
 
 
@@ -309,11 +305,10 @@ def _split_group(bits: int) -> str:
     return f"{free}[{split}]0{{{3 - whole}}}"
 
 
-def _ip(pattern: str, name: str, *notes: str) -> JsonSchemaDict:
-    json_schema: JsonSchemaDict = {"type": "string", "format": name, "pattern": f"^{pattern}$"}
-    for note in notes:
-        json_schema = narrower(json_schema, note)
-    return shown(json_schema, type="string", format=name)
+def _named(pattern: str, *notes: str, **format: str) -> JsonSchemaDict:
+    """The strings of a pattern; people and models read the name of their format instead."""
+    json_schema = anchored(pattern, *notes)
+    return shown(json_schema, type="string", **format) if format else json_schema
 
 
 _V4_INTERFACE = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
@@ -322,13 +317,13 @@ _V4_NETWORK, _V6_NETWORK = _v4_network(), _v6_network()
 IP: dict[str, JsonSchemaDict] = {
     "IPv4Address": {"type": "string", "format": "ipv4"},
     "IPv6Address": narrower({"type": "string", "format": "ipv6"}, "IPv6"),
-    "IPvAnyAddress": _ip(f"(?:{IPV4}|{IPV6})", "ipvanyaddress", "IPv6"),
-    "IPv4Interface": _ip(_V4_INTERFACE, "ipv4interface", "IP interface"),
-    "IPv6Interface": _ip(_V6_INTERFACE, "ipv6interface", "IP interface", "IPv6"),
-    "IPvAnyInterface": _ip(f"(?:{_V4_INTERFACE}|{_V6_INTERFACE})", "ipvanyinterface", "IP interface", "IPv6"),
-    "IPv4Network": _ip(_V4_NETWORK, "ipv4network", "IPv4Network"),
-    "IPv6Network": _ip(_V6_NETWORK, "ipv6network", "IPv6Network"),
-    "IPvAnyNetwork": _ip(f"(?:{_V4_NETWORK}|{_V6_NETWORK})", "ipvanynetwork", "IPv4Network", "IPv6Network"),
+    "IPvAnyAddress": _named(f"(?:{IPV4}|{IPV6})", "IPv6", format="ipvanyaddress"),
+    "IPv4Interface": _named(_V4_INTERFACE, "IP interface", format="ipv4interface"),
+    "IPv6Interface": _named(_V6_INTERFACE, "IP interface", "IPv6", format="ipv6interface"),
+    "IPvAnyInterface": _named(f"(?:{_V4_INTERFACE}|{_V6_INTERFACE})", "IP interface", "IPv6", format="ipvanyinterface"),
+    "IPv4Network": _named(_V4_NETWORK, "IPv4Network", format="ipv4network"),
+    "IPv6Network": _named(_V6_NETWORK, "IPv6Network", format="ipv6network"),
+    "IPvAnyNetwork": _named(f"(?:{_V4_NETWORK}|{_V6_NETWORK})", "IPv4Network", "IPv6Network", format="ipvanynetwork"),
 }
 """The types of Python's ``ipaddress`` and Pydantic's IPvAny..., by their names."""
 
@@ -338,13 +333,6 @@ _LOCAL = f"(?:[{ATEXT}]{{1,62}}|[{ATEXT}](?:\\.?[{ATEXT}]){{0,30}})"
 _EMAIL = f"{_LOCAL}@(?:{label('a-z0-9', 24)}\\.){{1,4}}{_TOP_LEVEL}"
 _NAME = r"[A-Za-z0-9_.-]{1,24}(?: [A-Za-z0-9_.-]{1,24}){0,3}"
 _COLORS = "#[0-9a-fA-F]{3}|#[0-9a-fA-F]{6}|black|blue|gray|green|orange|pink|purple|red|white|yellow"
-
-
-def _named(pattern: str, name: str, **described: str) -> JsonSchemaDict:
-    json_schema = narrower({"type": "string", "pattern": f"^{pattern}$"}, name)
-    return shown(json_schema, type="string", **described) if described else json_schema
-
-
 EMAIL = _named(_EMAIL, "EmailStr", format="email")
 NAME_EMAIL = _named(f"(?:{_EMAIL}|{_NAME} <{_EMAIL}>)", "NameEmail", format="name <email>")
 COLOR = _named(f"(?:{_COLORS})", "Color")

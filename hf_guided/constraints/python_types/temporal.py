@@ -10,9 +10,9 @@ import datetime as dt
 from fractions import Fraction
 from typing import Any
 
-from ..date_time_patterns import FULL_DATE
+from ..format_patterns import FULL_DATE
 from .digits import NOTHING, between, decimals, either, ends, literal, whole
-from .notes import Core, JsonSchemaDict, narrower
+from .notes import Core, JsonSchemaDict, anchored, narrower
 
 _SECONDS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _FRACTION = r"(?:\.[0-9]{1,6})?"
@@ -69,7 +69,7 @@ def _clock_times(
 ) -> JsonSchemaDict:
     """Texts of a date, if there is one, a clock time and an offset; in limits between ``first`` and ``last``."""
     offset = _offset(core.get("tz_constraint"), [core[name] for name in _BOUNDS if name in core])
-    json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{date}{_SECONDS}{_FRACTION}{offset}$"}
+    json_schema = anchored(f"{date}{_SECONDS}{_FRACTION}{offset}")
     if limits:
         json_schema["allOf"] = [{"pattern": f"^{_in_bounds(limits, first, last, shape)}{offset}$"}]
     return json_schema
@@ -141,7 +141,7 @@ def timedelta(core: Core) -> JsonSchemaDict:
     step: dt.timedelta | None = core.get("multiple_of")
     limits = {name: core[name] for name in _BOUNDS if name in core}
     if not limits and step is None:
-        return narrower({"type": "string", "pattern": f"^-?P(?:{_CALENDAR}(?:{_CLOCK})?|{_CLOCK})$"}, "timedelta")
+        return anchored(f"-?P(?:{_CALENDAR}(?:{_CLOCK})?|{_CLOCK})", "timedelta")
     if step is not None and (_DAY % step or (_DAY // step > _MAX_STEPS and step not in (tick for _, tick in _UNITS))):
         raise ValueError(
             f"multiple_of={step!r} is not enforced: expected a part of a day, a second or a minute at least"
@@ -151,10 +151,10 @@ def timedelta(core: Core) -> JsonSchemaDict:
     low, high = ends(limits, lambda name, bound: bound + inwards.get(name, dt.timedelta()), -_LONGEST, _LONGEST)
     positive = _durations(max(low, dt.timedelta()), high, step) if high >= dt.timedelta() else NOTHING
     negative = _durations(max(-high, tick), -low, step) if low < dt.timedelta() else NOTHING
-    json_schema = either(positive, "-" + negative if negative else NOTHING)
-    if json_schema == NOTHING:
+    pattern = either(positive, "-" + negative if negative else NOTHING)
+    if pattern == NOTHING:
         raise ValueError("no duration is inside the bounds")
-    return narrower({"type": "string", "pattern": f"^{json_schema}$"}, "timedelta")
+    return anchored(pattern, "timedelta")
 
 
 def _durations(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None) -> str:

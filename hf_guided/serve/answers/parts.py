@@ -9,13 +9,14 @@ in UTF-8 these cannot be a part of another character.
 
 from __future__ import annotations
 
+import codecs
 import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ...constraints.incremental_utf8 import begun, utf8_decoder
+from ...constraints.chat_families import begun
 from ...constraints.tool_calls import ToolCalls
 from ...constraints.values import Constraint
 from ...session.reasoning import Opening, ReasoningGate, Splitter
@@ -163,7 +164,7 @@ class TextReader:
     """Bytes as text, in whole characters."""
 
     def __init__(self) -> None:
-        self._decoder = utf8_decoder()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.num_given = 0  # bytes
 
     def decoded(self, data: bytes) -> str:
@@ -195,7 +196,7 @@ class CallReader:
     def __init__(self, constraint: ToolCalls):
         self._constraint = constraint
         self._unique = uuid.uuid4().hex  # ids of calls differ between answers
-        self._decoder = utf8_decoder()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
         self._given = 0  # characters of plain text that have been passed on, before any call
         self._tried = 0  # characters in which all calls have been found
