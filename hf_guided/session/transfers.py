@@ -20,16 +20,16 @@ from torch import Tensor
 from ..vocabulary.bitmask import allocate_bitmask
 
 
-class HostCopy(Protocol):
-    """A copy to the host that may still be running.
-
-    Args:
-        tensor: the copy; read it only after ``synchronize``.
-    """
+class Transfer(Protocol):
+    """A copy, to or from a device, that may still be running."""
 
     @property
     def tensor(self) -> Tensor:
-        """The copy."""
+        """The copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host."""
+        ...
+
+    def join(self) -> None:
+        """Make the current stream wait for the copy; the host does not wait."""
         ...
 
     def synchronize(self) -> None:
@@ -37,31 +37,7 @@ class HostCopy(Protocol):
         ...
 
 
-class Transfer(HostCopy, Protocol):
-    """A copy, to or from a device, that may still be running.
-
-    Args:
-        tensor: the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host.
-    """
-
-    def join(self) -> None:
-        """Make the current stream wait for the copy; the host does not wait."""
-        ...
-
-
-class HostCopies(Protocol):
-    """Starts copies from one device to the host, in order."""
-
-    def to_host(self, source: Tensor) -> HostCopy:
-        """Copy a tensor from the device, in its state after all work queued on the current stream so far.
-
-        Args:
-            source: any shape; do not write it in place before the copy is done.
-        """
-        ...
-
-
-class Transfers(HostCopies, Protocol):
+class Transfers(Protocol):
     """Starts copies between the host and one device, in order."""
 
     @property
@@ -74,6 +50,14 @@ class Transfers(HostCopies, Protocol):
 
         Args:
             pieces: (rows, ...) each, pinned, of equal width; do not write them before ``synchronize``.
+        """
+        ...
+
+    def to_host(self, source: Tensor) -> Transfer:
+        """Copy a tensor from the device, in its state after all work queued on the current stream so far.
+
+        Args:
+            source: any shape; do not write it in place before the copy is done.
         """
         ...
 
@@ -205,15 +189,15 @@ class PinnedBuffers:
             self._pinned = pinned
         return self._bitmask, self._half * (len(self._bitmask) // 2)
 
-    def send(self, governed: Sequence[int], transfers: Transfers) -> Transfer:
-        """Start copying positions of the buffer taken last.
+    def send(self, positions: Sequence[int]) -> Transfer:
+        """Start copying positions of the buffer taken last to the device.
 
         Args:
-            governed: positions, relative to the buffer's first, ascending; at least one.
-            transfers: copies them.
+            positions: relative to the buffer's first, ascending; at least one.
         """
+        assert self.transfers is not None
         first = self._half * (len(self._bitmask) // 2)
-        transfer = transfers.to_device([self._bitmask[first + a : first + b] for a, b in _runs(governed)])
+        transfer = self.transfers.to_device([self._bitmask[first + a : first + b] for a, b in _runs(positions)])
         self._transfers[self._half] = transfer
         return transfer
 

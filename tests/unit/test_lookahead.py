@@ -76,8 +76,8 @@ def allowed_tokens(session: Session, input_ids: Tensor) -> list[set[int]]:
 def look_ahead_and_wait(session: Session, input_ids: Tensor) -> None:
     """Start the lookahead for these ids, and wait until its job has ended."""
     session.look_ahead(input_ids)
-    assert session._lookahead.pending is not None
-    session._lookahead.pending.wait()
+    assert session._job is not None
+    session._job.wait()
 
 
 # -- fill_ahead: loops that own their rows ---------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_look_ahead_copies_the_ids() -> None:
     next_ids = ids([C, A])
     session.look_ahead(next_ids)
     next_ids[0, 1] = B
-    assert session._lookahead.pending is not None
+    assert session._job is not None
     assert allowed_tokens(session, ids([C, A])) == [{B, C, *map(VOCABULARY.token_bytes.index, (b"bc", b"cb"))}]
     assert session.stats.foreseen == 1
 
@@ -310,7 +310,7 @@ def test_next_call_works_after_control_c(way: str) -> None:
             allowed_tokens(session, ids([C]))
             session.look_ahead(ids([C, A]))
             assert started.wait(TIMEOUT_S)
-            set_event_on_wait(session._lookahead.pending, waiting)
+            set_event_on_wait(session._job, waiting)
             with pytest.raises(KeyboardInterrupt):
                 allowed_tokens(session, ids([C, A]))
         else:
