@@ -121,9 +121,9 @@ class Requests:
 
     def _prototype(self, number: int, opening: Opening) -> Row:
         request = self._requests[number]
-        compiled = None if request.compiled is None else request.compiled.result()
-        if compiled is not None and request.gate is not None:
-            compiled = gate_constraint(compiled, request.gate, opening)
+        compiled = None
+        if request.compiled is not None:
+            compiled = gate_constraint(request.compiled.result(), request.gate, opening)
         return row_after_prefix(compiled, request.prefix, self._stop_token_ids)
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
