@@ -63,11 +63,10 @@ class GuidedDecoder:
         self._options = options
         self._drafts = drafts
         self._serving = Lock()
-        for_all_rows = isinstance(options.streamer, TokenListener)
-        self._streamer = None if for_all_rows else options.streamer
-        self._listener: TokenListener | None = options.streamer if for_all_rows else None
-        if self._streamer is not None:
-            self._listener = StreamerListener(self._streamer)
+        self._streamer = None if isinstance(options.streamer, TokenListener) else options.streamer
+        self._listener: TokenListener | None = (
+            options.streamer if self._streamer is None else StreamerListener(self._streamer)
+        )
         #: What has been spent so far.
         self.stats = session.stats
         #: Records each call for ``Guide.trace``; None without ``trace=True``.

@@ -26,7 +26,7 @@ from .mask_kernel import FALLBACK_SCORE, NOT_MASKED, mask_kernel
 from .mask_table import Lease, MaskTables
 from .row import Row, RowState, mask_keys
 from .stats import SessionStats
-from .transfers import PinnedBuffers, Transfer, Transfers, to_device
+from .transfers import CudaTransfers, PinnedBuffers, Transfer, to_device
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 
@@ -125,7 +125,7 @@ class MaskFiller:
         self,
         vocabulary: Vocabulary,
         stop_token_ids: Sequence[int],
-        transfers: Transfers | None = None,
+        transfers: CudaTransfers | None = None,
         tables: MaskTables | None = None,
         stats: SessionStats | None = None,
         recorder: Recorder | None = None,
@@ -142,7 +142,7 @@ class MaskFiller:
         self._stops: Tensor | None = None  # (stops,) int64 on that device
 
     @property
-    def transfers(self) -> Transfers | None:
+    def transfers(self) -> CudaTransfers | None:
         """Copies masks to the GPU of the last scores; None before scores on a GPU."""
         return self._buffers.transfers
 

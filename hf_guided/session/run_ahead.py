@@ -32,7 +32,7 @@ from torch import Tensor
 
 from ..errors import InternalError
 from .tracker import LookaheadStep, TokenIds
-from .transfers import Transfer, Transfers
+from .transfers import CudaTransfers, Transfer
 
 T = TypeVar("T")
 
@@ -235,7 +235,7 @@ class LateAlive:
         """
         self.unread, self._report, self._copy = alive, report, None
 
-    def send(self, transfers: Transfers) -> None:
+    def send(self, transfers: CudaTransfers) -> None:
         """Start to copy them to the host: ``read`` then waits for the masks, not for what was queued after them."""
         assert self.unread is not None
         self._copy = transfers.to_host(self.unread)

@@ -199,9 +199,9 @@ class Session:
             expected.step = tracker.next_step(expected.ids)
             return None if expected.step is None else self._masks_after(expected.ids, expected.step.take, filler)
 
-        self._begin(job, expected)
+        self._start_job(job, expected)
 
-    def _begin(self, job: Callable[[], T], expected: ExpectedIds | None = None) -> Pending[T]:
+    def _start_job(self, job: Callable[[], T], expected: ExpectedIds | None = None) -> Pending[T]:
         """Start a job on the worker, after ``_settle``."""
         # Stored before it starts: after an interruption in between, the session must still know the running job.
         self._expected = expected
@@ -276,7 +276,7 @@ class Session:
             self._settle()
         if not self._pays:
             return Done(self._filler.fill(rows, tokens_left, segments, numbers))
-        return self._begin(partial(self._filler.fill, rows, tokens_left, segments, numbers))
+        return self._start_job(partial(self._filler.fill, rows, tokens_left, segments, numbers))
 
     def apply(
         self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None, *, late: bool = False
@@ -423,7 +423,7 @@ class Session:
     def _prepare(self) -> None:
         """Wait for compilation."""
         start = time.perf_counter_ns()
-        self._requests.prepare(self._limit)
+        self._requests.prepare()
         self.stats.wait_ns += time.perf_counter_ns() - start
         if self.recorder is not None:
             self.recorder.spent("compile", start)
