@@ -36,27 +36,15 @@ from ..options import CALL_CPU_S
 T = TypeVar("T")
 Key: TypeAlias = tuple[Hashable, tuple[int, ...]]  # of a mask: the engine's key, and the tokens that end the row
 _CLOCK_S = 0.5  # how old a reading of the CPU clock may be
+_readings = threading.local()  # ``last``: the wall time and the CPU time of a thread when both were read last
 
 
-class _Clock:
-    """A reading of this thread's CPU clock, which takes microseconds, and of the wall clock, which takes none."""
-
-    def __init__(self, wall: float):
-        self.wall, self._cpu = wall, time.thread_time()
-
-    def cpu_since(self, began: float) -> float:
-        """Seconds of CPU time since this time of the wall clock; at most ``_CLOCK_S`` less than it was."""
-        return time.thread_time() - self._cpu - (began - self.wall)
-
-
-_of_thread = threading.local()
-
-
-def _clock_of_thread(now: float) -> _Clock:
-    clock: _Clock | None = getattr(_of_thread, "clock", None)
-    if clock is None or now - clock.wall > _CLOCK_S:
-        clock = _of_thread.clock = _Clock(now)
-    return clock
+def _last_reading(now: float) -> tuple[float, float]:
+    """The last reading of this thread's clocks; reading the CPU clock takes microseconds."""
+    last: tuple[float, float] | None = getattr(_readings, "last", None)
+    if last is None or now - last[0] > _CLOCK_S:
+        last = _readings.last = now, time.thread_time()
+    return last
 
 
 class RowState(str, Enum):
@@ -82,19 +70,6 @@ class Row:
     Args:
         matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
     """
-
-    __slots__ = (
-        "_dead_end",
-        "engine",
-        "_lost",
-        "_stepper",
-        "_taken",
-        "failure",
-        "is_open",
-        "matcher",
-        "stop_token_ids",
-        "tail",
-    )
 
     def __init__(self, matcher: Matcher | None):
         self._use(matcher)
@@ -235,7 +210,7 @@ class Row:
             limit_ends: whether CompileLimitExceeded closes the row too.
         """
         began = time.perf_counter()
-        clock = _clock_of_thread(began)
+        wall, cpu = _last_reading(began)
         try:
             value = call()
         except HFGuidedError as error:
@@ -244,7 +219,7 @@ class Row:
             return failed
         if not what or time.perf_counter() - began <= CALL_CPU_S or self.matcher is None:
             return value
-        if (seconds := clock.cpu_since(began)) > CALL_CPU_S:
+        if (seconds := time.thread_time() - cpu - (began - wall)) > CALL_CPU_S:  # at most _CLOCK_S less than it was
             self.fail(
                 CompileLimitExceeded(
                     f"{self.matcher.compiled.backend} took {seconds:.1f} s of CPU time for {what}, more than "
