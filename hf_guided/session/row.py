@@ -201,12 +201,12 @@ class Row:
         return self._asked(partial(self.matcher.can_finish_in, tokens_left), None)
 
     def _asked(self, call: Callable[[], T], failed: T, what: str = "", *, limit_ends: bool = True) -> T:
-        """What a call of the engine returns; the row is closed if the call raises, or has taken too long.
+        """Call the engine; close the row if it raises, or has taken too long.
 
         Args:
             call: of the engine.
             failed: the result if it raises.
-            what: is computed, for the message; empty if the time is not limited.
+            what: the result's name, for the message; empty if the time is not limited.
             limit_ends: whether CompileLimitExceeded closes the row too.
         """
         began = time.perf_counter()
