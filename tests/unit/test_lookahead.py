@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -176,14 +175,6 @@ def test_look_ahead_copies_the_ids() -> None:
     assert session.stats.foreseen == 1
 
 
-def test_wrong_lookahead_does_not_change_the_masks() -> None:
-    session = session_of(texts_constraint("ab", "ba"), texts_constraint("cc"))
-    allowed_tokens(session, ids([C], [C]))
-    look_ahead_and_wait(session, ids([C, A], [C, C]))
-    assert allowed_tokens(session, ids([C, B], [C, C])) == [{A}, {C}]
-    assert session.stats.foreseen == 0
-
-
 def test_rejected_token_is_reported_only_when_it_is_used() -> None:
     for used, refused in ((A, False), (B, True)):
         session = session_of(texts_constraint("ab"), on_violation="raise")
@@ -218,20 +209,6 @@ def test_engine_error_counts_only_for_the_ids_that_cause_it() -> None:
     after = {A, B, *map(VOCABULARY.token_bytes.index, (b"ab", b"ba"))}
     assert allowed_tokens(session, ids([A], [A])) == [after, after], "this is a new prompt"
     assert not session.dead_ends
-
-
-def test_warning_is_issued_only_for_the_ids_that_cause_it() -> None:
-    session = session_of(texts_constraint("az", "b"))  # no token can follow "a"
-    allowed_tokens(session, ids([C]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        look_ahead_and_wait(session, ids([C, A]))
-        assert allowed_tokens(session, ids([C, B])) == [{STOP}]
-    session.reset()
-    allowed_tokens(session, ids([C]))
-    look_ahead_and_wait(session, ids([C, A]))
-    with pytest.warns(UserWarning, match="row 0 reached a dead end"):
-        assert allowed_tokens(session, ids([C, A])) == [{STOP}]
 
 
 def test_row_at_a_dead_end_stays_closed_after_a_rollback() -> None:
