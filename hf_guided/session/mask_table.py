@@ -117,12 +117,12 @@ class MaskTable:
             keys: of the masks; None is in no table.
             lease: keeps the rows.
         """
-        found: list[int | None] = []
+        slots: list[int | None] = []
         with self._lock:
             for key in keys:
                 slot = None if key is None else self._by_key.get(key)
-                found.append(None if slot is None else self._leased(slot, lease))
-        return found
+                slots.append(None if slot is None else self._leased(slot, lease))
+        return slots
 
     def _leased(self, slot: int, lease: Lease) -> int:
         row = self._rows[slot]

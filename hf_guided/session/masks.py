@@ -177,9 +177,9 @@ class MaskFiller:
         bitmask, first = self._buffers.take(len(rows) if segments is None else len(rows) + sum(map(len, segments)))
         ready = time.perf_counter_ns()
         lease = None if self._table is None else Lease(self._table)
-        found: list[int | None] = [None] * len(rows)
+        known_slots: list[int | None] = [None] * len(rows)
         if lease is not None:
-            found = lease.table.slots(mask_keys(rows, tokens_left), lease)
+            known_slots = lease.table.slots(mask_keys(rows, tokens_left), lease)
         slots: list[int] = []
         own: list[int] = []  # positions whose masks are in no table
         row_of: list[int] = []
@@ -187,7 +187,8 @@ class MaskFiller:
         ended: dict[int, str | None] = {}
         new_warnings: list[tuple[str, str]] = []
         for i, row in enumerate(rows):
-            number, slot, left, taken = i if numbers is None else numbers[i], found[i], tokens_left[i], 0
+            number = i if numbers is None else numbers[i]
+            slot, left, taken = known_slots[i], tokens_left[i], 0
             for segment in ((),) if segments is None else ((), *segments[i]):
                 for token_id in segment:
                     row.advance(token_id)

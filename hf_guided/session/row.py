@@ -331,11 +331,11 @@ def mask_keys(rows: Sequence[Row], tokens_left: Sequence[int | None]) -> list[Ke
             keys[i] = row.mask_key(tokens_left[i])
     for stepper, numbers in together.items():
         try:
-            found = stepper.mask_keys([rows[i].engine for i in numbers], [tokens_left[i] for i in numbers])
+            engine_keys = stepper.mask_keys([rows[i].engine for i in numbers], [tokens_left[i] for i in numbers])
         except Exception:  # each row meets its own error again
             for i in numbers:
                 keys[i] = rows[i].mask_key(tokens_left[i])
             continue
-        for i, key in zip(numbers, found, strict=True):
+        for i, key in zip(numbers, engine_keys, strict=True):
             keys[i] = None if key is None else (key, rows[i].stop_token_ids)
     return keys
