@@ -18,8 +18,7 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
 from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
-from ..session.logprob_recorder import LogprobRecorder
-from ..session.logprobs import TokenLogprob
+from ..session.logprobs import LogprobRecorder, TokenLogprob
 from ..session.session import Session
 from ..vocabulary.retokenize import Continuation
 from .compat import CACHE_NAME, in_step_with_others

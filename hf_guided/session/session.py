@@ -33,8 +33,7 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
-from .logprob_recorder import LogprobRecorder
-from .logprobs import TokenLogprob
+from .logprobs import LogprobRecorder, TokenLogprob
 from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions

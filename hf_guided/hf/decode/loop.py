@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ...errors import EmptyIntersection, VocabularySizeError
-from ...session.logprob_recorder import LogprobRecorder
+from ...session.logprobs import LogprobRecorder
 from ...session.masks import Masks
 from ...session.row import Row, advance
 from ...session.run_ahead import Done, Pending
