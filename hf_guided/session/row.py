@@ -172,7 +172,7 @@ class Row:
 
     def mask_key(self, tokens_left: int | None = None) -> Key | None:
         """The key of the mask; None if its engine keeps no masks, or the row has ended, which ``fill`` reports."""
-        if self.matcher is None or not self.is_open:
+        if self.matcher is None or not self.is_open or not self.matcher.compiled.keeps_masks:
             return None
         key = self._asked(partial(self.matcher.mask_key, tokens_left), None, "one mask")
         return None if key is None or not self.is_open else (key, self.stop_token_ids)
