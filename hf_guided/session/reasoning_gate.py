@@ -83,7 +83,8 @@ class AnswerBeginnings:
         """The beginning with these bytes; None if the engine refuses it."""
         if rest in self._known:
             return self._known[rest]
-        engine, beginning = self.compiled.new_engine(), None
+        engine = self.compiled.new_engine()
+        beginning: Beginning | None = None
         try:
             token_ids = self.compiled.vocabulary.encode_bytes(rest) if rest else []
             if all(map(engine.accept, token_ids)):
@@ -91,9 +92,8 @@ class AnswerBeginnings:
                 needed = cast(BudgetedEngine, engine).min_tokens_to_finish() if budgeted else None
                 beginning = Beginning(tuple(token_ids), needed)
         except (CompileLimitExceeded, UnwritableConstraint):
-            if not rest:
+            if not rest:  # the marker can be written without these bytes, but not the answer
                 raise
-            # The marker can be written without these bytes.
         return self._known.setdefault(rest, beginning)
 
     @property
