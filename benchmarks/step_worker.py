@@ -22,13 +22,9 @@ from hf_guided.session import masks
 from tests import vocabularies
 
 try:
-    from hf_guided.session.rows import advance
-except ImportError:  # a tree before there was one
-
-    def advance(rows: Any, token_ids: Any) -> Any:
-        for row, token_id in zip(rows, token_ids, strict=True):
-            row.advance(token_id)
-
+    from hf_guided.session.row import advance
+except ImportError:  # a tree where it has a file of its own
+    from hf_guided.session.rows import advance  # type: ignore[import-not-found, no-redef]
 
 STUBS: dict[str, Callable[..., Any]] = {  # what writes the scores, or launches what does: its name in either tree
     "apply_bitmask": lambda scores, bitmask, rows, transfer=None: (scores, [True] * len(rows)),

@@ -47,7 +47,6 @@ from .session.row import Row
 from .session.session import Session
 from .session.stats import SessionStats
 from .session.tensor_parallel import Ranks
-from .trace.build_trace import trace_of
 from .trace.trace import Trace
 from .vocabulary.processors import tokenizer_of
 from .vocabulary.retokenize import Continuation
@@ -484,11 +483,8 @@ class Guide:
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
-        return trace_of(
-            seam.recorder.record(sequences, row, seam.stop_token_ids, length),
-            self.vocabulary,
-            None if constraint is None else self._required(constraint),
-        )
+        named = None if constraint is None else self._required(constraint)
+        return seam.recorder.trace(sequences, row, seam.stop_token_ids, length, self.vocabulary, named)
 
     @reading("Guide.attach")
     def attach(self, manager: Any) -> Any:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hf_guided.session.transfers import CudaTransfers, Transfer
 
-class LateTransfer:
+
+class LateTransfer(Transfer):
     """Reads its source at the last allowed moment, so that an earlier write to the source spoils the copy."""
 
     def __init__(self, pieces: Sequence[Tensor]):
@@ -27,7 +29,7 @@ class LateTransfer:
     join = synchronize
 
 
-class LateTransfers:
+class LateTransfers(CudaTransfers):
     """Stands in for a CUDA stream; keeps every transfer for the test to look at."""
 
     def __init__(self) -> None:

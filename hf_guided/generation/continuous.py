@@ -19,8 +19,7 @@ from ..hf.compat import continuous_batching_reason
 from ..hf.decode.processors import Scoring
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
-from ..session.logprob_recorder import Position
-from ..session.logprobs import TokenLogprob
+from ..session.logprobs import Position, TokenLogprob
 from ..session.result import GuidedResult, with_dead_end
 from ..session.session import Session
 from ..session.stats import SessionStats

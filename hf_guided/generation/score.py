@@ -29,7 +29,7 @@ from ..guide import Guide
 from ..hf.compat import in_step_with_others
 from ..hf.decode.forced_text import ForcedText
 from ..options import DEFAULT_MAX_NEW_TOKENS
-from ..session.logprob_recorder import log_softmax
+from ..session.logprobs import log_softmax
 from ..session.row import Row
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary

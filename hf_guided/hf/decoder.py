@@ -8,8 +8,7 @@ attentions, hidden states).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
@@ -17,11 +16,9 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
-from transformers.utils import ModelOutput
 
 from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
-from ..session.logprob_recorder import LogprobRecorder
-from ..session.logprobs import TokenLogprob
+from ..session.logprobs import LogprobRecorder, TokenLogprob
 from ..session.session import Session
 from ..vocabulary.retokenize import Continuation
 from .compat import CACHE_NAME, in_step_with_others
@@ -63,11 +60,10 @@ class GuidedDecoder:
         self._options = options
         self._drafts = drafts
         self._serving = Lock()
-        for_all_rows = isinstance(options.streamer, TokenListener)
-        self._streamer = None if for_all_rows else options.streamer
-        self._listener: TokenListener | None = options.streamer if for_all_rows else None
-        if self._streamer is not None:
-            self._listener = StreamerListener(self._streamer)
+        self._streamer = None if isinstance(options.streamer, TokenListener) else options.streamer
+        self._listener: TokenListener | None = (
+            options.streamer if self._streamer is None else StreamerListener(self._streamer)
+        )
         #: What has been spent so far.
         self.stats = session.stats
         #: Records each call for ``Guide.trace``; None without ``trace=True``.
@@ -157,12 +153,19 @@ class GuidedDecoder:
         seeds = None if options.seeds is None else [as_int64(seed) for seed in options.seeds]
         if seeds is not None and call.config.num_beams == 1 and len(seeds) != len(call.input_ids):
             raise InvalidArgument(f"seeds: expected one for each of {len(call.input_ids)} rows, got {len(seeds)}")
-        if reason := mode_reason(call.config):
-            rule = BlockRule(blocks=False, plain_reason=reason)
-        else:
+
+        def recorder() -> LogprobRecorder:
+            assert options.top_logprobs is not None
+            report = None if self._listener is None else self._listener.on_logprobs
+            made = self._session.logprob_recorder(call.input_ids.tolist(), options.top_logprobs, report)
+            self.logprobs = made.entries
+            return made
+
+        new_recorder = None if options.top_logprobs is None else recorder
+        rule = BlockRule(blocks=False, plain_reason=mode_reason(call.config))
+        if not rule.plain_reason:
             rule = block_rule(call, self._session.vocabulary.some_text(5))
         self.plain_reason = rule.plain_reason
-        new_recorder = None if options.top_logprobs is None else partial(self._new_recorder, call, options.top_logprobs)
         if rule.plain_reason:
             streamer = None if self._listener is None else RowStreamer(self._listener, self.stop_token_ids)
             if streamer is not None:
@@ -184,22 +187,11 @@ class GuidedDecoder:
 
         with call.model._optimize_model_for_decode():
             rows, cache = run_on_all_ranks(call, loop, self._listener, blocks=rule.blocks)
-        return _output(call, rows, cache)
-
-    def _new_recorder(self, call: GenerateCall, top: int) -> LogprobRecorder:
-        report = None if self._listener is None else self._listener.on_logprobs
-        recorder = self._session.logprob_recorder(call.input_ids.tolist(), top, report)
-        self.logprobs = recorder.entries
-        return recorder
-
-
-def _output(call: GenerateCall, rows: Sequence[Sequence[int]], cache: Any) -> Tensor | ModelOutput:
-    """The return value of generate(); rows are padded on the right."""
-    longest = max(map(len, rows))
-    sequences = torch.full((len(rows), longest), call.pad_token_id, device=call.input_ids.device)
-    for i, ids in enumerate(rows):
-        sequences[i, : len(ids)] = torch.tensor(ids, device="cpu")
-    if not call.config.return_dict_in_generate:
-        return sequences
-    kind = GenerateEncoderDecoderOutput if call.model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
-    return kind(sequences=sequences, **{CACHE_NAME: cache})
+        longest = max(map(len, rows))
+        sequences = torch.full((len(rows), longest), call.pad_token_id, device=call.input_ids.device)
+        for i, ids in enumerate(rows):
+            sequences[i, : len(ids)] = torch.tensor(ids, device="cpu")
+        if not call.config.return_dict_in_generate:
+            return sequences
+        kind = GenerateEncoderDecoderOutput if call.model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
+        return kind(sequences=sequences, **{CACHE_NAME: cache})

@@ -82,10 +82,10 @@ def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tu
     as_int = _INT_OF_SIZE[scores.element_size()]
     source, target = scores.detach().view(as_int).numpy(), masked.view(as_int).numpy()  # (rows, vocab)
     neg_inf = _neg_inf_bits(scores.dtype)
-    vocab = scores.shape[1]
-    governed = [row for row in words if row is not None]
+    vocab, width = scores.shape[1], words_of(scores.shape[1])
+    governed = [row[:width] for row in words if row is not None]
     if governed and len(governed) == len(scores) and 0 < vocab < _SMALL:  # one call, because calls cost more than rows
-        _write_mixed(source, np.stack([row[: words_of(vocab)] for row in governed]), target, neg_inf)
+        _write_mixed(source, np.stack(governed), target, neg_inf)
         numbers = target.view(np.float32) if scores.dtype is torch.float32 else masked.double().numpy()
         return masked, (numbers.max(1) > _NEG_INF).tolist()
     alive = []
@@ -94,7 +94,7 @@ def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tu
             target[i] = source[i]
             alive.append(True)
         else:
-            alive.append(_is_alive(_write_row(source[i], row, target[i], neg_inf), scores.dtype))
+            alive.append(_is_alive(_write_row(source[i], row[:width], target[i], neg_inf), scores.dtype))
     return masked, alive
 
 
@@ -109,12 +109,11 @@ def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_i
 
     Args:
         source: (vocab,) the bits of the scores, because numpy has no bfloat16.
-        words: (>= ceil(vocab / 32),) the row's bitmask.
+        words: (ceil(vocab / 32),) the row's bitmask.
         target: (vocab,) the bits of the result; overwritten.
         neg_inf: the bits of -inf.
     """
     vocab = len(source)
-    words = words[: words_of(vocab)]
     if vocab < _SMALL:
         _write_mixed(source, words, target, neg_inf)
         return target
@@ -139,7 +138,8 @@ def _write_mixed(source: Numbers, words: NDArray[np.int32], target: Numbers, neg
     """As ``_write_row`` for a mask of any kind, and for one row or several: (..., vocab) scores, (..., words) masks."""
     # Without a branch for each token, which the processor would mispredict on a scattered mask: 11 us for 8 rows of
     # 2,048 tokens, where a conditional copy takes 82.
-    keep = np.negative(_unpacked(words, source.shape[-1]), dtype=source.dtype)  # 0 or all bits
+    as_bytes, vocab = np.ascontiguousarray(words).view(np.uint8), source.shape[-1]
+    keep = np.negative(np.unpackbits(as_bytes, axis=-1, count=vocab, bitorder="little"), dtype=source.dtype)  # or 0
     np.bitwise_xor(source, neg_inf, out=target)
     target &= keep
     target ^= neg_inf
@@ -152,11 +152,6 @@ def _is_alive(numbers: Numbers, dtype: torch.dtype) -> bool:
     return len(numbers) > 0 and bool(
         scores[:_PROBE].max() > _NEG_INF or (len(numbers) > _PROBE and scores.max() > _NEG_INF)
     )
-
-
-def _unpacked(words: NDArray[np.int32], vocab: int) -> NDArray[np.uint8]:
-    """(..., vocab) 0 or 1, given (..., words)."""
-    return np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, count=vocab, bitorder="little")
 
 
 def _token_ids(words: NDArray[np.int32], with_bits: NDArray[np.bool_], vocab: int) -> NDArray[np.int64]:

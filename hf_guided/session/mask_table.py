@@ -17,7 +17,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,10 +30,10 @@ from torch import Tensor
 from ..errors import InvalidArgument, cause
 from ..options import LoopOptions
 from ..vocabulary.bitmask import words
+from .row import Key
 from .transfers import StreamOrder
 
 Words = NDArray[np.int32]
-Key = tuple[Hashable, tuple[int, ...]]  # the engine's key, and the tokens that end the row
 _MOST_KEYS = 64  # of one row of the table: an engine that has forgotten its masks never uses their keys again
 
 
@@ -117,11 +117,12 @@ class MaskTable:
             keys: of the masks; None is in no table.
             lease: keeps the rows.
         """
+        slots: list[int | None] = []
         with self._lock:
-            return [
-                None if key is None or (slot := self._by_key.get(key)) is None else self._leased(slot, lease)
-                for key in keys
-            ]
+            for key in keys:
+                slot = None if key is None else self._by_key.get(key)
+                slots.append(None if slot is None else self._leased(slot, lease))
+        return slots
 
     def _leased(self, slot: int, lease: Lease) -> int:
         row = self._rows[slot]

@@ -6,9 +6,10 @@ positions of a row are consecutive and in order. Without drafts, each row has on
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -17,14 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import EmptyIntersection, StopTokenError
-from ..vocabulary.bitmask import ALL_ALLOWED, check_width, unpack
+from ..trace.recorder import Recorder
+from ..vocabulary.bitmask import ALL_ALLOWED, unpack
 from ..vocabulary.tokens import Vocabulary
 from .apply import apply_words
 from .mask_kernel import FALLBACK_SCORE, NOT_MASKED, mask_kernel
 from .mask_table import Lease, MaskTables
-from .row import Row, RowState
-from .rows import mask_keys
-from .transfers import PinnedBuffers, Transfer, Transfers, to_device
+from .row import Row, RowState, mask_keys
+from .stats import SessionStats
+from .transfers import CudaTransfers, PinnedBuffers, Transfer, to_device
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 
@@ -50,7 +52,6 @@ class Masks(NamedTuple):
         warnings: (message, cause) of warnings to give when the masks are applied.
         lease: keeps the rows of the table.
         transfer: the copy of the masks that are in no table to the GPU; None if there are none, or they stay here.
-        copy_ns: host time of that copy in nanoseconds: the wait for a free buffer, and the queueing.
     """
 
     buffer: Tensor
@@ -62,7 +63,6 @@ class Masks(NamedTuple):
     warnings: tuple[tuple[str, str], ...] = ()
     lease: Lease | None = None
     transfer: Transfer | None = None
-    copy_ns: int = 0
 
     @property
     def own(self) -> Tensor:
@@ -86,14 +86,11 @@ class Masks(NamedTuple):
         return bitmask
 
 
-def fill_or_find(
-    row: Row, key: Hashable | None, bitmask: Tensor, index: int, tokens_left: int | None, lease: Lease | None
-) -> int | None:
+def fill_or_find(row: Row, bitmask: Tensor, index: int, tokens_left: int | None, lease: Lease | None) -> int | None:
     """Find a row's mask in the table, which takes it if it is new; else write it, as ``Row.fill`` does.
 
     Args:
         row: closed if no token is allowed, or its engine fails.
-        key: what its mask is known by: ``Row.mask_key``.
         bitmask: (rows, words) int32 on CPU; words of ``bitmask[index]`` are overwritten where the mask is new.
         index: see ``bitmask``.
         tokens_left: the rest of its token budget, None without a budget.
@@ -102,19 +99,14 @@ def fill_or_find(
     Returns:
         Its slot in the table; None if it is not there: look whether the row is open.
     """
-    if lease is not None and key is not None:
-        (slot,) = lease.table.slots([(key, row.stop_token_ids)], lease)
+    if lease is not None and (key := row.mask_key(tokens_left)) is not None:
+        (slot,) = lease.table.slots([key], lease)
         if slot is not None:
             return slot
-    return _filled(row, bitmask, index, tokens_left, lease)
-
-
-def _filled(row: Row, bitmask: Tensor, index: int, tokens_left: int | None, lease: Lease | None) -> int | None:
-    """Write a mask that is not in the table, which takes it: see ``fill_or_find``."""
     if not row.fill(bitmask, index, tokens_left) or lease is None:
         return None
     key = row.mask_key(tokens_left)  # to make a mask may have shown that it has another key, or one at all
-    return None if key is None else lease.table.add((key, row.stop_token_ids), bitmask[index].numpy(), lease)
+    return None if key is None else lease.table.add(key, bitmask[index].numpy(), lease)
 
 
 class MaskFiller:
@@ -125,33 +117,39 @@ class MaskFiller:
         stop_token_ids: tokens that end a row; at least one, all inside the logits.
         transfers: copies masks to the scores' device; None decides when the first masks are applied.
         tables: of the vocabulary; None: every mask is filled again.
+        stats: counts the time of filling and copying; None counts nothing.
+        recorder: records the time of filling; or None.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
         stop_token_ids: Sequence[int],
-        transfers: Transfers | None = None,
+        transfers: CudaTransfers | None = None,
         tables: MaskTables | None = None,
+        stats: SessionStats | None = None,
+        recorder: Recorder | None = None,
     ):
         self._vocabulary = vocabulary
         self._stop_token_ids = tuple(stop_token_ids)
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
         self._buffers = PinnedBuffers(vocabulary.padded_size, transfers)
+        self._stats, self._recorder = stats or SessionStats(), recorder
         self._warned: set[str] = set()
         self._tables = tables
         self._device = torch.device("cpu")  # the device of the last scores
+        self._table = None if tables is None else tables.of(self._device)
         self._stops: Tensor | None = None  # (stops,) int64 on that device
 
     @property
-    def transfers(self) -> Transfers | None:
+    def transfers(self) -> CudaTransfers | None:
         """Copies masks to the GPU of the last scores; None before scores on a GPU."""
         return self._buffers.transfers
 
     def with_new_buffers(self) -> MaskFiller:
         """A filler with new buffers: the old ones belong to a job that does not end. Repeats no warning."""
-        twin = MaskFiller(self._vocabulary, self._stop_token_ids, self._buffers.transfers, self._tables)
-        twin._warned, twin._device = self._warned, self._device
+        twin = copy.copy(self)
+        twin._buffers = PinnedBuffers(self._vocabulary.padded_size, self._buffers.transfers)
         return twin
 
     def fill(
@@ -175,33 +173,23 @@ class MaskFiller:
         Thread: any, one at a time. The masks that are in no table are on their way to the GPU when this returns; rows
             that are new in the table are sent by ``apply``.
         """
-        if segments is None:
-            segments = [()] * len(rows)
-        if numbers is None:
-            numbers = range(len(rows))
-        positions = len(rows) + sum(map(len, segments))
-        transfers = self._buffers.transfers
         began = time.perf_counter_ns()
-        bitmask, first = self._buffers.take(positions)
-        taken_ns = time.perf_counter_ns() - began
-        table = None if self._tables is None else self._tables.of(self._device)
-        lease = None if table is None else Lease(table)
+        bitmask, first = self._buffers.take(len(rows) if segments is None else len(rows) + sum(map(len, segments)))
+        ready = time.perf_counter_ns()
+        lease = None if self._table is None else Lease(self._table)
+        known_slots: list[int | None] = [None] * len(rows)
+        if lease is not None:
+            known_slots = lease.table.slots(mask_keys(rows, tokens_left), lease)
         slots: list[int] = []
         own: list[int] = []  # positions whose masks are in no table
-        found: list[int | None] = [None] * len(rows)
-        if lease is not None:
-            keys = mask_keys(rows, tokens_left)
-            found = lease.table.slots(
-                [None if key is None else (key, row.stop_token_ids) for row, key in zip(rows, keys, strict=True)],
-                lease,
-            )
-        new_warnings: list[tuple[str, str]] = []
         row_of: list[int] = []
         governed: list[int] = []
         ended: dict[int, str | None] = {}
-        for number, row, slot, left, row_segments in zip(numbers, rows, found, tokens_left, segments, strict=True):
-            taken = 0
-            for segment in ((), *row_segments):
+        new_warnings: list[tuple[str, str]] = []
+        for i, row in enumerate(rows):
+            number = i if numbers is None else numbers[i]
+            slot, left, taken = known_slots[i], tokens_left[i], 0
+            for segment in ((),) if segments is None else ((), *segments[i]):
                 for token_id in segment:
                     row.advance(token_id)
                 taken += len(segment)
@@ -211,69 +199,84 @@ class MaskFiller:
                     slots.append(NOT_MASKED)
                     continue
                 governed.append(position)
-                if taken:
-                    now_left = None if left is None else left - taken
-                    key = None if lease is None else row.mask_key(now_left)
-                    slot = fill_or_find(row, key, bitmask, first + position, now_left, lease)
-                elif slot is None:
-                    slot = _filled(row, bitmask, first + position, left, lease)
+                if taken or slot is None:
+                    slot = fill_or_find(row, bitmask, first + position, None if left is None else left - taken, lease)
                 if slot is not None:
                     slots.append(slot)
                     continue
                 slots.append(-2 - len(own))
                 own.append(position)
                 if not row.is_open:
-                    ended[position] = row.dead_end
-                    self._close(row, number, bitmask[first + position], new_warnings, alone=len(rows) == 1)
+                    ended[position] = reason = row.dead_end
+                    bitmask[first + position].numpy()[:] = self._words_after_end(row, alone=len(rows) == 1)
+                    if reason:
+                        where = f"row {number} reached a dead end of its {row.matcher.compiled.backend} grammar"
+                        new_warnings.append((f"{where}: {reason}; it ends here", reason))
             if taken:
                 row.rewind(taken)
-        masks = Masks(
-            bitmask,
-            first,
-            tuple(slots),
-            tuple(row_of),
-            tuple(governed),
-            ended,
-            tuple(new_warnings),
-            lease,
-        )
-        if transfers is None:
-            return masks
-        began = time.perf_counter_ns()
-        transfer = self._buffers.send(own, transfers) if own else None
-        return masks._replace(transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
+        filled = time.perf_counter_ns()
+        self._stats.fill_ns += filled - ready
+        transfer = None
+        if self._buffers.transfers is not None:
+            transfer = self._buffers.send(own) if own else None
+            self._stats.copy_ns += ready - began + time.perf_counter_ns() - filled
+        if self._recorder is not None:
+            self._recorder.spent("fill", began)
+        row_numbers, positions = tuple(row_of), tuple(governed)
+        return Masks(bitmask, first, tuple(slots), row_numbers, positions, ended, tuple(new_warnings), lease, transfer)
+
+    def _words_after_end(self, row: Row, *, alone: bool) -> NDArray[np.int32]:
+        """The mask of a row that has ended: its stop tokens, but for those after which generate() has continued.
+
+        A padded row looks the same; for it the mask makes no difference. A lone row has no padding: if two stop tokens
+        did not end it, none will.
+        """
+        if row.state is RowState.STOPPED and row.tail:
+            if others := set(self._stop_token_ids) - set(row.tail):
+                return self._vocabulary.bitmask_of(others)
+            if alone and len(row.tail) > 1:
+                raise StopTokenError(
+                    f"row 0 has ended with stop token(s) {sorted(self._stop_token_ids)}, but generate() continues: its "
+                    "eos_token_id contains none of them; set model.generation_config.eos_token_id, or pass "
+                    "generate()'s eos_token_id to logits_processor(stop_token_ids=...) too"
+                )
+        return self._stop_words
 
     def apply(self, scores: Tensor, masks: Masks) -> tuple[Tensor, list[bool] | Tensor]:
         """A copy of the scores with -inf for every token that is not allowed; a row without any can only end.
 
         Args:
-            scores: (positions, vocab) floating point, any device; never written.
+            scores: (positions, vocab) floating point, any device; never written. As wide as the vocabulary.
             masks: of the same positions.
 
         Returns:
             The masked scores; and for each position whether it is not masked, or has an allowed score above -inf: for
             ``report``. On a device other than the CPU, (positions,) int32 there, for the caller to read when it wants.
         """
-        check_width(masks.buffer, scores.shape[-1])
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
+        only_end = [position for position, reason in masks.ended.items() if reason is not None]
         alive: list[bool] | Tensor
         if scores.device.type == "cpu":
-            governed = frozenset(masks.governed)
-            words = [masks.words(position) if position in governed else None for position in range(len(scores))]
+            words: list[NDArray[np.int32] | None] = [None] * len(scores)
+            for position in masks.governed:
+                words[position] = masks.words(position)
             masked, alive = apply_words(scores, words)
-            dead = [position for position, ok in enumerate(alive) if not ok]
+            if not all(alive):
+                only_end += [position for position, is_alive in enumerate(alive) if not is_alive]
         else:
             masked, alive = self._apply_on_device(scores, masks)
-            dead = []
-        for position in {*dead, *(position for position, reason in masks.ended.items() if reason is not None)}:
-            self._only_end(masked[position])
+        for position in only_end:  # a softmax over only -inf would be NaN, which fails the batch
+            masked[position].fill_(-torch.inf)  # they may be NaN
+            for token_id in self._stop_token_ids:  # an index of several would have to be copied to a GPU
+                masked[position, token_id] = FALLBACK_SCORE
         return masked, alive
 
     def _apply_on_device(self, scores: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
         device = scores.device
         if self._stops is None or device != self._device:
             self._device, self._stops = device, to_device(self._stop_token_ids, device)
+            self._table = None if self._tables is None else self._tables.of(device)
             if device.type == "cuda":
                 self._buffers.serve(device)
         table = masks.lease.table if masks.lease is not None and masks.lease.table.device == device else None
@@ -295,32 +298,20 @@ class MaskFiller:
             return kernel(scores, rows, sent, own, self._stops)
 
     def report(self, masks: Masks, on_dead_end: OnDeadEnd, alive: Sequence[int]) -> None:
-        """Report the rows that have to end.
+        """Report the rows that have to end though their constraint could continue.
 
         Args:
             masks: the ones that were applied.
-            on_dead_end: called with each position where a row has to end though its constraint could continue: other
-                processors have forbidden every allowed token, or the engine could not continue.
+            on_dead_end: called with each position where other processors have forbidden every allowed token, or the
+                engine could not continue.
             alive: for each position, what ``apply`` returned.
         """
-        if masks.ended or not all(alive):
-            for position in masks.governed:
-                if not alive[position] or masks.ended.get(position) is not None:
-                    self._report(masks, position, on_dead_end)
-
-    def _report(self, masks: Masks, position: int, on_dead_end: OnDeadEnd) -> None:
-        """Report a position where the row has to end, unless it has ended already."""
-        dead_end = masks.ended.get(position)
-        if dead_end is not None:
-            on_dead_end(position, dead_end)
-        elif position not in masks.ended:
-            on_dead_end(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
-
-    def _only_end(self, scores: Tensor) -> None:
-        """Leave a position (vocab,) its stop tokens: a softmax over only -inf would be NaN, which fails the batch."""
-        scores.fill_(-torch.inf)  # they may be NaN
-        for token_id in self._stop_token_ids:  # an index of several would have to be copied to a GPU
-            scores[token_id] = FALLBACK_SCORE
+        for position in masks.governed:
+            reason = masks.ended.get(position)
+            if reason is not None:
+                on_dead_end(position, reason)
+            elif not alive[position] and position not in masks.ended:
+                on_dead_end(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
 
     def nothing_left(self, row: int, bitmask: Tensor) -> EmptyIntersection:
         """The error for a row whose allowed tokens, (1, words) int32, all have no finite score."""
@@ -344,37 +335,6 @@ class MaskFiller:
         if (cause or message) not in self._warned:
             self._warned.add(cause or message)
             warnings.warn(message, stacklevel=4)
-
-    def _close(
-        self, row: Row, number: int, position: Tensor, new_warnings: list[tuple[str, str]], *, alone: bool
-    ) -> None:
-        """Allow only stop tokens in a row that has ended."""
-        assert row.matcher is not None
-        if reason := row.dead_end:
-            message = (
-                f"row {number} reached a dead end of its {row.matcher.compiled.backend} grammar: {reason}; it ends here"
-            )
-            new_warnings.append((message, reason))
-        words = position.numpy()
-        words[:] = self._stop_words
-        if row.state is RowState.STOPPED and row.tail:
-            self._offer_other_stops(row, words, alone=alone)
-
-    def _offer_other_stops(self, row: Row, words: np.ndarray, *, alone: bool) -> None:
-        """Offer the stop tokens that the row has not taken yet: generate() continued after the last one.
-
-        A padded row looks the same; for it the mask makes no difference. A lone row has no padding: if two stop tokens
-        did not end it, none will.
-        """
-        others = set(self._stop_token_ids) - set(row.tail)
-        if others:
-            words[:] = self._vocabulary.bitmask_of(others)
-        elif alone and len(row.tail) > 1:
-            raise StopTokenError(
-                f"row 0 has ended with stop token(s) {sorted(self._stop_token_ids)}, but generate() continues: its "
-                "eos_token_id contains none of them; set model.generation_config.eos_token_id, or pass generate()'s "
-                "eos_token_id to logits_processor(stop_token_ids=...) too"
-            )
 
 
 def _sent(bitmask: Tensor, device: torch.device) -> Tensor:

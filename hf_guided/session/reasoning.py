@@ -133,19 +133,22 @@ class ReasoningGate:
 
     def __init__(self, vocabulary: Vocabulary, reasoning: Reasoning, ends_prompts: bool = False):
         self.reasoning, self.ends_prompts = reasoning, ends_prompts
-        self._start, self._end = reasoning.start.encode(), reasoning.end.encode()
+        self._start, self.end = reasoning.start.encode(), reasoning.end.encode()
+        self.end_length = len(self.end)
         self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
+        self.is_text = not self._special  # whether both markers are written without special tokens
         self._base = vocabulary
         self._for_vocabulary: dict[int, ReasoningGate] = {}
         # In this vocabulary the markers are text.
         self.vocabulary = vocabulary.with_text(self._special) if self._special else vocabulary
         self._continuation = Continuation(self.vocabulary)
-        self._shorter = _borders(self._end)
+        self._shorter = _borders(self.end)
         # From here on the marker has to be finished: a special token of it is never text.
-        written = [self._end.find(name) + len(name) for name in self._special.values() if name in self._end]
+        written = [self.end.find(name) + len(name) for name in self._special.values() if name in self.end]
         self._committed = min(written, default=self.end_length)
         self.start_ids = tuple(self._written(self._start)) if self._start else ()
         self._first, self._needed = self._paths_to_end()
+        self.max_tokens_to_end = max(self._needed)  # the largest number of tokens that the end marker needs
         self._free: dict[int, FreeTokens] = {}
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> ReasoningGate:
@@ -157,16 +160,6 @@ class ReasoningGate:
             gate = self._for_vocabulary[id(vocabulary)] = ReasoningGate(vocabulary, self.reasoning, self.ends_prompts)
         return gate
 
-    @property
-    def end_length(self) -> int:
-        """Bytes of the end marker."""
-        return len(self._end)
-
-    @property
-    def max_tokens_to_end(self) -> int:
-        """The largest number of tokens that the end marker needs from any state."""
-        return max(self._needed)
-
     def opening(self, prompt: Sequence[int] | NDArray[np.int64]) -> Opening:
         """How much of the thinking a prompt contains, judged by its end.
 
@@ -175,9 +168,9 @@ class ReasoningGate:
         Args:
             prompt: token ids; empty if the output does not follow the prompt, as in an encoder-decoder.
         """
-        longest = max(len(self._start), len(self._end)) + _TAIL
+        longest = max(len(self._start), len(self.end)) + _TAIL
         text = self.vocabulary.decode_bytes(map(int, prompt[-longest:])).rstrip()
-        for marker, opening in ((self._end, Opening.ALL), (self._start, Opening.START)):
+        for marker, opening in ((self.end, Opening.ALL), (self._start, Opening.START)):
             if self.ends_prompts and opening is Opening.ALL:
                 continue
             if marker.strip() and text.endswith(marker.rstrip()):
@@ -193,14 +186,13 @@ class ReasoningGate:
         """
         if opening is Opening.ALL:
             return None, data
-        if opening is Opening.NOTHING:
-            data = data[len(self._start) :]  # the output begins with it, or with a part of it
-        thinking, _, answer = data.partition(self._end)
-        return thinking, answer
+        splitter = self.splitter(opening)
+        thinking, answer = splitter.take(data)
+        return thinking + splitter.rest(), answer
 
     def splitter(self, opening: Opening) -> Splitter:
         """``split`` for an output that comes in pieces."""
-        return Splitter(self._start if opening is Opening.NOTHING else b"", self._end, over=opening is Opening.ALL)
+        return Splitter(self._start if opening is Opening.NOTHING else b"", self.end, over=opening is Opening.ALL)
 
     def first_token(self, matched: int) -> int:
         """The next token if the end marker has to be written."""
@@ -208,28 +200,15 @@ class ReasoningGate:
         assert token_id is not None, "a state that no token may lead to"
         return token_id
 
-    def can_end(self, matched: int) -> bool:
-        """Whether the vocabulary has tokens for the rest of the end marker; otherwise no token leads there."""
-        return self._first[matched] is not None
-
     def tokens_to_end(self, matched: int) -> int:
         """How many tokens the rest of the end marker needs."""
         return self._needed[matched]
-
-    def bytes_to_end(self, matched: int) -> bytes:
-        """The missing bytes of the end marker."""
-        return self._end[matched:]
-
-    @property
-    def is_text(self) -> bool:
-        """Whether both markers are written without special tokens."""
-        return not self._special
 
     def move(self, matched: int, token_id: int) -> MarkerMatch | None:
         """The state of thinking after a token of the gate's vocabulary; None if the token is not allowed."""
         data = self.vocabulary.token_bytes[token_id] or b""
         for end, byte in enumerate(data, 1):
-            if matched >= self._committed and self._end[matched] != byte:
+            if matched >= self._committed and self.end[matched] != byte:
                 return None
             matched = self._after(matched, byte)
             if matched == self.end_length:
@@ -242,55 +221,36 @@ class ReasoningGate:
 
     def free(self, matched: int) -> FreeTokens:
         """The tokens that are allowed next; computed at the first call."""
-        free = self._free.get(matched)
-        if free is None:
-            free = self._free[matched] = self._free_tokens(matched)
-        return free
-
-    def _after(self, matched: int, byte: int) -> int:
-        while matched and self._end[matched] != byte:
-            matched = self._shorter[matched]
-        return matched + (self._end[matched] == byte)
-
-    def _free_tokens(self, matched: int) -> FreeTokens:
-        if matched >= self._committed:
-            return self._rest_of_marker(matched)
-        if all(first is not None for first in self._first[: self.end_length]):
-            doubtful = self._may_end(matched)
-        else:  # from some states the marker cannot be finished: any token may lead to one
-            doubtful = [i for i, data in enumerate(self.vocabulary.token_bytes) if data is not None]
-        moved = {token_id: self.move(matched, token_id) for token_id in (*doubtful, *self._special)}
-        glued = {token_id: to.rest for token_id, to in moved.items() if to is not None and to.rest}
-        out = self.vocabulary.bitmask_of([token_id for token_id, to in moved.items() if to is None or to.rest])
-        words = self.vocabulary.text_words & ~out
+        if matched in self._free:
+            return self._free[matched]
+        starting_with, others = self.vocabulary.starting_with, self.vocabulary.text_words
+        if matched >= self._committed:  # the rest of the marker has to follow
+            candidates, others = set(starting_with(self.end[matched : matched + 1])), np.zeros_like(others)
+        elif None in self._first:  # from some states the marker cannot be finished: any token may lead to one
+            candidates = {i for i, data in enumerate(self.vocabulary.token_bytes) if data is not None}
+        else:  # the tokens that may contain the end of the marker, or of its part that has to be finished
+            candidates, border = set(self._containing), matched
+            while border:
+                candidates.update(starting_with(self.end[border : self._committed]))
+                border = self._shorter[border]
+        candidates.update(self._special)
+        moved = {token_id: to for token_id in candidates if (to := self.move(matched, token_id)) is not None}
+        words = others & ~self.vocabulary.bitmask_of(candidates)
+        words |= self.vocabulary.bitmask_of([token_id for token_id, to in moved.items() if not to.rest])
         words.flags.writeable = False
-        return FreeTokens(words, glued)
-
-    def _rest_of_marker(self, matched: int) -> FreeTokens:
-        """The allowed tokens in a marker that has to be finished."""
-        candidates = {*self.vocabulary.starting_with(self._end[matched : matched + 1]), *self._special}
-        rests = {token_id: to.rest for token_id in candidates if (to := self.move(matched, token_id)) is not None}
-        words = self.vocabulary.bitmask_of([token_id for token_id, rest in rests.items() if not rest])
-        words.flags.writeable = False
-        return FreeTokens(words, {token_id: rest for token_id, rest in rests.items() if rest})
-
-    def _may_end(self, matched: int) -> list[int]:
-        """The tokens that may contain the end of the marker, or of its part that has to be finished.
-
-        Args:
-            matched: bytes of the marker that the text ends with, fewer than that part has.
-        """
-        found = set(self._containing)
-        while matched:
-            found.update(self.vocabulary.starting_with(self._end[matched : self._committed]))
-            matched = self._shorter[matched]
-        return sorted(found)
+        free = FreeTokens(words, {token_id: to.rest for token_id, to in sorted(moved.items()) if to.rest})
+        return self._free.setdefault(matched, free)
 
     @cached_property
     def _containing(self) -> list[int]:
         """The tokens that contain the whole end marker, or its part that has to be finished."""
         texts, ids = self.vocabulary.in_order
-        return [token_id for data, token_id in zip(texts, ids, strict=True) if self._end[: self._committed] in data]
+        return [token_id for data, token_id in zip(texts, ids, strict=True) if self.end[: self._committed] in data]
+
+    def _after(self, matched: int, byte: int) -> int:
+        while matched and self.end[matched] != byte:
+            matched = self._shorter[matched]
+        return matched + (self.end[matched] == byte)
 
     def _paths_to_end(self) -> tuple[list[int | None], list[int]]:
         """For each number of matched bytes, the next token of the end marker and how many tokens the rest needs.
@@ -302,7 +262,7 @@ class ReasoningGate:
             if first[matched] is not None:
                 continue
             try:
-                path = self._written(self._end[matched:])
+                path = self._written(self.end[matched:])
             except UnwritableConstraint:
                 if not matched:
                     raise

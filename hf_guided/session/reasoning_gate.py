@@ -20,23 +20,23 @@ from ..errors import CompileLimitExceeded, UnwritableConstraint
 from .reasoning import Opening, ReasoningGate
 
 
-def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate, opening: Opening) -> CompiledConstraint:
-    """The same constraint after thinking; unchanged if the prompt leaves no thinking.
+def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, opening: Opening) -> CompiledConstraint:
+    """The same constraint after thinking; unchanged without a gate, or if the prompt leaves no thinking.
 
     Args:
         compiled: for the gate's vocabulary, or for that with more tokens as text.
         gate: the markers.
         opening: how much of the thinking the prompt contains.
     """
-    if opening is Opening.ALL:
+    if gate is None or opening is Opening.ALL:
         return compiled
     gate = gate.for_vocabulary(compiled.vocabulary)
-    prefixes = AnswerPrefixes(gate, compiled)
+    beginnings = AnswerBeginnings(gate, compiled)
     start = ThinkingState(unwritten=len(gate.start_ids) if opening is Opening.NOTHING else 0)
     return replace(
         compiled,
         vocabulary=gate.vocabulary,
-        new_engine=lambda: ReasoningEngine(prefixes, compiled.new_engine(), [start]),
+        new_engine=lambda: ReasoningEngine(beginnings, compiled.new_engine(), [start]),
     )
 
 
@@ -58,77 +58,73 @@ class ThinkingState(NamedTuple):
     rest: bytes = b""
 
 
-class AnswerPrefixes:
+class Beginning(NamedTuple):
+    """The beginning of an answer that shares a token with the marker.
+
+    Args:
+        token_ids: what the engine accepts for it.
+        needed: the tokens that suffice to finish the answer after it; see ``BudgetedEngine.min_tokens_to_finish``.
+    """
+
+    token_ids: tuple[int, ...]
+    needed: int | None
+
+
+class AnswerBeginnings:
     """Beginnings of an answer that may share a token with the marker; shared by the engines of one constraint."""
 
     def __init__(self, gate: ReasoningGate, compiled: CompiledConstraint):
         self.gate, self.compiled = gate, compiled
         self.mark = object()  # identifies the masks of this constraint
-        self._beginnings: dict[bytes, tuple[tuple[int, ...], int | None] | None] = {}
+        self._known: dict[bytes, Beginning | None] = {}
         self._words: dict[int, NDArray[np.int32]] = {}
 
-    def token_ids(self, rest: bytes) -> tuple[int, ...] | None:
-        """The tokens with which the engine accepts the beginning of an answer; None if it refuses it."""
-        beginning = self._beginning(rest)
-        return None if beginning is None else beginning[0]
+    def of(self, rest: bytes) -> Beginning | None:
+        """The beginning with these bytes; None if the engine refuses it."""
+        if rest in self._known:
+            return self._known[rest]
+        engine = self.compiled.new_engine()
+        beginning: Beginning | None = None
+        try:
+            token_ids = self.compiled.vocabulary.encode_bytes(rest) if rest else []
+            if all(map(engine.accept, token_ids)):
+                budgeted = self.compiled.keeps_budget
+                needed = cast(BudgetedEngine, engine).min_tokens_to_finish() if budgeted else None
+                beginning = Beginning(tuple(token_ids), needed)
+        except (CompileLimitExceeded, UnwritableConstraint):
+            if not rest:  # the marker can be written without these bytes, but not the answer
+                raise
+        return self._known.setdefault(rest, beginning)
 
-    def needed(self, rest: bytes) -> int | None:
-        """The tokens that suffice to finish the answer after it; see ``BudgetedEngine.min_tokens_to_finish``."""
-        beginning = self._beginning(rest)
-        return None if beginning is None else beginning[1]
+    @property
+    def needed(self) -> int | None:
+        """The tokens that suffice for a whole answer; None if that is not known."""
+        beginning = self.of(b"")
+        return None if beginning is None else beginning.needed
 
     def words(self, matched: int) -> NDArray[np.int32]:
         """(words,) read-only: the allowed tokens while thinking need not end."""
         words = self._words.get(matched)
         if words is None:
             free = self.gate.free(matched)
-            taken = [token_id for token_id, rest in free.glued.items() if self.token_ids(rest) is not None]
+            taken = [token_id for token_id, rest in free.glued.items() if self.of(rest) is not None]
             words = free.words | self.gate.vocabulary.bitmask_of(taken)
             words.flags.writeable = False
             self._words[matched] = words
         return words
-
-    def too_long(self, matched: int, room: int) -> list[int]:
-        """The glued tokens whose answer cannot be finished in ``room`` more tokens."""
-        too_long = []
-        for token_id, rest in self.gate.free(matched).glued.items():
-            needed = self.needed(rest)
-            if needed is None or needed > room:
-                too_long.append(token_id)
-        return too_long
-
-    def _beginning(self, rest: bytes) -> tuple[tuple[int, ...], int | None] | None:
-        if rest not in self._beginnings:
-            self._beginnings[rest] = self._compute_beginning(rest)
-        return self._beginnings[rest]
-
-    def _compute_beginning(self, rest: bytes) -> tuple[tuple[int, ...], int | None] | None:
-        engine = self.compiled.new_engine()
-        if not rest:
-            return (), self._needed(engine)
-        try:
-            token_ids = self.compiled.vocabulary.encode_bytes(rest)
-            if not all(map(engine.accept, token_ids)):
-                return None
-            return tuple(token_ids), self._needed(engine)
-        except (CompileLimitExceeded, UnwritableConstraint):
-            return None  # the marker can be written without these bytes
-
-    def _needed(self, engine: Engine) -> int | None:
-        return cast(BudgetedEngine, engine).min_tokens_to_finish() if self.compiled.keeps_budget else None
 
 
 class ReasoningEngine(MaskedEngine):
     """A position in the thinking or in the answer.
 
     Args:
-        prefixes: shared by all engines of the constraint.
+        beginnings: shared by all engines of the constraint.
         engine: of the answer; at its start while the row thinks.
         states: one for each token taken, after that of the start.
     """
 
-    def __init__(self, prefixes: AnswerPrefixes, engine: Engine, states: list[ThinkingState]):
-        self._prefixes, self._gate = prefixes, prefixes.gate
+    def __init__(self, beginnings: AnswerBeginnings, engine: Engine, states: list[ThinkingState]):
+        self._beginnings, self._gate = beginnings, beginnings.gate
         self._engine = engine
         self._states = states
 
@@ -177,18 +173,20 @@ class ReasoningEngine(MaskedEngine):
 
     def fork(self) -> ReasoningEngine:
         """See ``Engine.fork``."""
-        return ReasoningEngine(self._prefixes, self._engine.fork(), self._states.copy())
+        return ReasoningEngine(self._beginnings, self._engine.fork(), self._states.copy())
 
     def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         """See ``BudgetedEngine.fill``."""
         if self.is_thinking:
-            self._write(self._thinking_mask(tokens_left), bitmask, row)
+            self.write_mask(bitmask[row].numpy(), tokens_left)
+            return
+        if tokens_left is None:
+            self._engine.fill(bitmask, row)
         else:
-            if tokens_left is None:
-                self._engine.fill(bitmask, row)
-            else:
-                cast(BudgetedEngine, self._engine).fill(bitmask, row, tokens_left)
-            self._only_answer(bitmask, row)
+            cast(BudgetedEngine, self._engine).fill(bitmask, row, tokens_left)
+        # Not the marker's special tokens: the engine may have set any bits for them.
+        words = self._beginnings.compiled.vocabulary.text_words
+        bitmask[row].numpy()[: len(words)] &= words
 
     def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
         """See ``MaskedEngine.write_mask``."""
@@ -204,8 +202,8 @@ class ReasoningEngine(MaskedEngine):
         if not self.is_thinking:
             return cast(MaskedEngine, self._engine).mask_key(tokens_left)
         matched = self._states[-1].matched
-        is_kept = self._thinking_mask(tokens_left) is self._prefixes.words(matched)
-        return (self._prefixes.mark, matched) if is_kept else None
+        is_kept = self._thinking_mask(tokens_left) is self._beginnings.words(matched)
+        return (self._beginnings.mark, matched) if is_kept else None
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``; never while thinking."""
@@ -220,13 +218,13 @@ class ReasoningEngine(MaskedEngine):
             return b""
         if state.unwritten:
             return self._gate.vocabulary.decode_bytes(self._gate.start_ids[-state.unwritten :])
-        return self._gate.bytes_to_end(state.matched) if self._must_end(state) else b""
+        return self._gate.end[state.matched :] if self._must_end(state) else b""
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``; counted as if thinking ended now."""
         if not self.is_thinking:
             return cast(BudgetedEngine, self._engine).min_tokens_to_finish()
-        state, least = self._states[-1], self._prefixes.needed(b"")
+        state, least = self._states[-1], self._beginnings.needed
         return None if least is None else state.unwritten + self._gate.tokens_to_end(state.matched) + least
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
@@ -256,38 +254,28 @@ class ReasoningEngine(MaskedEngine):
         if self._must_end(state) and token_id != self._gate.first_token(state.matched):
             return None
         moved = self._gate.move(state.matched, token_id)
-        given = None if moved is None else self._prefixes.token_ids(moved.rest)
-        if moved is None or given is None:
+        beginning = None if moved is None else self._beginnings.of(moved.rest)
+        if moved is None or beginning is None:
             return None
+        given = beginning.token_ids
         return ThinkingState(0, state.thought + 1, moved.matched, len(given), moved.rest), given
 
     def _thinking_mask(self, tokens_left: int | None) -> NDArray[np.int32]:
-        gate, state = self._gate, self._states[-1]
+        gate, state, least = self._gate, self._states[-1], self._beginnings.needed
         if state.unwritten:
-            return self._only(gate.start_ids[-state.unwritten])
-        least = self._prefixes.needed(b"")
-        if self._must_end(state):
-            return self._only(gate.first_token(state.matched))
-        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
-            return self._prefixes.words(state.matched)
-        room = tokens_left - 1
-        if room < gate.max_tokens_to_end + least:
-            return self._only(gate.first_token(state.matched))
-        out = self._prefixes.too_long(state.matched, room)
-        words = self._prefixes.words(state.matched)
-        return words & ~gate.vocabulary.bitmask_of(out) if out else words
-
-    def _only(self, token_id: int) -> NDArray[np.int32]:
-        return self._gate.vocabulary.bitmask_of([token_id])
+            return gate.vocabulary.bitmask_of([gate.start_ids[-state.unwritten]])
+        words = self._beginnings.words(state.matched)
+        if not self._must_end(state):
+            if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
+                return words
+            room = tokens_left - 1
+            if room >= gate.max_tokens_to_end + least:
+                glued = {
+                    token_id: self._beginnings.of(rest) for token_id, rest in gate.free(state.matched).glued.items()
+                }
+                out = [i for i, to in glued.items() if to is None or to.needed is None or to.needed > room]
+                return words & ~gate.vocabulary.bitmask_of(out) if out else words
+        return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
 
     def _is_answer(self, token_id: int) -> bool:
-        return self._prefixes.compiled.vocabulary.is_text(token_id)
-
-    def _only_answer(self, bitmask: Tensor, row: int) -> None:
-        """Forbid the marker's special tokens: the engine may have set any bits for them."""
-        words = self._prefixes.compiled.vocabulary.text_words
-        bitmask[row].numpy()[: len(words)] &= words
-
-    @staticmethod
-    def _write(words: NDArray[np.int32], bitmask: Tensor, row: int) -> None:
-        bitmask[row].numpy()[: len(words)] = words
+        return self._beginnings.compiled.vocabulary.is_text(token_id)

@@ -47,7 +47,7 @@ class Requests:
         self._requests = tuple(requests)
         self._per_prompt = per_prompt
         self._stop_token_ids = stop_token_ids
-        self._prototypes: dict[tuple[int, Opening], Row] | None = None
+        self._prototypes: dict[tuple[int, Opening], Row] = {}
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
 
     @property
@@ -55,22 +55,15 @@ class Requests:
         """Whether ``prepare`` would not wait."""
         return all(request.compiled is None or request.compiled.done() for request in self._requests)
 
-    def prepare(self, max_new_tokens: int | None) -> None:
+    def prepare(self) -> None:
         """Wait for compilation, and let each prompt's row accept its prefix.
 
-        Args:
-            max_new_tokens: every row closes its text within this many tokens; None sets no limit.
-
         Raises:
-            BudgetTooSmall: ``max_new_tokens`` is too small from the start, thinking not counted.
             InvalidConstraint: a prefix is not the beginning of any text.
         """
-        prototypes = {(i, Opening.ALL): self._prototype(i, Opening.ALL) for i in range(len(self._requests))}
-        for row in prototypes.values():
-            if max_new_tokens is None:
-                break
-            check_budget(row, max_new_tokens)
-        self._prototypes, self.ready = prototypes, True
+        for number in range(len(self._requests)):
+            self._prototypes[number, Opening.ALL] = self._prototype(number, Opening.ALL)
+        self.ready = True
 
     def new_rows(
         self,
@@ -84,7 +77,7 @@ class Requests:
         Args:
             num_rows: how many.
             prompts: token ids of each row, which may have begun the thinking; None if they have not.
-            max_new_tokens: as for ``prepare``.
+            max_new_tokens: every row closes its text within this many tokens; None sets no limit.
             warn: called with a message if a constraint's text may be cut, because no way to its end was found.
 
         Raises:
@@ -111,7 +104,6 @@ class Requests:
         return len(self._requests) if self._per_prompt else 1
 
     def _row_at(self, number: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
-        assert self._prototypes is not None
         gate = self._requests[number].gate
         opening = Opening.ALL if gate is None else gate.opening(prompt)
         row = self._prototypes.get((number, opening))
@@ -121,9 +113,9 @@ class Requests:
 
     def _prototype(self, number: int, opening: Opening) -> Row:
         request = self._requests[number]
-        compiled = None if request.compiled is None else request.compiled.result()
-        if compiled is not None and request.gate is not None:
-            compiled = gate_constraint(compiled, request.gate, opening)
+        compiled = None
+        if request.compiled is not None:
+            compiled = gate_constraint(request.compiled.result(), request.gate, opening)
         return row_after_prefix(compiled, request.prefix, self._stop_token_ids)
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:

@@ -105,7 +105,7 @@ class RowReader:
         opening: Opening = Opening.ALL,
     ):
         if compiled is not None:
-            compiled = compiled if gate is None else gate_constraint(compiled, gate, opening)
+            compiled = gate_constraint(compiled, gate, opening)
             vocabulary = compiled.vocabulary
         self.constraint = constraint
         self.prefix = prefix

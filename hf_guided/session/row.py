@@ -11,6 +11,9 @@ continues after its end); ``tail`` collects them, at no cost. ``rewind`` undoes 
 An engine that raises closes its row, and no other: no exception of an engine leaves this class. After
 CompileLimitExceeded the engine can still be rolled back; after any other error its state is unknown, so that its
 matcher is *lost*: it is not called again, and a row that is rewound makes a new one, which takes the same tokens.
+
+In a step of many rows, the engines of one constraint take it in one call, whose work the engine bounds. If such a call
+raises, each of its rows is asked by itself, so that the error ends its row alone.
 """
 
 from __future__ import annotations
@@ -20,41 +23,28 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from ..backends.base import Engine
+from ..backends.base import Stepper
 from ..backends.matcher import Matcher
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 from ..options import CALL_CPU_S
 
 T = TypeVar("T")
-
-
+Key: TypeAlias = tuple[Hashable, tuple[int, ...]]  # of a mask: the engine's key, and the tokens that end the row
 _CLOCK_S = 0.5  # how old a reading of the CPU clock may be
+_readings = threading.local()  # ``last``: the wall time and the CPU time of a thread when both were read last
 
 
-class _Clock:
-    """A reading of this thread's CPU clock, which takes microseconds, and of the wall clock, which takes none."""
-
-    def __init__(self, wall: float):
-        self.wall, self._cpu = wall, time.thread_time()
-
-    def cpu_since(self, began: float) -> float:
-        """Seconds of CPU time since this time of the wall clock; at most ``_CLOCK_S`` less than it was."""
-        return time.thread_time() - self._cpu - (began - self.wall)
-
-
-_of_thread = threading.local()
-
-
-def _clock_of_thread(now: float) -> _Clock:
-    clock: _Clock | None = getattr(_of_thread, "clock", None)
-    if clock is None or now - clock.wall > _CLOCK_S:
-        clock = _of_thread.clock = _Clock(now)
-    return clock
+def _last_reading(now: float) -> tuple[float, float]:
+    """The last reading of this thread's clocks; reading the CPU clock takes microseconds."""
+    last: tuple[float, float] | None = getattr(_readings, "last", None)
+    if last is None or now - last[0] > _CLOCK_S:
+        last = _readings.last = now, time.thread_time()
+    return last
 
 
 class RowState(str, Enum):
@@ -81,12 +71,8 @@ class Row:
         matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
     """
 
-    __slots__ = ("_dead_end", "_lost", "_taken", "failure", "is_open", "matcher", "stepper", "stop_token_ids", "tail")
-
     def __init__(self, matcher: Matcher | None):
-        self.matcher = matcher
-        # Stored rather than computed: they are read several times for each token.
-        self.stepper = None if matcher is None else matcher.stepper
+        self._use(matcher)
         self.stop_token_ids = () if matcher is None else matcher.stop_token_ids  # that end it; none for a free row
         self.is_open = matcher is not None and not matcher.is_terminated()
         self.tail: list[int] = []
@@ -95,11 +81,11 @@ class Row:
         self._taken: list[int] = []  # the tokens that the matcher has accepted
         self._dead_end = False
 
-    @property
-    def engine(self) -> Engine:
-        """The engine of a row that is not free; read only."""
-        assert self.matcher is not None, "a free row has no engine"
-        return self.matcher.engine
+    def _use(self, matcher: Matcher | None) -> None:
+        self.matcher = matcher
+        # Stored rather than computed: they are read several times for each token.
+        self.engine: Any = None if matcher is None else matcher.engine
+        self._stepper = None if matcher is None else matcher.stepper
 
     @property
     def state(self) -> RowState:
@@ -139,27 +125,18 @@ class Row:
         if not self.is_open:
             self.tail.append(token_id)
             return True
-        try:
-            if self._timed(partial(matcher.accept_token, token_id), "one token"):
-                self._taken.append(token_id)
-                if token_id in matcher.stop_token_ids:
-                    self.is_open = False
-                return True
-        except HFGuidedError as error:
-            self.fail(error)
-        self.leave(token_id)
+        if self._asked(partial(matcher.accept_token, token_id), False, "one token"):
+            self._taken.append(token_id)
+            if token_id in matcher.stop_token_ids:
+                self.is_open = False
+            return True
+        self._leave(token_id)
         return self.failure is not None
 
-    def leave(self, token_id: int) -> None:
+    def _leave(self, token_id: int) -> None:
         """Close an open row with a token that its engine does not take."""
         self.tail.append(token_id)
         self.is_open = False
-
-    def took(self, token_id: int) -> None:
-        """Note a text token that the engine of an open row has taken already."""
-        assert self.matcher is not None, "a free row has no engine"
-        self.matcher.took_one()
-        self._taken.append(token_id)
 
     def takes(self, token_ids: Sequence[int]) -> bool:
         """Whether an open or free row could take all of these tokens; a lost row does, any other ended row does not."""
@@ -172,13 +149,7 @@ class Row:
             return len(token_ids)
         if not self.is_open:
             return 0
-        try:
-            return self._timed(partial(self.matcher.validate_tokens, token_ids), "some tokens")
-        except CompileLimitExceeded:
-            return 0
-        except HFGuidedError as error:
-            self.fail(error)
-            return 0
+        return self._asked(partial(self.matcher.validate_tokens, token_ids), 0, "some tokens", limit_ends=False)
 
     def fill(self, bitmask: Tensor, index: int, tokens_left: int | None = None) -> bool:
         """Write the allowed tokens into ``bitmask[index]``; an open row without any is closed.
@@ -193,46 +164,62 @@ class Row:
         """
         if self.matcher is None or not self.is_open:
             return False
-        try:
-            words = self._timed(partial(self.matcher.fill_row, bitmask, index, tokens_left), "one mask")
-            # Three times as fast as any().
-            self.is_open = self.is_open and bool(np.count_nonzero(words))
-        except HFGuidedError as error:
-            self.fail(error)
+        words = self._asked(partial(self.matcher.fill_row, bitmask, index, tokens_left), None, "one mask")
+        # Three times as fast as any().
+        self.is_open = self.is_open and words is not None and bool(np.count_nonzero(words))
         self._dead_end = not self.is_open
         return self.is_open
 
-    def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
-        """See ``Matcher.mask_key``; None too if the row has ended, which ``fill`` reports."""
-        if self.matcher is None or not self.is_open:
+    def mask_key(self, tokens_left: int | None = None) -> Key | None:
+        """The key of the mask; None if its engine keeps no masks, or the row has ended, which ``fill`` reports."""
+        if self.matcher is None or not self.is_open or not self.matcher.compiled.keeps_masks:
             return None
-        try:
-            key = self._timed(partial(self.matcher.mask_key, tokens_left), "one mask")
-            return key if self.is_open else None
-        except HFGuidedError as error:
-            self.fail(error)
-            return None
+        key = self._asked(partial(self.matcher.mask_key, tokens_left), None, "one mask")
+        return None if key is None or not self.is_open else (key, self.stop_token_ids)
 
     def jump_forward_bytes(self) -> bytes:
         """The text that the grammar forces next; empty if the row is not open, or its engine reaches its limit."""
         if self.matcher is None or not self.is_open:
             return b""
-        try:
-            return self._timed(self.matcher.jump_forward_bytes, "forced text")
-        except CompileLimitExceeded:
-            return b""  # the next mask will reach the limit again, and end the row
-        except HFGuidedError as error:
-            self.fail(error)
-            return b""
+        # The next mask will reach the limit again, and end the row.
+        return self._asked(self.matcher.jump_forward_bytes, b"", "forced text", limit_ends=False)
 
-    def _timed(self, call: Callable[[], T], what: str) -> T:
-        """What a call of the engine returns; the row is closed if the call has taken too long."""
+    def may_stop(self) -> bool:
+        """Whether the row is open and its text complete."""
+        return self.matcher is not None and self.is_open and self._asked(self.matcher.is_completed, False)
+
+    def min_tokens_to_finish(self) -> int | None:
+        """See ``Matcher.min_tokens_to_finish``; None for free rows too, and for rows whose engine has failed."""
+        if self.matcher is None or self._lost:
+            return None
+        return self._asked(self.matcher.min_tokens_to_finish, None)
+
+    def can_finish_in(self, tokens_left: int) -> bool | None:
+        """See ``Matcher.can_finish_in``; None for free rows too, and for rows whose engine has failed."""
+        if self.matcher is None or self._lost:
+            return None
+        return self._asked(partial(self.matcher.can_finish_in, tokens_left), None)
+
+    def _asked(self, call: Callable[[], T], failed: T, what: str = "", *, limit_ends: bool = True) -> T:
+        """Call the engine; close the row if it raises, or has taken too long.
+
+        Args:
+            call: of the engine.
+            failed: the result if it raises.
+            what: the result's name, for the message; empty if the time is not limited.
+            limit_ends: whether CompileLimitExceeded closes the row too.
+        """
         began = time.perf_counter()
-        clock = _clock_of_thread(began)
-        value = call()
-        if time.perf_counter() - began <= CALL_CPU_S or self.matcher is None:
+        wall, cpu = _last_reading(began)
+        try:
+            value = call()
+        except HFGuidedError as error:
+            if limit_ends or not isinstance(error, CompileLimitExceeded):
+                self.fail(error)
+            return failed
+        if not what or time.perf_counter() - began <= CALL_CPU_S or self.matcher is None:
             return value
-        if (seconds := clock.cpu_since(began)) > CALL_CPU_S:
+        if (seconds := time.thread_time() - cpu - (began - wall)) > CALL_CPU_S:  # at most _CLOCK_S less than it was
             self.fail(
                 CompileLimitExceeded(
                     f"{self.matcher.compiled.backend} took {seconds:.1f} s of CPU time for {what}, more than "
@@ -240,36 +227,6 @@ class Row:
                 )
             )
         return value
-
-    def may_stop(self) -> bool:
-        """Whether the row is open and its text complete."""
-        if self.matcher is None or not self.is_open:
-            return False
-        try:
-            return self.matcher.is_completed()
-        except HFGuidedError as error:
-            self.fail(error)
-            return False
-
-    def min_tokens_to_finish(self) -> int | None:
-        """See ``Matcher.min_tokens_to_finish``; None for free rows too, and for rows whose engine has failed."""
-        if self.matcher is None or self._lost:
-            return None
-        try:
-            return self.matcher.min_tokens_to_finish()
-        except HFGuidedError as error:
-            self.fail(error)
-            return None
-
-    def can_finish_in(self, tokens_left: int) -> bool | None:
-        """See ``Matcher.can_finish_in``; None for free rows too, and for rows whose engine has failed."""
-        if self.matcher is None or self._lost:
-            return None
-        try:
-            return self.matcher.can_finish_in(tokens_left)
-        except HFGuidedError as error:
-            self.fail(error)
-            return None
 
     def rewind(self, num_tokens: int) -> None:
         """Undo the last ``num_tokens`` tokens, also those after the row's end."""
@@ -295,7 +252,7 @@ class Row:
         if self.matcher is None or not self._lost:
             return
         try:
-            self.matcher = self.matcher.compiled.matcher(self.matcher.stop_token_ids)
+            self._use(self.matcher.compiled.matcher(self.matcher.stop_token_ids))
             self._lost = False
             if not all(map(self.matcher.accept_token, self._taken)):
                 name = self.matcher.compiled.backend
@@ -325,7 +282,60 @@ class Row:
         twin.failure, twin._lost, twin._dead_end = self.failure, self._lost, self._dead_end
         if self.matcher is not None and not self._lost:
             try:
-                twin.matcher = self.matcher.fork()
+                twin._use(self.matcher.fork())
             except HFGuidedError as error:
                 twin.fail(error, lost=True)
         return twin
+
+
+def advance(rows: Sequence[Row], token_ids: Sequence[int]) -> list[int]:
+    """Give each of some different rows one token, those of one constraint together; see ``Row.advance``.
+
+    Returns:
+        The indices of the rows that their token took out of their grammar, ascending.
+    """
+    refused: list[int] = []
+    together: dict[Stepper, list[int]] = {}
+    for i, (row, token_id) in enumerate(zip(rows, token_ids, strict=True)):
+        if row._stepper is not None and row.is_open and token_id not in row.stop_token_ids:
+            together.setdefault(row._stepper, []).append(i)
+        elif not row.advance(token_id):
+            refused.append(i)
+    for stepper, numbers in together.items():
+        try:
+            accepted = stepper.accept([rows[i].engine for i in numbers], [token_ids[i] for i in numbers])
+        except Exception:  # nothing has changed: each row meets its own error again, and ends by it
+            refused += [i for i in numbers if not rows[i].advance(token_ids[i])]
+            continue
+        for i, is_accepted in zip(numbers, accepted, strict=True):
+            row = rows[i]
+            if is_accepted:
+                assert row.matcher is not None
+                row.matcher.took_one()
+                row._taken.append(token_ids[i])
+            else:
+                row._leave(token_ids[i])
+                refused.append(i)
+    refused.sort()
+    return refused
+
+
+def mask_keys(rows: Sequence[Row], tokens_left: Sequence[int | None]) -> list[Key | None]:
+    """The keys of the masks of rows, those of one constraint together; see ``Row.mask_key``."""
+    keys: list[Key | None] = [None] * len(rows)
+    together: dict[Stepper, list[int]] = {}
+    for i, row in enumerate(rows):
+        if row._stepper is not None and row.is_open:
+            together.setdefault(row._stepper, []).append(i)
+        else:
+            keys[i] = row.mask_key(tokens_left[i])
+    for stepper, numbers in together.items():
+        try:
+            engine_keys = stepper.mask_keys([rows[i].engine for i in numbers], [tokens_left[i] for i in numbers])
+        except Exception:  # each row meets its own error again
+            for i in numbers:
+                keys[i] = rows[i].mask_key(tokens_left[i])
+            continue
+        for i, key in zip(numbers, engine_keys, strict=True):
+            keys[i] = None if key is None else (key, rows[i].stop_token_ids)
+    return keys

@@ -11,10 +11,6 @@
 - Ctrl-C in ``wait`` leaves the job running and sets ``left``. The caller then either waits again or gives up
   everything that the job touches.
 
-A session has one job, its lookahead, and the input ids that it is for. ``settle`` takes the rows, the tracker and the
-buffers back from it. If a caller stopped waiting for the job (Ctrl-C), the job keeps them, and the session continues
-with new ones.
-
 The device lets a row without an allowed score end by itself. The host only reports it, and so reads the numbers after
 it has queued the choice of the tokens: read at once, they would make it wait for the forward pass with nothing queued
 after it.
@@ -35,9 +31,8 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import InternalError
-from .masks import Masks
 from .tracker import LookaheadStep, TokenIds
-from .transfers import HostCopies, HostCopy
+from .transfers import CudaTransfers, Transfer
 
 T = TypeVar("T")
 
@@ -223,75 +218,13 @@ class ExpectedIds:
         return np.array_equal(self.ids, input_ids.cpu().numpy())
 
 
-class Lookahead:
-    """Starts a job, and keeps track of it. Used by one thread.
-
-    Args:
-        on_waited: called with the nanoseconds that the session waited for a job.
-    """
-
-    def __init__(self, on_waited: Callable[[int], None]):
-        self._on_waited = on_waited
-        self.pending: Pending[Any] | None = None  # the job that may be running
-        self._expected: ExpectedIds | None = None  # the ids it is for; None for a job without ids
-
-    def begin(self, job: Callable[[], Any], expected: ExpectedIds | None = None) -> Pending[Any]:
-        """Start a job on the worker, after ``settle``.
-
-        Args:
-            job: called once.
-            expected: the ids that its masks are for; None if the caller itself reads the result.
-        """
-        # Stored before it starts: after an interruption in between, the session must still know the running job.
-        self._expected = expected
-        self.pending = pending = Pending(job, self._on_waited)
-        submit(pending)
-        return pending
-
-    def masks_for(self, input_ids: Tensor) -> Pending[Masks | None] | None:
-        """The job that was started for these ids, ended; None if there is none, and then ``settle`` is still needed."""
-        pending, expected = self.pending, self._expected
-        if pending is None or expected is None or pending.left:
-            return None
-        pending.wait()
-        if not expected.is_for(input_ids):
-            return None
-        self.forget()
-        return pending
-
-    def settle(self) -> bool:
-        """Wait for the job, and undo its step.
-
-        Returns:
-            False if a caller stopped waiting for the job and it still runs: it keeps what it owns, and the session
-            calls ``forget`` after it has created new objects.
-        """
-        pending, expected = self.pending, self._expected
-        if pending is None:
-            return True
-        if expected is not None:
-            pending.cancel()
-        if not pending.left:
-            pending.wait()
-        if not pending.done():  # the job continues, and keeps what it owns
-            return False
-        if expected is not None and expected.step is not None:
-            expected.step.undo()
-        self.forget()
-        return True
-
-    def forget(self) -> None:
-        """The session has no running job any more."""
-        self.pending = self._expected = None
-
-
 class LateAlive:
     """The numbers of the masks that were applied last; at most one tensor is unread at any time."""
 
     def __init__(self) -> None:
         self.unread: Tensor | None = None  # (positions,) int32 on the device, 0 where no allowed score is left
         self._report: Callable[[Sequence[int]], None] | None = None
-        self._copy: HostCopy | None = None
+        self._copy: Transfer | None = None
 
     def expect(self, alive: Tensor, report: Callable[[Sequence[int]], None]) -> None:
         """Keep numbers to read.
@@ -302,10 +235,10 @@ class LateAlive:
         """
         self.unread, self._report, self._copy = alive, report, None
 
-    def send(self, copies: HostCopies) -> None:
+    def send(self, transfers: CudaTransfers) -> None:
         """Start to copy them to the host: ``read`` then waits for the masks, not for what was queued after them."""
         assert self.unread is not None
-        self._copy = copies.to_host(self.unread)
+        self._copy = transfers.to_host(self.unread)
 
     def read(self, numbers: Sequence[int] | None = None) -> None:
         """Report them, if any are unread.

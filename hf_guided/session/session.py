@@ -5,8 +5,9 @@ choice is left. The first call waits for compilation, so that compilation overla
 
 The first two stages can run while the model computes the scores, on the worker of run_ahead.py: ``fill_ahead``
 starts them for loops that keep their rows, ``look_ahead`` starts them if the next ids are known before the forward
-pass. At most one such job runs at a time (run_ahead.py), and every other call waits for it first. If the ids never
-come, the job's steps are undone, and its errors and warnings are dropped.
+pass. At most one such job runs at a time, and every other call first takes the rows, the tracker and the buffers back
+from it (``_settle``). If the ids never come, the job's steps are undone, and its errors and warnings are dropped. If a
+caller stopped waiting for the job (Ctrl-C), the job keeps what it owns, and the session continues with new objects.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -31,17 +33,18 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
-from .logprob_recorder import LogprobRecorder
-from .logprobs import TokenLogprob
+from .logprobs import LogprobRecorder, TokenLogprob
 from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
-from .run_ahead import Done, ExpectedIds, LateAlive, Lookahead, Pending
+from .run_ahead import Done, ExpectedIds, LateAlive, Pending, submit
 from .stats import SessionStats
 from .tensor_parallel import Ranks
 from .tracker import RowTracker, TokenIds
+
+T = TypeVar("T")
 
 
 class Session:
@@ -78,12 +81,15 @@ class Session:
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
         self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
-        self._filler = MaskFiller(vocabulary, self.stop_token_ids, tables=tables)
+        self._filler = MaskFiller(
+            vocabulary, self.stop_token_ids, tables=tables, stats=self.stats, recorder=self.recorder
+        )
         self.late_alive = LateAlive()
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the current call, for messages
         self._overlap = options.overlap_or_default
         self._ranks = ranks
-        self._lookahead = Lookahead(self._waited)
+        self._job: Pending[Any] | None = None  # the one that may be running
+        self._expected: ExpectedIds | None = None  # the ids it is for; None if its caller reads the result
 
     def reset(self) -> None:
         """Start over: the next call is a new prompt, for any token ids."""
@@ -136,7 +142,7 @@ class Session:
         if self.late_alive.unread is not None:
             self.late_alive.read()
         try:
-            masks = None if self._lookahead.pending is None else self._lookahead_masks(input_ids)
+            masks = None if self._job is None else self._lookahead_masks(input_ids)
             announced = masks is not None and self._ranks is None
             if masks is None:
                 ids = input_ids.cpu().numpy()
@@ -169,28 +175,38 @@ class Session:
             the forward pass that follows. The host waits only if the last call of ``mask`` did not, and then for its
             masks.
         """
-        self._start_lookahead(input_ids)
+        if self._pays and (self._ranks is None or self._ranks.first):
+            if self._job is not None:
+                self._settle()
+            if input_ids.ndim == 2 and self._tracker.expects(*input_ids.shape):
+                self._start_lookahead(input_ids)
         self.late_alive.read()
 
     def _start_lookahead(self, input_ids: Tensor) -> None:
-        if not self._pays or (self._ranks is not None and not self._ranks.first):
-            return
-        if self._lookahead.pending is not None:
-            self._settle()
-        if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
-            return
         expected = ExpectedIds(input_ids, None if input_ids.is_inference() else input_ids._version)
-        fetch = self._host_ids(input_ids)
-        filler, tracker = self._filler, self._tracker
+        filler, tracker, copied = self._filler, self._tracker, None
+        if filler.transfers is not None and filler.transfers.device == input_ids.device:
+            copied = filler.transfers.to_host(input_ids)
+        else:
+            expected.ids = input_ids.cpu().numpy().copy()  # the caller may write into its own
 
         def job() -> Masks | None:
-            expected.ids = fetch()
+            if copied is not None:
+                copied.synchronize()
+                expected.ids = copied.tensor.numpy()
+            assert expected.ids is not None
             expected.step = tracker.next_step(expected.ids)
-            if expected.step is None:
-                return None
-            return self._masks_after(expected.ids, expected.step.take, filler)
+            return None if expected.step is None else self._masks_after(expected.ids, expected.step.take, filler)
 
-        self._lookahead.begin(job, expected)
+        self._start_job(job, expected)
+
+    def _start_job(self, job: Callable[[], T], expected: ExpectedIds | None = None) -> Pending[T]:
+        """Start a job on the worker, after ``_settle``."""
+        # Stored before it starts: after an interruption in between, the session must still know the running job.
+        self._expected = expected
+        self._job = pending = Pending(job, self._waited)
+        submit(pending)
+        return pending
 
     # -- for loops that keep their own rows ----------------------------------------------------------------------
 
@@ -255,11 +271,11 @@ class Session:
 
         Without overlap, the masks are filled before this returns.
         """
-        if self._lookahead.pending is not None:
+        if self._job is not None:
             self._settle()
         if not self._pays:
-            return Done(self._fill(self._filler, rows, tokens_left, segments, numbers))
-        return self._lookahead.begin(partial(self._fill, self._filler, rows, tokens_left, segments, numbers))
+            return Done(self._filler.fill(rows, tokens_left, segments, numbers))
+        return self._start_job(partial(self._filler.fill, rows, tokens_left, segments, numbers))
 
     def apply(
         self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None, *, late: bool = False
@@ -280,7 +296,8 @@ class Session:
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
         masked, alive = self._filler.apply(scores, masks)
         if isinstance(alive, list):
-            self._filler.report(masks, record, alive)
+            if masks.ended or not all(alive):
+                self._filler.report(masks, record, alive)
         else:
             self.late_alive.expect(alive, partial(self._filler.report, masks, record))
             if not late:
@@ -297,11 +314,6 @@ class Session:
         self.stats.row_forwards += len(rows)
         if self.recorder is not None:
             self.recorder.spent("forward", start_ns, rows)
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        """The number of tokens within which every row closes its text; None if there is no limit."""
-        return self._limit
 
     def limit_call(self, max_new_tokens: int | None) -> None:
         """Set the limit of the next generate() call; the smaller one of it and of the session's own limit holds.
@@ -360,40 +372,36 @@ class Session:
 
     def _lookahead_masks(self, input_ids: Tensor) -> Masks | None:
         """The masks that the lookahead filled for these ids; None if there are none, after undoing its step."""
-        job = self._lookahead.masks_for(input_ids)
-        if job is None:
-            self._settle()
-            return None
-        masks = job.result()
-        self.stats.foreseen += masks is not None
-        return masks
+        job, expected = self._job, self._expected
+        if job is not None and expected is not None and not job.left:
+            job.wait()
+            if expected.is_for(input_ids):
+                self._job = self._expected = None
+                masks: Masks | None = job.result()
+                self.stats.foreseen += masks is not None
+                return masks
+        self._settle()
+        return None
 
     def _settle(self) -> None:
-        """Take the rows, the tracker and the buffers back from the worker, and undo the lookahead's step."""
+        """Take the rows, the tracker and the buffers back from the job, and undo its step."""
+        job, expected = self._job, self._expected
+        if job is None:
+            return
         try:
-            if not self._lookahead.settle():
+            if expected is not None:
+                job.cancel()
+            if not job.left:
+                job.wait()
+            if not job.done():  # a caller has stopped waiting for it: it continues, and keeps what it owns
                 self._tracker = RowTracker(self._new_rows, self._violated)
                 self._filler = self._filler.with_new_buffers()
-                self._lookahead.forget()
+            elif expected is not None and expected.step is not None:
+                expected.step.undo()
+            self._job = self._expected = None
         except BaseException:
             self._tracker.reset()
             raise
-
-    def _host_ids(self, input_ids: Tensor) -> Callable[[], TokenIds]:
-        """Start to copy ids to the host; the returned function waits for them, on any thread."""
-        transfers = self._filler.transfers
-        if transfers is None or transfers.device != input_ids.device:
-            ids = input_ids.cpu().numpy().copy()  # the caller may write into its own
-            return lambda: ids
-        copy = transfers.to_host(input_ids)
-
-        def arrived() -> TokenIds:
-            copy.synchronize()
-            return copy.tensor.numpy()
-
-        return arrived
-
-    # -- filling ---------------------------------------------------------------------------------------------------
 
     def _masks_after(self, ids: TokenIds, find_rows: Callable[[], list[Row]], filler: MaskFiller) -> Masks:
         """Find the rows of ids (rows, length) and fill the masks of their next tokens."""
@@ -402,23 +410,7 @@ class Session:
         rows = find_rows()
         self.stats.track_ns += time.perf_counter_ns() - start
         left = self.tokens_left(ids.shape[1] - self._tracker.prompt_length)
-        return self._fill(filler, rows, [left] * len(rows))
-
-    def _fill(
-        self,
-        filler: MaskFiller,
-        rows: Sequence[Row],
-        tokens_left: Sequence[int | None],
-        segments: Segments | None = None,
-        numbers: Sequence[int] | None = None,
-    ) -> Masks:
-        start = time.perf_counter_ns()
-        masks = filler.fill(rows, tokens_left, segments, numbers)
-        self.stats.fill_ns += time.perf_counter_ns() - start - masks.copy_ns
-        self.stats.copy_ns += masks.copy_ns
-        if self.recorder is not None:
-            self.recorder.spent("fill", start)
-        return masks
+        return filler.fill(rows, [left] * len(rows))
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
@@ -430,7 +422,7 @@ class Session:
     def _prepare(self) -> None:
         """Wait for compilation."""
         start = time.perf_counter_ns()
-        self._requests.prepare(self._limit)
+        self._requests.prepare()
         self.stats.wait_ns += time.perf_counter_ns() - start
         if self.recorder is not None:
             self.recorder.spent("compile", start)

@@ -36,8 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchSizeError
-from .row import Mark, Row
-from .rows import advance
+from .row import Row, advance
 
 TokenIds = NDArray[np.int64]
 NewRows = Callable[[int], "tuple[list[Row], int]"]
@@ -88,7 +87,7 @@ class RowTracker:
 
     def expects(self, rows: int, length: int) -> bool:
         """Whether ids of this shape could be the newest stream's next step."""
-        return bool(self._streams) and self._streams[0].shape == (rows, length - 1)
+        return bool(self._streams) and self._streams[0].ids.shape == (rows, length - 1)
 
     def next_step(self, input_ids: TokenIds) -> LookaheadStep | None:
         """The step to these ids, not taken yet; None unless each of the newest stream's rows is one token longer."""
@@ -98,7 +97,7 @@ class RowTracker:
 
     def _report(self, stream: _Stream, refused: Sequence[int]) -> None:
         for index in refused:
-            self._on_violation(index, stream.rows[index], stream.last_token(index))
+            self._on_violation(index, stream.rows[index], int(stream.ids[index, -1]))
 
 
 class LookaheadStep:
@@ -106,7 +105,7 @@ class LookaheadStep:
 
     def __init__(self, stream: _Stream, ids: TokenIds, report: Callable[[_Stream, Sequence[int]], None]):
         self._stream, self._ids, self._report = stream, ids, report
-        self._before = stream.mark()
+        self._before = stream.ids, [row.mark() for row in stream.rows]
 
     def take(self) -> list[Row]:
         """The rows, advanced to the end of their tokens; see ``RowTracker.update``."""
@@ -115,7 +114,9 @@ class LookaheadStep:
 
     def undo(self) -> None:
         """Return the rows to their state before ``take``, also after an incomplete one, and after filling masks."""
-        self._stream.return_to(self._before)
+        self._stream.ids, marks = self._before
+        for row, mark in zip(self._stream.rows, marks, strict=True):
+            row.return_to(mark)
 
 
 class _Stream:
@@ -124,32 +125,13 @@ class _Stream:
     def __init__(self, prompt: TokenIds, rows: list[Row], group_size: int):
         self.rows = rows
         self.prompt_length = prompt.shape[1]
+        self.ids = prompt.copy()  # (rows, length) as of the last call
         self._group_size = group_size
-        self._ids = prompt.copy()  # (rows, length) as of the last call
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and length of the last ids."""
-        return self._ids.shape[0], self._ids.shape[1]
-
-    def last_token(self, row: int) -> int:
-        """The last token of this row."""
-        return int(self._ids[row, -1])
 
     def is_step_to(self, ids: TokenIds) -> bool:
         """Whether ids are the last ones, in the same order and one token longer: the common case of plain loops."""
-        rows, length = self._ids.shape
-        return ids.shape == (rows, length + 1) and bool((ids[:, :-1] == self._ids).all())
-
-    def mark(self) -> tuple[TokenIds, list[Mark]]:
-        """The state of all rows."""
-        return self._ids, [row.mark() for row in self.rows]
-
-    def return_to(self, before: tuple[TokenIds, list[Mark]]) -> None:
-        """Undo the step taken since the mark."""
-        self._ids, marks = before
-        for row, mark in zip(self.rows, marks, strict=True):
-            row.return_to(mark)
+        rows, length = self.ids.shape
+        return ids.shape == (rows, length + 1) and bool((ids[:, :-1] == self.ids).all())
 
     def follow(self, ids: TokenIds) -> Sequence[int] | None:
         """Advance the rows to ``ids``; None, without changes, if this is no continuation (see the rules above).
@@ -158,30 +140,29 @@ class _Stream:
             Indices of rows whose last token their grammar forbids.
         """
         rows, length = ids.shape
-        last = self._ids.shape[1]
-        if rows != len(self._ids) or length < self.prompt_length:
+        last = self.ids.shape[1]
+        if rows != len(self.ids) or length < self.prompt_length:
             return None
         if length > last + 1:
             return self._jump(ids, last)
-        if length == last and np.array_equal(ids, self._ids):  # the same ids again: the verifier after its assistant
+        if length == last and np.array_equal(ids, self.ids):  # the same ids again: the verifier after its assistant
             return ()
-        if self.is_step_to(ids):
-            return self.step(ids)
-        parents = self._parents(ids, self._group_size)
-        if parents is None:
-            if length == last + 1 and self._parents(ids, rows) is not None:
-                raise BatchSizeError(
-                    f"a beam moved to a row with another constraint: {rows // self._group_size} constraints were given "
-                    f"for {rows} rows, but fewer prompts; pass one constraint per prompt, not per beam"
-                )
-            return None
-        if length <= last and not self._rewind_is_ours(ids, parents):
-            return None
-        self.rows = self._take(parents, length)
+        if not self.is_step_to(ids):
+            parents = self._parents(ids, self._group_size)
+            if parents is None:
+                if length == last + 1 and self._parents(ids, rows) is not None:
+                    raise BatchSizeError(
+                        f"a beam moved to a row with another constraint: {rows // self._group_size} constraints were "
+                        f"given for {rows} rows, but fewer prompts; pass one constraint per prompt, not per beam"
+                    )
+                return None
+            if length <= last and not self._rewind_is_ours(ids, parents):
+                return None
+            self.rows = self._take(parents, length)
         return self.step(ids)
 
     def _jump(self, ids: TokenIds, last: int) -> Sequence[int] | None:
-        if not np.array_equal(ids[:, :last], self._ids):
+        if not np.array_equal(ids[:, :last], self.ids):
             return None
         news = ids[:, last:].tolist()
         if not all(row.takes(new) for row, new in zip(self.rows, news, strict=True)):
@@ -189,7 +170,7 @@ class _Stream:
         for row, new in zip(self.rows, news, strict=True):
             for token_id in new:
                 row.advance(token_id)
-        self._ids = ids.copy()
+        self.ids = ids.copy()
         return ()
 
     def step(self, ids: TokenIds) -> Sequence[int]:
@@ -198,7 +179,7 @@ class _Stream:
         Returns:
             Indices of rows whose last token their grammar forbids.
         """
-        self._ids = ids.copy()
+        self.ids = ids.copy()
         if ids.shape[1] == self.prompt_length:
             return ()
         return advance(self.rows, ids[:, -1].tolist())
@@ -207,7 +188,7 @@ class _Stream:
         """For each row, the old row of its group with the same tokens but the last; None if any row has none."""
         known = max(ids.shape[1] - 1, self.prompt_length)
         index_of: dict[tuple[int, bytes], int] = {}
-        for i, old in enumerate(self._ids[:, :known]):
+        for i, old in enumerate(self.ids[:, :known]):
             index_of.setdefault((i // group_size, old.tobytes()), i)
         parents = [index_of.get((i // group_size, new.tobytes()), -1) for i, new in enumerate(ids[:, :known])]
         return None if -1 in parents else parents
@@ -216,9 +197,9 @@ class _Stream:
         """Whether every last token is one that the row, rewound, allows (rule 3)."""
         if ids.shape[1] == self.prompt_length:
             return True
-        back = self._ids.shape[1] - (ids.shape[1] - 1)
+        back = self.ids.shape[1] - (ids.shape[1] - 1)
         for i, parent in enumerate(parents):
-            if self._ids[parent, ids.shape[1] - 1] == ids[i, -1]:
+            if self.ids[parent, ids.shape[1] - 1] == ids[i, -1]:
                 continue  # the old row has the same token here
             row = self.rows[parent].fork()
             row.rewind(back)
@@ -228,7 +209,7 @@ class _Stream:
 
     def _take(self, parents: list[int], length: int) -> list[Row]:
         """Each row's parent, rewound to all of the row's tokens but the last; shared parents are forked."""
-        back = self._ids.shape[1] - max(length - 1, self.prompt_length)
+        back = self.ids.shape[1] - max(length - 1, self.prompt_length)
         for parent in set(parents):
             self.rows[parent].rewind(back)
         taken: set[int] = set()

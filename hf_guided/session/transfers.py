@@ -1,7 +1,6 @@
 """What moves between the host and a GPU: copies on a side stream, an event after each, and the buffers of masks.
 
-The only module that knows CUDA streams. Its protocols are small, so that code which depends on late copies is tested
-without a GPU.
+The only module that knows CUDA streams, so that code which depends on late copies can be tested without a GPU.
 
 While the masks in one buffer are copied to the GPU, the next masks are filled into the other. A buffer is written again
 only after its last copy is done: an earlier write would change a mask during its copy.
@@ -12,70 +11,12 @@ Both buffers are halves of one bitmask, because matchers remember the bitmask th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..vocabulary.bitmask import allocate_bitmask
-
-
-class HostCopy(Protocol):
-    """A copy to the host that may still be running.
-
-    Args:
-        tensor: the copy; read it only after ``synchronize``.
-    """
-
-    @property
-    def tensor(self) -> Tensor:
-        """The copy."""
-        ...
-
-    def synchronize(self) -> None:
-        """Make the host wait until the source has been read and the copy is complete."""
-        ...
-
-
-class Transfer(HostCopy, Protocol):
-    """A copy, to or from a device, that may still be running.
-
-    Args:
-        tensor: the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host.
-    """
-
-    def join(self) -> None:
-        """Make the current stream wait for the copy; the host does not wait."""
-        ...
-
-
-class HostCopies(Protocol):
-    """Starts copies from one device to the host, in order."""
-
-    def to_host(self, source: Tensor) -> HostCopy:
-        """Copy a tensor from the device, in its state after all work queued on the current stream so far.
-
-        Args:
-            source: any shape; do not write it in place before the copy is done.
-        """
-        ...
-
-
-class Transfers(HostCopies, Protocol):
-    """Starts copies between the host and one device, in order."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device."""
-        ...
-
-    def to_device(self, pieces: Sequence[Tensor]) -> Transfer:
-        """Stack tensors on the host into a new tensor on the device.
-
-        Args:
-            pieces: (rows, ...) each, pinned, of equal width; do not write them before ``synchronize``.
-        """
-        ...
 
 
 def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -93,8 +34,31 @@ def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype =
     return torch.tensor(numbers, dtype=dtype, device="cpu", pin_memory=True).to(device, non_blocking=True)
 
 
+class Transfer:
+    """A copy, to or from a GPU, that may still be running.
+
+    Args:
+        tensor: the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host.
+        copied: the event after it.
+    """
+
+    def __init__(self, tensor: Tensor, copied: torch.cuda.Event):
+        self.tensor = tensor
+        self._copied = copied
+
+    def join(self) -> None:
+        """Make the current stream wait for the copy; the host does not wait."""
+        stream = torch.cuda.current_stream(self.tensor.device)
+        stream.wait_event(self._copied)
+        self.tensor.record_stream(stream)  # it was allocated on the side stream
+
+    def synchronize(self) -> None:
+        """Make the host wait until the source has been read and the copy is complete."""
+        self._copied.synchronize()
+
+
 class CudaTransfers:
-    """Copies to and from one CUDA device on a stream of their own. Thread safe.
+    """Copies to and from one CUDA device, in order, on a stream of their own. Thread safe.
 
     Args:
         device: with an index.
@@ -105,7 +69,11 @@ class CudaTransfers:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def to_device(self, pieces: Sequence[Tensor]) -> Transfer:
-        """See ``Transfers``."""
+        """Stack tensors on the host into a new tensor on the device.
+
+        Args:
+            pieces: (rows, ...) each, pinned, of equal width; do not write them before ``synchronize``.
+        """
         with torch.cuda.stream(self._stream):
             rows = sum(map(len, pieces))
             tensor = torch.empty((rows, *pieces[0].shape[1:]), dtype=pieces[0].dtype, device=self.device)
@@ -113,17 +81,21 @@ class CudaTransfers:
             for piece in pieces:
                 tensor[first : first + len(piece)].copy_(piece, non_blocking=True)
                 first += len(piece)
-            return _CudaTransfer(tensor, self._stream.record_event())
+            return Transfer(tensor, self._stream.record_event())
 
     def to_host(self, source: Tensor) -> Transfer:
-        """See ``Transfers``."""
+        """Copy a tensor from the device, in its state after all work queued on the current stream so far.
+
+        Args:
+            source: any shape; do not write it in place before the copy is done.
+        """
         written = torch.cuda.current_stream(self.device).record_event()
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(written)
             tensor = torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=True)
             tensor.copy_(source, non_blocking=True)
             source.record_stream(self._stream)  # keeps its memory from being reused before it is read
-            return _CudaTransfer(tensor, self._stream.record_event())
+            return Transfer(tensor, self._stream.record_event())
 
 
 class StreamOrder:
@@ -152,20 +124,6 @@ class StreamOrder:
         return self._used
 
 
-class _CudaTransfer:
-    def __init__(self, tensor: Tensor, copied: torch.cuda.Event):
-        self.tensor = tensor
-        self._copied = copied
-
-    def join(self) -> None:
-        stream = torch.cuda.current_stream(self.tensor.device)
-        stream.wait_event(self._copied)
-        self.tensor.record_stream(stream)  # it was allocated on the side stream
-
-    def synchronize(self) -> None:
-        self._copied.synchronize()
-
-
 class PinnedBuffers:
     """Bitmask positions to fill, and their transfer to the device. Used by one thread at a time.
 
@@ -174,7 +132,7 @@ class PinnedBuffers:
         transfers: copies masks to a device; None keeps them on the host until ``serve`` is called.
     """
 
-    def __init__(self, vocab_size: int, transfers: Transfers | None = None):
+    def __init__(self, vocab_size: int, transfers: CudaTransfers | None = None):
         self.transfers = transfers
         self._vocab_size = vocab_size
         self._bitmask = allocate_bitmask(0, vocab_size)  # (2 * positions, words)
@@ -205,15 +163,15 @@ class PinnedBuffers:
             self._pinned = pinned
         return self._bitmask, self._half * (len(self._bitmask) // 2)
 
-    def send(self, governed: Sequence[int], transfers: Transfers) -> Transfer:
-        """Start copying positions of the buffer taken last.
+    def send(self, positions: Sequence[int]) -> Transfer:
+        """Start copying positions of the buffer taken last to the device.
 
         Args:
-            governed: positions, relative to the buffer's first, ascending; at least one.
-            transfers: copies them.
+            positions: relative to the buffer's first, ascending; at least one.
         """
+        assert self.transfers is not None
         first = self._half * (len(self._bitmask) // 2)
-        transfer = transfers.to_device([self._bitmask[first + a : first + b] for a, b in _runs(governed)])
+        transfer = self.transfers.to_device([self._bitmask[first + a : first + b] for a, b in _runs(positions)])
         self._transfers[self._half] = transfer
         return transfer
 

@@ -1,9 +1,9 @@
-"""Plain data about a generate() call, token by token; recorder.py writes it, page.py draws it."""
+"""Plain data about a generate() call, token by token: the parts of a ``Trace``. recorder.py writes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 # "chosen": by the model, greedily or by sampling. "drafted": proposed, and confirmed by the model. "forced": appended,
 # because the grammar allowed only one continuation; the model did not choose.
@@ -91,26 +91,13 @@ class Span:
     rows: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class RowRecord:
-    """One row of output.
+class TokenText(NamedTuple):
+    """The text of a token.
 
     Args:
-        tokens: up to and including the stop token.
-        spans: of the whole call, all rows together, in the order of their ends.
-        forwards: forward passes that the row took part in, prefill included; None in transformers' own loops.
+        data: its bytes; None if it is not text.
+        name: its name in messages.
     """
 
-    tokens: tuple[TokenRecord, ...]
-    spans: tuple[Span, ...]
-    forwards: int | None
-
-    @property
-    def forced(self) -> int:
-        """The number of forced tokens."""
-        return sum(token.kind == "forced" for token in self.tokens)
-
-    @property
-    def removed(self) -> float:
-        """Probability that masks removed, summed over the tokens that the model chose."""
-        return sum(token.look.removed for token in self.tokens if token.look is not None)
+    data: bytes | None
+    name: str

@@ -20,14 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..vocabulary.bitmask import unpack
-from .events import Activity, Alternative, Kind, Look, RowRecord, Span, TokenRecord
+from .events import Activity, Alternative, Kind, Look, Span, TokenRecord, TokenText
+from .trace import Trace
 
 if TYPE_CHECKING:
+    from ..constraints.values import Constraint
     from ..session.masks import Masks
+    from ..vocabulary.tokens import Vocabulary
 
 BEST, BEST_ALLOWED = 6, 4  # numbers of alternatives: of all tokens, and of the allowed ones
 _BACK = 32  # maximum of tokens between two calls of transformers' loops: an assistant's drafts
 _HELD = 32  # minimum of positions whose probabilities are kept until their token is known
+_MOST_CHARACTERS = 400  # characters of a constraint
 _FILED = 20_000  # positions and spans: bounds the memory of a processor that is used for ever
 
 
@@ -80,7 +84,7 @@ class Recorder:
         self._prompt_length = prompt_length
         self._groups = 1
         self._spans: list[Span] = []
-        self._forwards = 0
+        self._has_forwards = False  # whether any of the spans is a forward pass
         self._thread = threading.get_ident()
         self._step: _Looks | None = None
         self._chosen: dict[tuple[int, int], TokenRecord] = {}
@@ -91,7 +95,7 @@ class Recorder:
 
     def spent(self, what: Activity, start_ns: int, rows: Sequence[int] = ()) -> None:
         """Record an activity of this thread that started at ``start_ns`` and has just ended."""
-        self._forwards += what == "forward"
+        self._has_forwards |= what == "forward"
         on_worker = threading.get_ident() != self._thread
         self._spans.append(Span(what, start_ns, time.perf_counter_ns(), on_worker, tuple(rows)))
 
@@ -117,32 +121,51 @@ class Recorder:
             for count, gone, best in zip(allowed.sum(-1).tolist(), removed, _best(p, allowed), strict=True)
         ]
         log_kept = log_p.masked_fill(~allowed, -torch.inf).logsumexp(-1)
-        self._step = _Looks(looks, log_p, log_kept, self._last_forward())
-
-    def _last_forward(self) -> int | None:
-        spans = self._spans if self._forwards else []  # without a forward pass the search would be in vain
-        return next((i for i in range(len(spans) - 1, -1, -1) if spans[i].what == "forward"), None)
+        indices = reversed(range(len(self._spans))) if self._has_forwards else ()
+        last = next((i for i in indices if self._spans[i].what == "forward"), None)
+        self._step = _Looks(looks, log_p, log_kept, last)
 
     # -- the result --------------------------------------------------------------------------------------------------
 
-    def record(
-        self, sequences: Tensor, row: int, stop_token_ids: Sequence[int], length: int | None = None
-    ) -> RowRecord:
-        """The recording of a row of the last call.
+    def trace(
+        self,
+        sequences: Tensor,
+        row: int,
+        stop_token_ids: Sequence[int],
+        length: int | None,
+        vocabulary: Vocabulary,
+        constraint: Constraint | None,
+    ) -> Trace:
+        """The trace of a row of the last call.
 
         Args:
             sequences: (rows, length) int, any device, generate()'s result, prompts and padding included.
             row: its number.
             stop_token_ids: tokens that end a row.
             length: number of its output tokens; None: up to its first stop token.
+            vocabulary: of the tokens.
+            constraint: of the row; None for a free row.
         """
         ids = sequences[row].cpu().numpy().astype(np.int64)
         output: list[int] = ids[self._prompt_length :].tolist()
         if length is None:
             length = next((n for n, token_id in enumerate(output, 1) if token_id in stop_token_ids), len(output))
         if self._entries:
-            return self._followed(ids[: self._prompt_length + length], row * self._groups // len(sequences))
-        return self._noted(row, output[:length])
+            group = row * self._groups // len(sequences)
+            tokens, forwards = self._followed(ids[: self._prompt_length + length], group), None
+        else:
+            tokens = [self._noted(row, position, token_id) for position, token_id in enumerate(output[:length])]
+            forwards = sum(span.what == "forward" and row in span.rows for span in self._spans)
+        named = {token.token_id for token in tokens}
+        named.update(one.token_id for token in tokens if token.look is not None for one in token.look.best)
+        texts = {
+            i: TokenText(vocabulary.token_bytes[i] if vocabulary.is_text(i) else None, vocabulary.token_text(i))
+            for i in named
+        }
+        description = "anything" if constraint is None else str(constraint)
+        if len(description) > _MOST_CHARACTERS:
+            description = f"{description[: _MOST_CHARACTERS - 1]}…"
+        return Trace(tuple(tokens), tuple(self._spans), forwards, texts, description, vocabulary.padded_size)
 
     # -- chosen tokens in our own loops ------------------------------------------------------------------------------
 
@@ -159,15 +182,10 @@ class Recorder:
         assert self._step is not None
         self._chosen[row, position] = self._step.token(scores, token_id, kind)
 
-    def _noted(self, row: int, output: Sequence[int]) -> RowRecord:
-        tokens = []
-        for position, token_id in enumerate(output):
-            noted = self._chosen.get((row, position))
-            # Forced text may have replaced a token that was chosen there.
-            same = noted is not None and noted.token_id == token_id
-            tokens.append(noted if noted is not None and same else TokenRecord(token_id, "forced"))
-        forwards = sum(span.what == "forward" and row in span.rows for span in self._spans)
-        return RowRecord(tuple(tokens), tuple(self._spans), forwards)
+    def _noted(self, row: int, position: int, token_id: int) -> TokenRecord:
+        noted = self._chosen.get((row, position))
+        # Forced text may have replaced a token that was chosen there.
+        return noted if noted is not None and noted.token_id == token_id else TokenRecord(token_id, "forced")
 
     # -- chosen tokens in transformers' own loops --------------------------------------------------------------------
 
@@ -193,7 +211,7 @@ class Recorder:
             self._entries.popitem(last=False)
         del self._spans[:-_FILED]
 
-    def _followed(self, ids: NDArray[np.int64], group: int) -> RowRecord:
+    def _followed(self, ids: NDArray[np.int64], group: int) -> list[TokenRecord]:
         self._resolve(ids, group)
         tokens = []
         for end in range(self._prompt_length, len(ids)):
@@ -201,7 +219,7 @@ class Recorder:
             entry = self._entries.get(_key(ids[:end], group))
             known = TokenRecord(token_id, "chosen", None if entry is None else entry.look)
             tokens.append(known if entry is None else entry.chosen.get(token_id, known))
-        return RowRecord(tuple(tokens), tuple(self._spans), None)
+        return tokens
 
     def _resolve(self, row: NDArray[np.int64], group: int) -> None:
         """Record the chosen tokens at the last positions of a row whose probabilities are still kept."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
-from .events import RowRecord, Span, TokenRecord
-from .page import TokenText, page
+from .events import Span, TokenRecord, TokenText
+from .page import page
 
 _HEIGHT = 980  # pixels of the frame in a notebook
 
@@ -21,30 +21,35 @@ class Trace:
     A notebook displays it; ``save`` writes it as a page that needs no network.
 
     Args:
-        record: the recording.
+        tokens: the output, up to and including the stop token.
+        spans: forward passes, filling of masks, and waiting for them: of the whole call, all rows together, in the
+            order of their ends.
+        forwards: forward passes that the row took part in, prefill included; None in transformers' own loops.
         texts: the text of each token in the recording, chosen or not.
         constraint: the constraint, as a description.
         vocab_size: the width of the logits.
     """
 
-    record: RowRecord
+    tokens: tuple[TokenRecord, ...]
+    spans: tuple[Span, ...]
+    forwards: int | None
     texts: Mapping[int, TokenText] = field(repr=False)
     constraint: str
     vocab_size: int
 
     @property
-    def tokens(self) -> tuple[TokenRecord, ...]:
-        """The output, token by token, up to and including the stop token."""
-        return self.record.tokens
+    def forced(self) -> int:
+        """The number of forced tokens."""
+        return sum(token.kind == "forced" for token in self.tokens)
 
     @property
-    def spans(self) -> tuple[Span, ...]:
-        """Forward passes, filling of masks, and waiting for them, of the whole call."""
-        return self.record.spans
+    def removed(self) -> float:
+        """Probability that masks removed, summed over the tokens that the model chose."""
+        return sum(token.look.removed for token in self.tokens if token.look is not None)
 
     def html(self) -> str:
         """The page: self-contained HTML."""
-        return page(self.record, self.texts, constraint=self.constraint, vocab_size=self.vocab_size)
+        return page(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the page to a file."""
@@ -58,6 +63,5 @@ class Trace:
         )
 
     def __repr__(self) -> str:
-        tokens = len(self.tokens)
-        forwards = "" if self.record.forwards is None else f", {self.record.forwards} forwards"
-        return f"Trace({tokens} tokens, {self.record.forced} forced{forwards}, removed {self.record.removed:.3g})"
+        forwards = "" if self.forwards is None else f", {self.forwards} forwards"
+        return f"Trace({len(self.tokens)} tokens, {self.forced} forced{forwards}, removed {self.removed:.3g})"

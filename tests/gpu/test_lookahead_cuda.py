@@ -67,7 +67,7 @@ def test_no_slot_is_written_before_its_copy_is_done() -> None:
         with torch.cuda.stream(lane._stream):
             torch.cuda._sleep(LONG // 10)  # every copy is late
         bitmask[first : first + 4] = step
-        sent.append(slots.send([0, 1, 2, 3], lane))
+        sent.append(slots.send([0, 1, 2, 3]))
     for step, transfer in enumerate(sent):
         transfer.join()
         assert (transfer.tensor == step).all()

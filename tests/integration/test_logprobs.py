@@ -25,7 +25,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 import hf_guided as hg
 from hf_guided.generation.continuous import logprobs_of
 from hf_guided.hf.decode.forced_text import ForcedText
-from hf_guided.session.logprob_recorder import LogprobRecorder
+from hf_guided.session.logprobs import LogprobRecorder
 from hf_guided.session.tensor_parallel import Ranks
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies

@@ -116,10 +116,8 @@ def check(
             assert [one.probability for one in best] == sorted((one.probability for one in best), reverse=True)
             assert token.look.overruled == (not bool(allowed[int(p.argmax())]))
         assert matcher is None or matcher.accept_token(token.token_id)
-    assert trace.record.removed == pytest.approx(
-        sum(token.look.removed for token in trace.tokens if token.look is not None)
-    )
-    assert trace.record.forced == len(output) - looked
+    assert trace.removed == pytest.approx(sum(token.look.removed for token in trace.tokens if token.look is not None))
+    assert trace.forced == len(output) - looked
 
 
 class Oracle(DraftSource):
@@ -188,7 +186,7 @@ def test_a_loop_of_ours(how: str, rows: int) -> None:
     assert kinds.count("drafted") > 0 or how != "drafts"
     spans = traces[0].spans
     assert [sum(span.what == "forward" for span in spans)] * 2 == [stats.forwards / 2, len(forwards_of(spans))]
-    assert sum(trace.record.forwards or 0 for trace in traces) * 2 == stats.row_forwards
+    assert sum(trace.forwards or 0 for trace in traces) * 2 == stats.row_forwards
 
 
 def test_a_token_that_gave_way_to_forced_text_was_not_chosen() -> None:
@@ -349,7 +347,7 @@ def test_loops_of_transformers(asked: dict[str, Any]) -> None:
         output = generated(given, logits_processor=[processor], stopping_criteria=[processor.companion], **asked)
     for i, sequence in enumerate(output):
         trace = guide.trace(processor, output, i, constraint=SCHEMA)
-        assert trace.record.forwards is None
+        assert trace.forwards is None
         check(trace, given["input_ids"][0], output_of(sequence), SCHEMA)
     processor.reset()
     forgotten = guide.trace(processor, output, constraint=SCHEMA)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,9 +14,8 @@ import torch
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.trace.events import Alternative, Look, RowRecord, Span, TokenRecord
-from hf_guided.trace.page import TokenText
-from hf_guided.trace.token_labels import shown
+from hf_guided.trace.events import Alternative, Look, Span, TokenRecord, TokenText
+from hf_guided.trace.page import shown
 from hf_guided.trace.trace import Trace
 from tests import vocabularies
 from tests.browser import Visit, visit
@@ -103,11 +103,11 @@ def test_it_shows_all_and_fetches_nothing(dark: bool, tmp_path: Path) -> None:
         "Forced",
         "Probability removed",
     ]
-    tokens, forwards = len(trace.tokens), trace.record.forwards
+    tokens, forwards = len(trace.tokens), trace.forwards
     assert forwards is not None
     assert said["values"][:3] == [str(tokens), str(forwards), f"{tokens / forwards:.2f}"]
-    assert float(said["values"][3].split("\u00a0")[0]) == pytest.approx(100 * trace.record.forced / tokens, rel=0.01)
-    assert float(said["values"][4]) == pytest.approx(trace.record.removed, rel=0.01)
+    assert float(said["values"][3].split("\u00a0")[0]) == pytest.approx(100 * trace.forced / tokens, rel=0.01)
+    assert float(said["values"][4]) == pytest.approx(trace.removed, rel=0.01)
     assert said["legend"] == ["chosen", "drafted", "forced", "overruled"]
     assert (sum(map(int, re.findall(r"\d+", said["paper"])[:3])) < 3 * 64) == dark
 
@@ -177,7 +177,7 @@ def test_text_stays_text(tmp_path: Path) -> None:
     texts[99] = TokenText(None, "</s><b>")
     best = tuple(Alternative(n, 0.9 / (n + 1), n % 2 == 0) for n in texts)
     tokens = [TokenRecord(n, "chosen", Look(2, 0.5, best), 0.25, 0.5) for n in texts]
-    trace = Trace(RowRecord(tuple(tokens), (), None), texts, "</code><script>window.hacked = 1</script>", 1000)
+    trace = Trace(tuple(tokens), (), None, texts, "</code><script>window.hacked = 1</script>", 1000)
     script = f"""
       const round = (() => {{ {ROUND} }})();
       return {{...round, hacked: window.hacked ?? 0, scripts: document.scripts.length,
@@ -218,7 +218,7 @@ def test_five_hundred_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spans", [(), (Span("fill", 5, 5), Span("wait", 5, 5))], ids=["no times", "none passed"])
 def test_nothing_to_show(spans: tuple[Span, ...], tmp_path: Path) -> None:
-    seen = visit(Trace(RowRecord((), spans, 1), {}, "anything", 10).html(), "return {};", tmp_path)
+    seen = visit(Trace((), spans, 1, {}, "anything", 10).html(), "return {};", tmp_path)
     check_quiet(seen)
 
 
@@ -252,9 +252,8 @@ def test_it_fits_a_narrow_screen(tokens: int, tmp_path: Path) -> None:
     """Nothing is wider than 420 pixels but what scrolls in itself. Chromium's own window is never so narrow."""
     trace = traced()
     if tokens > len(trace.tokens):
-        record = RowRecord(trace.tokens * (tokens // len(trace.tokens)), trace.spans, trace.record.forwards)
         long = "(?:" + "x" * 300 + ")"
-        trace = Trace(record, trace.texts, long, trace.vocab_size)
+        trace = replace(trace, tokens=trace.tokens * (tokens // len(trace.tokens)), constraint=long)
     frame = f"""
       const frame = document.createElement("iframe");
       frame.style = "width: 420px; height: 900px; border: 0";

@@ -22,8 +22,7 @@ from hf_guided.backends.network import FrameEngine, NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import BackendError, CompileLimitExceeded
 from hf_guided.schema import scalars
-from hf_guided.session.row import Row
-from hf_guided.session.rows import advance
+from hf_guided.session.row import Row, advance
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats

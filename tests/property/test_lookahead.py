@@ -70,9 +70,12 @@ def calls(draw: st.DrawFn) -> tuple[list[int], list[tuple[np.ndarray | None, np.
 
 
 @settings(max_examples=repeats(100, 300))
-@given(calls=calls(), on_violation=st.sampled_from(["close", "raise"]), twice=st.booleans())
+@given(calls=calls(), on_violation=st.sampled_from(["close", "raise"]), twice=st.booleans(), is_done=st.booleans())
 def test_lookahead_does_not_change_the_outcome(
-    calls: tuple[list[int], list[tuple[np.ndarray | None, np.ndarray]]], on_violation: OnViolation, twice: bool
+    calls: tuple[list[int], list[tuple[np.ndarray | None, np.ndarray]]],
+    on_violation: OnViolation,
+    twice: bool,
+    is_done: bool,
 ) -> None:
     languages, steps = calls
     plain, with_lookahead = (
@@ -84,4 +87,6 @@ def test_lookahead_does_not_change_the_outcome(
             with_lookahead.look_ahead(torch.from_numpy(ahead))
             if twice:  # as if the stopping criterion was called twice
                 with_lookahead.look_ahead(torch.from_numpy(ahead))
+            if is_done and with_lookahead._job is not None:
+                with_lookahead._job.wait()
         assert outcome(plain, ids) == outcome(with_lookahead, ids)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
+from hf_guided.errors import BitmaskShapeError
 from hf_guided.session.apply import apply_bitmask
 from hf_guided.vocabulary.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
 from tests.effort import repeats
@@ -188,6 +189,15 @@ def test_apply_equals_the_reference(
 def test_apply_with_no_rows() -> None:
     masked, alive = apply_bitmask(torch.zeros(0, 40), allocate_bitmask(0, 40), [])
     assert masked.shape == (0, 40) and alive == []
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+def test_bitmask_must_cover_the_vocabulary(rows: int) -> None:
+    bitmask = torch.full((rows, 2), -1, dtype=torch.int32)
+    for vocab in (1, 64):
+        assert apply_bitmask(torch.zeros(rows, vocab), bitmask, range(rows))[0].count_nonzero() == 0
+    with pytest.raises(BitmaskShapeError):
+        apply_bitmask(torch.zeros(rows, 65), bitmask, range(rows))
 
 
 @given(data=st.data(), vocab=st.integers(1, 200))

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.automaton import frame_machine
 from hf_guided.constraints.coerce import coerce
-from hf_guided.session.row import Row
-from hf_guided.session.rows import advance, mask_keys
+from hf_guided.session.row import Row, advance, mask_keys
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 

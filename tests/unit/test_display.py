@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.trace.token_labels import shown
+from hf_guided.trace.page import shown
 
 
 @pytest.mark.parametrize(

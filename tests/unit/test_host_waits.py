@@ -18,7 +18,7 @@ from hf_guided.errors import EmptyIntersection
 from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.decode.loop import DecodeLoop
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor, MaskCompanion
-from hf_guided.session import mask_table, run_ahead, transfers
+from hf_guided.session import mask_table, session, transfers
 from hf_guided.session.run_ahead import Pending
 from hf_guided.vocabulary.bitmask import words
 from tests import vocabularies
@@ -49,7 +49,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 
     monkeypatch.setattr(transfers, "CudaTransfers", lambda device: FakeTransfers(device, mode))
     monkeypatch.setattr(mask_table, "StreamOrder", lambda device: FakeOrder())
-    monkeypatch.setattr(run_ahead, "submit", at_once)
+    monkeypatch.setattr(session, "submit", at_once)
     return mode
 
 

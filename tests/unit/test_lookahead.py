@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,8 +75,8 @@ def allowed_tokens(session: Session, input_ids: Tensor) -> list[set[int]]:
 def look_ahead_and_wait(session: Session, input_ids: Tensor) -> None:
     """Start the lookahead for these ids, and wait until its job has ended."""
     session.look_ahead(input_ids)
-    assert session._lookahead.pending is not None
-    session._lookahead.pending.wait()
+    assert session._job is not None
+    session._job.wait()
 
 
 # -- fill_ahead: loops that own their rows ---------------------------------------------------------------------------
@@ -171,17 +170,9 @@ def test_look_ahead_copies_the_ids() -> None:
     next_ids = ids([C, A])
     session.look_ahead(next_ids)
     next_ids[0, 1] = B
-    assert session._lookahead.pending is not None
+    assert session._job is not None
     assert allowed_tokens(session, ids([C, A])) == [{B, C, *map(VOCABULARY.token_bytes.index, (b"bc", b"cb"))}]
     assert session.stats.foreseen == 1
-
-
-def test_wrong_lookahead_does_not_change_the_masks() -> None:
-    session = session_of(texts_constraint("ab", "ba"), texts_constraint("cc"))
-    allowed_tokens(session, ids([C], [C]))
-    look_ahead_and_wait(session, ids([C, A], [C, C]))
-    assert allowed_tokens(session, ids([C, B], [C, C])) == [{A}, {C}]
-    assert session.stats.foreseen == 0
 
 
 def test_rejected_token_is_reported_only_when_it_is_used() -> None:
@@ -218,20 +209,6 @@ def test_engine_error_counts_only_for_the_ids_that_cause_it() -> None:
     after = {A, B, *map(VOCABULARY.token_bytes.index, (b"ab", b"ba"))}
     assert allowed_tokens(session, ids([A], [A])) == [after, after], "this is a new prompt"
     assert not session.dead_ends
-
-
-def test_warning_is_issued_only_for_the_ids_that_cause_it() -> None:
-    session = session_of(texts_constraint("az", "b"))  # no token can follow "a"
-    allowed_tokens(session, ids([C]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        look_ahead_and_wait(session, ids([C, A]))
-        assert allowed_tokens(session, ids([C, B])) == [{STOP}]
-    session.reset()
-    allowed_tokens(session, ids([C]))
-    look_ahead_and_wait(session, ids([C, A]))
-    with pytest.warns(UserWarning, match="row 0 reached a dead end"):
-        assert allowed_tokens(session, ids([C, A])) == [{STOP}]
 
 
 def test_row_at_a_dead_end_stays_closed_after_a_rollback() -> None:
@@ -310,7 +287,7 @@ def test_next_call_works_after_control_c(way: str) -> None:
             allowed_tokens(session, ids([C]))
             session.look_ahead(ids([C, A]))
             assert started.wait(TIMEOUT_S)
-            set_event_on_wait(session._lookahead.pending, waiting)
+            set_event_on_wait(session._job, waiting)
             with pytest.raises(KeyboardInterrupt):
                 allowed_tokens(session, ids([C, A]))
         else:

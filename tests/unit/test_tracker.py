@@ -1,4 +1,7 @@
-"""The rules that distinguish a new prompt from a continuation, one case per test."""
+"""What is a new prompt, and what a continuation; which prompts are kept.
+
+tests/property/test_tracker.py has the rows after steps, beams and rejected drafts.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ VOCABULARY = letters("ab")
 STOP, A, B, AA, AB, BA, BB = range(1, 8)
 LANGUAGE = compiled_set(VOCABULARY, "abab", "abba", "ab")
 PROMPT = [50, 51, 52]
+PROMPTS = ([50, 51, 52], [60, 61], [70, 71, 72, 73])
 
 
 class PromptCounter:
@@ -28,8 +32,14 @@ class PromptCounter:
         self.num_prompts += 1
         return [Row(LANGUAGE.matcher()) for _ in range(num_rows)], num_rows
 
-    def __call__(self, *rows: list[int]) -> list[Row]:
-        return self.tracker.update(np.array([PROMPT + row for row in rows], dtype=np.int64))
+    def __call__(self, *rows: list[int], prompt: list[int] = PROMPT) -> list[Row]:
+        return self.tracker.update(np.array([prompt + row for row in rows], dtype=np.int64))
+
+    def taken(self, prompt: int, *output: int) -> int:
+        """How many tokens of output the row after another prompt has taken after a call."""
+        (row,) = self([*output], prompt=PROMPTS[prompt])
+        assert self.tracker.prompt_length == len(PROMPTS[prompt]) or not row.mark().taken
+        return row.mark().taken
 
 
 @pytest.fixture
@@ -42,13 +52,6 @@ def text(row: Row) -> bytes:
     return row.matcher._engine.text  # type: ignore[attr-defined]
 
 
-def test_one_token_longer_continues(counter: PromptCounter) -> None:
-    counter([])
-    counter([A])
-    (row,) = counter([A, B])
-    assert (counter.num_prompts, text(row)) == (1, b"ab")
-
-
 def test_forbidden_token_closes_only_its_row(counter: PromptCounter) -> None:
     counter([], [])
     good, bad = counter([A], [B])
@@ -59,43 +62,6 @@ def test_forbidden_token_closes_only_its_row(counter: PromptCounter) -> None:
     assert counter.refused == [(1, B)], "a closed row is not reported again"
 
 
-def test_padding_after_the_stop_token_is_ignored(counter: PromptCounter) -> None:
-    counter([], [])
-    counter([AB], [A])
-    counter([AB, STOP], [A, B])
-    done, going = counter([AB, STOP, 0], [A, B, A])
-    assert (done.state, going.state) == (RowState.STOPPED, RowState.OPEN)
-    assert (counter.num_prompts, text(going)) == (1, b"aba")
-
-
-def test_rejected_draft_rewinds(counter: PromptCounter) -> None:
-    counter([])
-    counter([A])
-    counter([A, B])
-    counter([A, B, A])
-    (row,) = counter([A, B, B])
-    assert (counter.num_prompts, text(row)) == (1, b"abb")
-
-
-def test_rejected_stop_token_rewinds(counter: PromptCounter) -> None:
-    counter([])
-    counter([AB])
-    counter([AB, STOP])
-    (row,) = counter([AB, BA])
-    assert (counter.num_prompts, text(row), row.state) == (1, b"abba", RowState.OPEN)
-
-
-def test_rewind_over_a_rejected_draft_that_violated_the_grammar(counter: PromptCounter) -> None:
-    """Verification continues after a draft token that the grammar forbids. The next call returns to the valid text."""
-    counter([])
-    counter([A])
-    (row,) = counter([A, A])
-    assert row.state is RowState.CLOSED
-    counter([A, A, A])
-    (row,) = counter([A, B])
-    assert (counter.num_prompts, text(row), row.state) == (1, b"ab", RowState.OPEN)
-
-
 def test_beam_that_moves_to_another_constraint_is_an_error() -> None:
     """With one constraint per beam instead of one per prompt, the error comes as soon as a beam moves."""
     other = compiled_set(VOCABULARY, "ba", "bb")
@@ -104,21 +70,6 @@ def test_beam_that_moves_to_another_constraint_is_an_error() -> None:
     tracker.update(np.array([[*PROMPT, A], [*PROMPT, B]], dtype=np.int64))
     with pytest.raises(BatchSizeError, match="one constraint per prompt, not per beam"):
         tracker.update(np.array([[*PROMPT, A, B], [*PROMPT, A, A]], dtype=np.int64))
-
-
-def test_permuted_and_duplicated_beams(counter: PromptCounter) -> None:
-    counter([], [])
-    counter([A], [AB])
-    left, right = counter([AB, A], [AB, B])
-    assert (text(left), text(right)) == (b"aba", b"abb")
-    assert left.matcher is not right.matcher
-
-
-def test_same_prompt_again_starts_at_the_start(counter: PromptCounter) -> None:
-    counter([])
-    counter([A])
-    (row,) = counter([])
-    assert text(row) == b""
 
 
 def test_second_prompt_that_extends_the_first_output(counter: PromptCounter) -> None:
@@ -174,3 +125,76 @@ def test_caller_may_reuse_its_buffer(counter: PromptCounter) -> None:
     buffer[:] = 99
     (row,) = counter([A, B])
     assert (counter.num_prompts, text(row)) == (1, b"ab")
+
+
+@pytest.mark.parametrize("output", [[A], [A, B], []])
+def test_fewer_rows_of_the_same_prompt_are_a_new_prompt(counter: PromptCounter, output: list[int]) -> None:
+    counter([], [])
+    counter([A], [A])
+    (row,) = counter(output)
+    assert (counter.num_prompts, text(row)) == (2, b"")
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_rewind_to_a_forbidden_token_is_a_new_prompt(counter: PromptCounter, length: int) -> None:
+    """Our drafts never end in a forbidden token, so these ids are a prompt that extends the last one."""
+    output = [A, B, A]
+    for end in range(4):
+        counter(output[:end])
+    (row,) = counter([*output[: length - 1], 60])
+    assert (counter.num_prompts, text(row), counter.refused) == (2, b"", [])
+
+
+@pytest.mark.parametrize(("other", "expected"), [([AB], b"ab"), ([A, BB], b"abb"), ([A, B, STOP], b"ab")])
+def test_rewind_to_an_allowed_token_is_a_continuation(
+    counter: PromptCounter, other: list[int], expected: bytes
+) -> None:
+    for end in range(4):
+        counter([A, B, A][:end])
+    (row,) = counter(other)
+    assert (counter.num_prompts, text(row), counter.refused) == (1, expected, [])
+
+
+def test_rewind_to_the_token_that_closed_the_row_keeps_it_closed(counter: PromptCounter) -> None:
+    """The forbidden token belongs to the row itself: it came before the drafts that are rolled back."""
+    counter([])
+    counter([A])
+    counter([A, AA])
+    counter([A, AA, B])
+    (row,) = counter([A, AA])
+    assert (counter.num_prompts, row.state, row.tail, text(row)) == (1, RowState.CLOSED, [AA], b"a")
+    assert counter.refused[0] == (0, AA)
+
+
+def test_two_prompts_can_alternate(counter: PromptCounter) -> None:
+    steps = [counter.taken(0), counter.taken(1), counter.taken(0, A), counter.taken(1, AB), counter.taken(0, A, B)]
+    assert steps == [0, 0, 1, 1, 2] and counter.num_prompts == 2
+    assert counter.taken(1, AB, A) == 2, "also after the other prompt was used twice"
+    assert counter.taken(1, AB, A, B) == 3 and counter.num_prompts == 2
+
+
+def test_third_prompt_evicts_the_least_recently_used(counter: PromptCounter) -> None:
+    counter.taken(0)
+    counter.taken(1)
+    counter.taken(0, A)
+    counter.taken(2)
+    assert counter.taken(0, A, B) == 2 and counter.num_prompts == 3
+    assert counter.taken(1, AB) == 0 and counter.num_prompts == 4, "it was evicted, so it is a new prompt"
+
+
+def test_next_step_belongs_to_the_last_used_prompt(counter: PromptCounter) -> None:
+    tracker = counter.tracker
+    assert not tracker.expects(1, 1)
+    assert tracker.next_step(np.array([[A]])) is None
+    counter.taken(0)
+    counter.taken(1)
+    counter.taken(0, A)
+    for rows in (0, 1, 2):
+        for length in range(8):
+            assert tracker.expects(rows, length) == ((rows, length) == (1, 5))
+    assert tracker.next_step(np.array([[*PROMPTS[1], A]])) is None
+    step = tracker.next_step(np.array([[*PROMPTS[0], A, B]]))
+    assert step is not None
+    assert [row.mark().taken for row in step.take()] == [2]
+    step.undo()
+    assert counter.taken(0, A, BA) == 2 and counter.num_prompts == 2 and not counter.refused

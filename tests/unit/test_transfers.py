@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.session import masks
-from hf_guided.session import session as sessions
 from hf_guided.session.masks import MaskFiller
 from hf_guided.session.row import Row
+from hf_guided.session.stats import SessionStats
 from hf_guided.session.transfers import PinnedBuffers
 from hf_guided.vocabulary.bitmask import unpack
 from tests.late import LateTransfer, LateTransfers
-from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("abc", stop=1)
@@ -31,7 +30,7 @@ def test_buffer_is_not_overwritten_before_its_copy_is_done() -> None:
     for step in range(9):
         bitmask, first = buffers.take(3)
         bitmask[first : first + 3] = step
-        sent.append(buffers.send([0, 1, 2], transfers))
+        sent.append(buffers.send([0, 1, 2]))
         assert not transfers.to_device_started[-1].done, "send() must not wait"
         assert [earlier.done for earlier in transfers.to_device_started[:-2]] == [True] * max(0, step - 1)
     for step, transfer in enumerate(sent):
@@ -59,7 +58,7 @@ def test_only_the_governed_rows_are_copied(steps: list[tuple[int, st.DataObject]
         bitmask, first = buffers.take(num_rows)
         for row in range(num_rows):
             bitmask[first + row] = 100 * step + row
-        buffers.send(governed, transfers)
+        buffers.send(governed)
         expected.append([100 * step + row for row in governed])
     for transfer, numbers in zip(transfers.to_device_started, expected, strict=True):
         transfer.synchronize()
@@ -129,12 +128,10 @@ def test_time_for_copies_is_counted_separately(monkeypatch: pytest.MonkeyPatch) 
         nonlocal now
         now += 100
 
-    session = session_of(VOCABULARY, [compiled_words()])
-    monkeypatch.setattr(session, "_filler", MaskFiller(VOCABULARY, (1,), Slow()))
-    for module in (masks, sessions):
-        monkeypatch.setattr(module.time, "perf_counter_ns", lambda: now)
-    rows = session.begin(1)
+    stats = SessionStats()
+    filler = MaskFiller(VOCABULARY, (1,), Slow(), stats=stats)
+    monkeypatch.setattr(masks.time, "perf_counter_ns", lambda: now)
     for _ in range(3):
-        session.fill_ahead(rows, [None]).result()
-    assert session.stats.copy_ns == 3 * 7 + 100  # the third step reuses the buffer of the first
-    assert session.stats.fill_ns == 0
+        filler.fill([Row(compiled_words().matcher())], [None])
+    assert stats.copy_ns == 3 * 7 + 100  # the third step reuses the buffer of the first
+    assert stats.fill_ns == 0

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from hf_guided.automaton.core import LIBRARY
-from hf_guided.trace.events import RowRecord
 from hf_guided.trace.trace import Trace
 from tests.kernel_harness import ROOT
 
@@ -90,8 +89,8 @@ def test_installed_wheel_has_the_non_python_files(tmp_path: Path, wheel: Path) -
         archive.extractall(site)
     script = (
         "import hf_guided, hashlib;"
-        "from hf_guided.trace.events import RowRecord; from hf_guided.trace.trace import Trace;"
-        "page = Trace(RowRecord((), (), 1), {}, 'anything', 10).html();"
+        "from hf_guided.trace.trace import Trace;"
+        "page = Trace((), (), 1, {}, 'anything', 10).html();"
         "print(hf_guided.__file__, hashlib.sha256(page.encode()).hexdigest())"
     )
     done = subprocess.run(
@@ -105,5 +104,5 @@ def test_installed_wheel_has_the_non_python_files(tmp_path: Path, wheel: Path) -
     assert done.returncode == 0, done.stderr
     location, page = done.stdout.split()
     assert Path(location).is_relative_to(site)
-    expected_page = Trace(RowRecord((), (), 1), {}, "anything", 10).html()
+    expected_page = Trace((), (), 1, {}, "anything", 10).html()
     assert page == hashlib.sha256(expected_page.encode()).hexdigest()

@@ -240,8 +240,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             left = None if left is None else left - ahead
             # It may have ended in the running batch: then the manager throws away what this batch writes.
             if not (ahead and (row.state is RowState.STOPPED or (left is not None and left <= 0))):
-                key = None if lease is None else row.mask_key(left)
-                slot = fill_or_find(row, key, self._host, index, left, lease)
+                slot = fill_or_find(row, self._host, index, left, lease)
                 if slot is not None or row.is_open:
                     return slot
                 reason = "its constraint forbids the chosen token: another logits processor has changed the scores"

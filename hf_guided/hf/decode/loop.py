@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from ...errors import EmptyIntersection, VocabularySizeError
-from ...session.logprob_recorder import LogprobRecorder
+from ...session.logprobs import LogprobRecorder
 from ...session.masks import Masks
-from ...session.row import Row
-from ...session.rows import advance
+from ...session.row import Row, advance
 from ...session.run_ahead import Done, Pending
 from ...session.session import Session
 from ...session.transfers import to_device

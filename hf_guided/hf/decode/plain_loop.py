@@ -12,7 +12,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from transformers.generation.configuration_utils import GenerationMode
 
 from ...errors import InvalidArgument, UnsupportedConstraint, VocabularySizeError
-from ...session.logprob_recorder import LogprobRecorder, Position
+from ...session.logprobs import LogprobRecorder, Position
 from ...session.session import Session
 from ..compat import logits_width
 from ..logits_processor import GuidedLogitsProcessor

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ...session.logprob_recorder import LogprobRecorder, Position
+from ...session.logprobs import LogprobRecorder, Position
 from .sequences import SequenceState
 
 

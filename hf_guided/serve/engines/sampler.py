@@ -24,8 +24,7 @@ from ...hf.decode.forced_text import ForcedText
 from ...hf.decode.processors import Scoring
 from ...hf.seeds import BITS, as_int64, gumbel
 from ...session.apply import apply_bitmask
-from ...session.logprob_recorder import LogprobRecorder, Position
-from ...session.logprobs import TokenLogprob
+from ...session.logprobs import LogprobRecorder, Position, TokenLogprob
 from ...session.row import Row
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
