@@ -30,69 +30,47 @@ from .threads import Cancellation, Running, call_soon, surroundings, turns_of
 Answers = list[GuidedResult[Any]] | Generator[Partial[Any], None, None]
 
 
+class _Streamed(GenerateArguments):
+    stream: Literal[True]
+
+
+class _AnyForm(GenerateArguments):
+    stream: bool
+
+
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Typed[ValueT],
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]
 ) -> list[GuidedResult[ValueT]]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[GenerateArguments]
 ) -> list[GuidedResult[Any]]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: TypedParts[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: TypedParts[ValueT], **arguments: Unpack[_Streamed]
 ) -> Generator[Partial[ValueT, ValueT], None, None]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: PythonType[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: PythonType[ValueT], **arguments: Unpack[_Streamed]
 ) -> Generator[Partial[ValueT], None, None]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_Streamed]
 ) -> Generator[Partial[Any], None, None]: ...
 
 
 @overload
 def generate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_AnyForm]
 ) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]: ...
 
 
@@ -212,67 +190,37 @@ def _answers(
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Typed[ValueT],
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Typed[ValueT], **arguments: Unpack[GenerateArguments]
 ) -> Coroutine[Any, Any, list[GuidedResult[ValueT]]]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[GenerateArguments]
 ) -> Coroutine[Any, Any, list[GuidedResult[Any]]]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: TypedParts[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: TypedParts[ValueT], **arguments: Unpack[_Streamed]
 ) -> AsyncGenerator[Partial[ValueT, ValueT], None]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: PythonType[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: PythonType[ValueT], **arguments: Unpack[_Streamed]
 ) -> AsyncGenerator[Partial[ValueT], None]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_Streamed]
 ) -> AsyncGenerator[Partial[Any], None]: ...
 
 
 @overload
 def agenerate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_AnyForm]
 ) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]: ...
 
 

@@ -151,7 +151,7 @@ class ModelArguments(GenerationConfigArguments, total=False):
 
 
 class GenerateArguments(ModelArguments, total=False):
-    """The keyword arguments of ``hg.generate``, without ``stream``."""
+    """The keyword arguments of ``hg.generate`` that returns results."""
 
     guide: Guide | None
     backend: str
@@ -172,6 +172,7 @@ class GenerateArguments(ModelArguments, total=False):
     documents: Sequence[Any] | None
     show_tools: bool
     describe: bool
+    stream: Literal[False]
 
 
 _CONTINUOUS = Rule(
