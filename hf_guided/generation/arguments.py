@@ -151,7 +151,7 @@ class ModelArguments(GenerationConfigArguments, total=False):
 
 
 class GenerateArguments(ModelArguments, total=False):
-    """The keyword arguments of ``hg.generate`` that returns results."""
+    """The keyword arguments of ``hg.generate``, without ``stream``."""
 
     guide: Guide | None
     backend: str
@@ -172,7 +172,6 @@ class GenerateArguments(ModelArguments, total=False):
     documents: Sequence[Any] | None
     show_tools: bool
     describe: bool
-    stream: Literal[False]
 
 
 _CONTINUOUS = Rule(
@@ -189,6 +188,7 @@ class GenerateOptions:
         InvalidArgument: a value that the argument cannot have.
     """
 
+    stream: bool = False
     guide: Guide | None = None
     backend: str = "auto"
     prefix: str | Sequence[str | None] | None = None
@@ -211,7 +211,7 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         for name, rule in CALL.items():
-            value = getattr(self, name, False)  # "stream" is not among these
+            value = getattr(self, name)
             if value is not None or name != "progress":
                 check(name, value, rule)
         check("continuous_batching", self.continuous_batching, _CONTINUOUS)
