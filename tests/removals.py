@@ -521,7 +521,7 @@ REMOVALS = [
     Removal(
         "prefill: what is forced at once is read with the prompts",
         "hf/decode/loop.py",
-        "ready = text_too and session.compiled and self._slots.prompt_can_grow",
+        "ready = text_too and session.compiled and self.slots.prompt_can_grow",
         "ready = False",
         f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[llama-1]",
     ),
@@ -661,7 +661,7 @@ REMOVALS = [
     Removal(
         "drafts: rejected tokens leave the cache",
         "hf/decode/loop.py",
-        "            self._slots.forget(surplus)\n",
+        "            self.slots.forget(surplus)\n",
         "            pass\n",
         f"{DRAFTED}::test_greedy_text_is_the_same[llama-3-oracle]",
     ),
