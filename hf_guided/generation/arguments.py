@@ -304,23 +304,23 @@ def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
         for holder in (part, base):
             sources.append(getattr(getattr(holder, "encoder", None), "forward", None))
             known |= {
-                f"decoder_{name}" for name in _parameters(getattr(getattr(holder, "decoder", None), "forward", None))
+                f"decoder_{name}" for name in parameters(getattr(getattr(holder, "decoder", None), "forward", None))
             }
         if model.config.is_encoder_decoder:
             known.add("decoder_input_ids")
-    known = known.union(*map(_parameters, sources))
+    known = known.union(*map(parameters, sources))
     return known | RENAMED_CACHES if known & RENAMED_CACHES else known
 
 
-def _parameters(function: Any) -> set[str]:
-    """Names of the parameters of a function, without ``*args`` and ``**kwargs``."""
+def parameters(function: Any) -> set[str]:
+    """Names of the parameters of a function, without ``*args`` and ``**kwargs``; empty for what is no function."""
     if not callable(function):
         return set()
     try:
-        parameters = inspect.signature(function).parameters.values()
+        declared = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable without a signature
         return set()
-    return {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return {p.name for p in declared if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def _refuses_unknown(model: Any, generate_kwargs: Mapping[str, Any]) -> bool:

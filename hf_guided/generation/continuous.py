@@ -82,7 +82,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
     """
     from ..hf.continuous_batching.compat import effective_config, first_processor
 
-    prompts = [plan.encoded(i) for i in indices]
+    prompts = [plan.inputs.tokens(i) for i in indices]
     budgets = [plan.settings.max_new_tokens(len(prompt)) or DEFAULT_MAX_NEW_TOKENS for prompt in prompts]
     longest = max(len(prompt) + budget for prompt, budget in zip(prompts, budgets, strict=True))
     began = time.perf_counter()
@@ -103,7 +103,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
                 eos_token_id=list(plan.stop_token_ids),
                 response_format=plan.constraints[i],
                 backend=plan.options.backend,
-                prefix=plan.prefixes[i],
+                prefix=plan.inputs.prefixes[i],
             )
             # The manager's names for the forks of a request.
             forks = [f"{request_id}__child#{fork}" for fork in range((config.num_return_sequences or 1) - 1)]

@@ -40,7 +40,6 @@ class Plan:
     guide: Guide  # for the model
     inputs: PromptInputs
     requests: Sequence[Request]  # one for each prompt: its constraint, compiled; its prefix; its thinking
-    prefixes: Sequence[str | None]  # one for each prompt: the beginning of its answer, if that is given
     options: GenerateOptions  # with ``draft`` decided
     settings: GenerationSettings  # what ``model.generate`` will use
     generate_kwargs: Mapping[str, Any]  # what ``model.generate`` is given
@@ -66,15 +65,11 @@ class Plan:
         """The indices of the prompts, or of some of them, that run in one call, in order."""
         return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.step)
 
-    def encoded(self, index: int) -> list[int]:
-        """The tokens of a prompt."""
-        return self.inputs.tokens(index)
-
     def fingerprint(self) -> str:
         """A text that has to be the same in all processes that hold the model."""
         prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
         keys = [constraint and constraint.key for constraint in self.constraints]
-        return repr((prompts, keys, self.prefixes, self.seeds, self.fast, self.step))
+        return repr((prompts, keys, self.inputs.prefixes, self.seeds, self.fast, self.step))
 
     def start_of_output(self, inputs: Mapping[str, Any]) -> int:
         """The column at which the outputs of one call begin."""
@@ -132,7 +127,15 @@ def _plan(
     generate_kwargs: Mapping[str, Any],
     cancellation: Cancellation | None,
 ) -> Plan:
-    _check_call(model, prompts, constraint, guide, generate_kwargs)
+    # The arguments are checked against one another before any of them is read.
+    check_generates(model)
+    check_order(prompts, constraint)
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
+    if guide.vocabulary.padded_size != logits_width(model):
+        raise VocabularySizeError(
+            f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
+            f"{guide.vocabulary.padded_size}; make it with this model, or leave it out"
+        )
     batch = as_prompts(prompts)
     given, prefix = coerce_batch(constraint), options.prefix
     constraints = one_each("constraint", given, len(batch), several=isinstance(given, list))
@@ -173,7 +176,6 @@ def _plan(
         guide=guide,
         inputs=PromptInputs(model, guide.vocabulary, tokenizer, rendered, prefixes, pad_token_id, of_rows),
         requests=requests,
-        prefixes=prefixes,
         options=options,
         settings=settings,
         generate_kwargs={name: value for name, value in kwargs.items() if name not in of_rows},
@@ -218,18 +220,6 @@ def choose_loop(settings: GenerationSettings, options: GenerateOptions) -> tuple
     return fast, replace(options, draft=draft)
 
 
-def _check_call(model: Any, prompts: Any, constraint: Any, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
-    """Check the arguments against one another, before any of them is read."""
-    check_generates(model)
-    check_order(prompts, constraint)
-    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
-    if guide.vocabulary.padded_size != logits_width(model):
-        raise VocabularySizeError(
-            f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
-            f"{guide.vocabulary.padded_size}; make it with this model, or leave it out"
-        )
-
-
 def _rendered(
     model: Any, tokenizer: Any, batch: Sequence[Any], requests: Sequence[Request], options: GenerateOptions
 ) -> list[Prompt]:
@@ -269,7 +259,9 @@ def _check_lengths(plan: Plan) -> None:
         _check_max_length(plan)
         return
     thinks, rows = plan.options.reasoning is not None, plan.inputs.rows
-    prompts = [plan.prompt_of_output(plan.encoded(i), rows, i) if thinks else () for i in range(len(plan.prompts))]
+    prompts = [
+        plan.prompt_of_output(plan.inputs.tokens(i), rows, i) if thinks else () for i in range(len(plan.prompts))
+    ]
     check_budgets(plan.requests, plan.settings, prompts)
 
 
@@ -279,7 +271,7 @@ def _check_max_length(plan: Plan) -> None:
     if longest is None:
         return
     for indices in plan.batches():
-        prompt = max(len(plan.encoded(i)) for i in indices)
+        prompt = max(len(plan.inputs.tokens(i)) for i in indices)
         start = decoder_prompt_length(plan.model, plan.settings, plan.inputs.rows) or prompt
         if longest <= start:
             raise InvalidArgument(

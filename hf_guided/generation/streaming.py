@@ -138,7 +138,7 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     )
     worker.start()
     try:
-        with Progress(plan) as progress:
+        with contextlib.closing(Progress(plan)) as progress:
             rows = _Rows(plan, progress)
             while (item := queue.get()) is not None:
                 if isinstance(item, BaseException):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from ..constraints.chat_families import answer_header, attempts, template_source
 from ..constraints.suggestions import did_you_mean
 from ..errors import InvalidArgument, PromptError, shown
 from ..vocabulary.processors import tokenizer_of
-from .arguments import one_each
+from .arguments import one_each, parameters
 from .messages import Chat, for_template, has_calls, marked
 
 # What hg.generate decides itself; a caller's value would contradict it.
@@ -264,14 +263,9 @@ def _variables(source: str) -> frozenset[str] | None:
         return None
 
 
-@lru_cache(maxsize=16)
-def _parameters(method: Any) -> frozenset[str]:
-    return frozenset(inspect.signature(method).parameters if callable(method) else ())
-
-
-def _of_the_method(templates: Any) -> frozenset[str]:
+def _of_the_method(templates: Any) -> set[str]:
     """Arguments that ``apply_chat_template`` uses itself; for a processor also those of its parts."""
-    own = _parameters(getattr(type(templates), "apply_chat_template", None)) - {"documents", "tools"}
+    own = parameters(getattr(type(templates), "apply_chat_template", None)) - {"documents", "tools"}
     if hasattr(templates, "tokenizer") and hasattr(templates, "attributes"):
         return own | _of_processors()
     return own | {"sanitize_control_tokens"}
