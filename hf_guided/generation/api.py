@@ -23,7 +23,7 @@ from .partial import Partial
 from .plan import plan
 from .prompts import as_prompts, check_order
 from .run import run_plan
-from .streaming import check_can_stream, stream_plan
+from .streaming import stream_plan
 from .threads import Cancellation, running
 
 Answers = list[GuidedResult[Any]] | Generator[Partial[Any], None, None]
@@ -181,10 +181,7 @@ def _answers(
     with reading("generate"):
         options, generate_kwargs = GenerateOptions.among(arguments)
         planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs, cancellation)
-    if not options.stream:
-        return run_plan(planned)
-    check_can_stream(planned)
-    return stream_plan(planned)
+    return stream_plan(planned) if options.stream else run_plan(planned)
 
 
 @overload

@@ -255,13 +255,7 @@ _BESIDE = ("assistant_tokenizer", "debug_io", "mm_encoder_outputs", "tokenizer",
 
 
 def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterable[str], call: Call) -> None:
-    """Refuse arguments that neither this library nor generate() takes.
-
-    Args:
-        model: the model that will generate.
-        generate_kwargs: the arguments other than ``own``.
-        own: names of the caller's other arguments, for the suggestion.
-        call: which call this is, for the message.
+    """Refuse arguments that neither this library nor generate() takes; ``own`` are the caller's, for suggestions.
 
     Raises:
         UnknownArgument: a name that neither the caller, nor ``GenerationConfig``, nor the model knows; or one for the
@@ -333,13 +327,7 @@ def _refuses_unknown(model: Any, generate_kwargs: Mapping[str, Any]) -> bool:
 
 
 def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]:
-    """One value for each prompt.
-
-    Args:
-        what: its name in an error.
-        value: one for all prompts, or one for each.
-        prompts: the number of prompts.
-        several: whether ``value`` has one for each.
+    """One value for each prompt, of one for all or, with ``several``, one for each.
 
     Raises:
         BatchSizeError: there are more or fewer values than prompts.

@@ -20,7 +20,7 @@ from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor
 from ..session.options import SessionOptions
-from ..session.reasoning import Opening, ReasoningGate
+from ..session.reasoning import Opening
 from ..session.reasoning_gate import gate_constraint
 from ..session.requests import Request, check_budget, row_after_prefix
 from ..session.result import GuidedResult, RowReader, with_dead_end
@@ -34,12 +34,7 @@ _kept_lock = Lock()
 
 
 def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
-    """The cached Guide for a tokenizer and a model's width, stop tokens and processes; made at the first call.
-
-    Args:
-        tokenizer: of the model; or a processor.
-        model: the model.
-        given: the caller's own guide, which is returned; or None.
+    """The caller's own guide; or the cached one for a tokenizer and a model's width, stop tokens and processes.
 
     Raises:
         TokenizerError: no model, or no tokenizer.
@@ -71,51 +66,33 @@ def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
 
 
 def check_compiled(requests: Sequence[Request]) -> list[CompiledConstraint | None]:
-    """Wait until all constraints are compiled; None for free rows.
-
-    Raises:
-        ConstraintError, BackendError: for the first constraint that cannot be compiled.
-    """
+    """Wait until all constraints are compiled; None for free rows. Raises the first error of compiling."""
     return [None if request.compiled is None else request.compiled.result() for request in requests]
 
 
 def check_settings(requests: Sequence[Request], settings: GenerationSettings) -> None:
-    """Check that the settings of a call allow what its constraints need; waits until they are compiled.
-
-    Raises:
-        ConstraintError, BackendError: as ``check_compiled``.
-        EmptyIntersection, StopTokenError: as ``GenerationSettings.check_against``.
-    """
+    """Check that the settings of a call allow what its constraints need, see ``GenerationSettings.check_against``."""
     settings.check_against(check_compiled(requests))
 
 
 def check_budgets(requests: Sequence[Request], settings: GenerationSettings, prompts: Sequence[Sequence[int]]) -> None:
-    """Check that every answer can be finished within ``max_new_tokens``.
+    """Raise BudgetTooSmall if an answer cannot be finished within ``max_new_tokens``.
 
-    Args:
-        requests: one for each prompt.
-        settings: what ``model.generate`` will use.
-        prompts: for each request, the tokens of its prompt if it may have begun to think; else no tokens.
-
-    Raises:
-        BudgetTooSmall: an answer cannot be finished.
+    ``prompts`` has for each request the tokens of its prompt if it may have begun to think; else no tokens.
     """
     most, stops = settings.given_max_new_tokens, settings.stop_token_ids()
     if most is None:
         return
     # Many prompts have the same constraint, prefix and thinking: each combination is checked once.
     distinct = dict.fromkeys(
-        (request.compiled, request.prefix, request.gate, _opening(request.gate, prompt))
+        (request.compiled, request.prefix, gate, Opening.ALL if gate is None else gate.opening(prompt))
         for request, prompt in zip(requests, prompts, strict=True)
+        for gate in [request.gate]
     )
     for future, prefix, gate, opening in distinct:
         compiled = None if future is None else future.result()
         thinking = compiled if compiled is None or gate is None else gate_constraint(compiled, gate, opening)
         check_budget(row_after_prefix(thinking, prefix, stops), most)
-
-
-def _opening(gate: ReasoningGate | None, prompt: Sequence[int]) -> Opening:
-    return Opening.ALL if gate is None else gate.opening(prompt)
 
 
 class GuidedCall:
@@ -152,7 +129,7 @@ class GuidedCall:
         self.stats = self.seam.stats
 
     def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments for ``model.generate``, with the caller's own processors and criteria."""
+        """Arguments for ``model.generate``, with the caller's own processors and criteria."""
         given = with_cache_argument(model, generate_kwargs)
         processors = list(given.pop("logits_processor", None) or [])
         criteria = list(given.pop("stopping_criteria", None) or [])

@@ -183,11 +183,7 @@ class PartialRow:
         self._add(b"", reader.prefix)
 
     def add_tokens(self, token_ids: Sequence[int]) -> Partial | None:
-        """Take tokens.
-
-        Returns:
-            The new Partial; None if nothing is new.
-        """
+        """Take tokens, and return the new Partial; None if nothing is new."""
         before = self._text, self._thinking
         self._take(token_ids)
         if self._complete:
@@ -195,11 +191,7 @@ class PartialRow:
         return self._partial(None) if self._closed or before != (self._text, self._thinking) else None
 
     def on_logprobs(self, entries: Sequence[TokenLogprob]) -> Partial | None:
-        """Take the log probabilities of the next tokens.
-
-        Returns:
-            The last Partial, if the answer was complete but for them.
-        """
+        """Take the log probabilities of the next tokens; returns the last Partial, if it only waited for them."""
         assert self._entries is not None
         self._entries += entries
         return self._end() if self._complete else None
@@ -209,10 +201,8 @@ class PartialRow:
     ) -> Partial:
         """End the answer when the call has returned, if it has not ended before.
 
-        Args:
-            token_ids: all of the row, with or without padding.
-            logprobs: the entries of all of them, or more; None if none are recorded.
-            dead_end: why the call had to end the row; None if it had not.
+        The tokens are all of the row, with or without padding, and the entries those of all of them, or more.
+        ``dead_end`` is why the call had to end the row.
         """
         self._take(token_ids[self._num_tokens :])
         self._entries = None if logprobs is None else list(logprobs)

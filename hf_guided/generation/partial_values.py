@@ -78,14 +78,7 @@ class PartialJson:
         self._over = False
 
     def feed(self, text: str) -> list[str]:
-        """Read on.
-
-        Args:
-            text: all of it so far.
-
-        Returns:
-            JSON pointers to the values that have closed since the last call, in order.
-        """
+        """Take all of the text so far; returns JSON pointers to the values that have closed since the last call."""
         closed = []
         try:
             while not self._over and (token := self._token(text)):
@@ -179,11 +172,7 @@ _FIELD_CONFIG = (
 
 
 def model_in(python_type: Any) -> Any:
-    """The type, if it is a Pydantic model, or a container or union of models; None for others.
-
-    Args:
-        python_type: any form that ``JsonSchema`` takes.
-    """
+    """The type, in any form that ``JsonSchema`` takes, if it is or contains a Pydantic model; None for others."""
     if isinstance(python_type, TypeAdapter):
         python_type = getattr(python_type, "_type", None)
     python_type = _bare(python_type)
@@ -201,13 +190,7 @@ def typed_part(python_type: Any, written: Written) -> Any:
 
 
 def typed(python_type: Any, value: Any, path: OpenPath) -> Any:
-    """An unfinished JSON value, with models for objects.
-
-    Args:
-        python_type: the type of the finished value.
-        value: dicts and lists with the closed values.
-        path: to the open container.
-    """
+    """An unfinished JSON value of dicts and lists, with models for objects; ``python_type`` is that of the whole."""
     python_type = _bare(python_type)
     if path is None:
         try:
@@ -261,19 +244,10 @@ class _NoHooks:
 def _partial_class(model: type[BaseModel]) -> type[BaseModel]:
     """The model with optional fields that accept any value."""
     name = f"Partial{model.__name__}"
+    kept = ("serialization_alias", "title", "description", "exclude", "repr")
     fields: dict[str, Any] = {
-        field: (
-            Any,
-            Field(
-                default=None,
-                serialization_alias=info.serialization_alias,
-                title=info.title,
-                description=info.description,
-                exclude=info.exclude,
-                repr=info.repr,
-            ),
-        )
-        for field, info in model.model_fields.items()
+        name: (Any, Field(default=None, **{setting: getattr(info, setting) for setting in kept}))
+        for name, info in model.model_fields.items()
     }
     try:
         return create_model(name, __base__=(_NoHooks, model), __module__=model.__module__, **fields)  # type: ignore[arg-type]

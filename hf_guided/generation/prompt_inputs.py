@@ -135,12 +135,7 @@ class PromptInputs:
 
 
 def row_arguments(generate_kwargs: Mapping[str, Any], prompts: int, *, several_calls: bool) -> dict[str, Any]:
-    """The arguments for the model that belong to prompts: tensors, and lists of tensors.
-
-    Args:
-        generate_kwargs: the caller's.
-        prompts: the number of prompts.
-        several_calls: whether they run in more than one call.
+    """The arguments of ``model.generate`` that belong to prompts: tensors, and lists of tensors.
 
     Raises:
         InvalidArgument: there are several calls, and an argument does not have one row for each prompt.
@@ -200,13 +195,7 @@ _AS_IT_IS = "{{ messages[0]['rendered'] }}"
 
 
 def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str | None], model: Any) -> dict[str, Any]:
-    """The inputs of ``model.generate`` for chats of one group.
-
-    Args:
-        processor: of transformers.
-        prompts: chats; see ``Prompt.group``.
-        prefixes: for each prompt, the part of its answer that it already ends with.
-        model: the model.
+    """The inputs of ``model.generate`` for chats of one group (``Prompt.group``), with their prefixes.
 
     Returns:
         input_ids and attention_mask, (rows, longest) int64, padded left for a decoder; and the other tensors of the

@@ -66,13 +66,10 @@ def _run_batch(
 
 
 class Batch:
-    """One ``model.generate`` call.
+    """One ``model.generate`` call for the prompts with these indices.
 
-    Args:
-        plan: of the whole call.
-        indices: of the prompts.
-        listener: gets the tokens of every row as they come, on the thread that runs the batch; or None.
-        attempt: how often these prompts were run before; the same seeds then give other samples.
+    ``listener`` gets the tokens of every row as they come, on the thread that runs the batch. ``attempt`` is how often
+    these prompts were run before; the same seeds then give other samples.
     """
 
     def __init__(self, plan: Plan, indices: Sequence[int], listener: TokenListener | None = None, attempt: int = 0):

@@ -42,13 +42,9 @@ from .prefix_logits import PrefixLogits
 class OptionScore(NamedTuple):
     """How likely one option is.
 
-    Args:
-        probability: that ``hg.generate`` samples it; between ``low`` and ``high``, and equal to both if the search was
-            complete.
-        low: a lower bound of the probability.
-        high: an upper bound of the probability.
-        logprob: natural log probability that the model gives to the option's text as the tokenizer writes it after the
-            prompt, without a mask and without a stop token.
+    ``probability`` is that with which ``hg.generate`` samples it: between the bounds ``low`` and ``high``, and equal to
+    both if the search was complete. ``logprob`` is the natural log probability that the model gives to the option's
+    text as the tokenizer writes it after the prompt, without a mask and without a stop token.
     """
 
     probability: float
@@ -139,11 +135,7 @@ class OptionSearch:
         return heapq.heappop(self._open)
 
     def expand(self, node: Node, logits: Tensor) -> bool:
-        """Share the mass of a node among the allowed tokens.
-
-        Args:
-            node: from ``next_node``.
-            logits: (vocab,) floating point, any device: the model's output after the node's tokens.
+        """Share the mass of a node among the allowed tokens, by the logits (vocab,) after the node's tokens.
 
         Returns:
             Whether an allowed token had a finite logit; the mass of the node is lost where none had.
@@ -172,11 +164,9 @@ class OptionSearch:
             for index in range(first, end):
                 high[index] -= node.minus_mass
                 middle[index] -= node.minus_mass / (end - first)
-        bounds: tuple[list[float], list[float], list[float]] = ([], [], [])
-        index_of = {option: index for index, option in enumerate(self._order)}
-        for values, given in zip(bounds, (low, middle, high), strict=True):
-            values += [min(given[index_of[option]], 1.0) for option in range(len(given))]
-        return bounds
+        places = sorted(range(len(self._order)), key=self._order.__getitem__)  # of each option among the sorted ones
+        low, middle, high = ([min(values[place], 1.0) for place in places] for values in (low, middle, high))
+        return low, middle, high
 
     @property
     def unresolved(self) -> float:
@@ -366,10 +356,12 @@ class _Scorer:
             for (number, node), after in zip(nodes, logits[:, -1], strict=True):
                 if not self._searches[number].expand(node, after):
                     raise self._session.nothing_left(number, node.row, len(node.token_ids))
-        return [
-            _read(_options(self._plan, i), search, logprobs)
-            for i, search, logprobs in zip(self._indices, self._searches, self._logprobs(), strict=True)
-        ]
+        results = []
+        for i, search, logprobs in zip(self._indices, self._searches, self._logprobs(), strict=True):
+            low, middle, high = search.bounds()
+            scores = dict(zip(_options(self._plan, i), map(OptionScore, middle, low, high, logprobs), strict=True))
+            results.append(ChoiceScores(scores, search.unresolved, search.num_prefixes))
+        return results
 
     def _next_nodes(self) -> Iterator[tuple[int, Node]]:
         """The heaviest nodes of all prompts, as many as one batch takes."""
@@ -405,9 +397,3 @@ def _options(plan: Plan, index: int) -> Sequence[str]:
     choice = plan.constraints[index]
     assert isinstance(choice, Choice)
     return choice.options
-
-
-def _read(options: Sequence[str], search: OptionSearch, logprobs: Sequence[float]) -> ChoiceScores:
-    low, middle, high = search.bounds()
-    scores = map(OptionScore, middle, low, high, logprobs)
-    return ChoiceScores(dict(zip(options, scores, strict=True)), search.unresolved, search.num_prefixes)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import Any
@@ -42,26 +43,26 @@ class Cancellation(Event):
             raise Cancelled
 
 
+@dataclass(eq=False)
 class CancelledListener(TokenListener):
     """Checks the flag at the tokens of our own loops."""
 
-    def __init__(self, cancellation: Cancellation):
-        self._cancellation = cancellation
+    cancellation: Cancellation
 
     def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
         """See ``TokenListener``."""
-        self._cancellation.check()
+        self.cancellation.check()
 
 
+@dataclass(eq=False)
 class CancelledProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
     """Checks the flag in transformers' own loops, beam search included; returns the scores unchanged."""
 
-    def __init__(self, cancellation: Cancellation):
-        self._cancellation = cancellation
+    cancellation: Cancellation
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocab), unchanged."""
-        self._cancellation.check()
+        self.cancellation.check()
         return scores
 
 
@@ -161,11 +162,7 @@ async def running(model: Any, call: Callable[[Cancellation], Any]) -> AsyncItera
 
 
 def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
-    """The state that torch keeps for each thread, copied from this one; the returned function enters it on another.
-
-    Args:
-        kind: the device type.
-    """
+    """The state that torch keeps for each thread and type of device; the returned function enters it on another."""
     cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
     autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     inference = torch.is_inference_mode_enabled()

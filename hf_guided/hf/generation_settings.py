@@ -38,9 +38,7 @@ _ONLY_FOR_SAMPLES: dict[str, tuple[float, ...]] = {
 def sampling_at(temperature: float | None, top_p: float | None = None) -> dict[str, Any]:
     """The arguments of generate() for a caller that has a temperature and no ``do_sample``.
 
-    Args:
-        temperature: of the samples; 0 is greedy, and None leaves the choice to the model's generation config.
-        top_p: of the samples; None leaves it to the generation config.
+    The temperature 0 is greedy. None leaves a value to the model's generation config.
     """
     if temperature == 0:
         return {"do_sample": False}
