@@ -54,8 +54,6 @@ from .vocabulary.tokens import Vocabulary
 
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 
-_MAX_GATES = 16  # size of the cache; a gate with special tokens as markers holds a vocabulary
-
 
 class Guide:
     """Guides generation for one tokenizer and one width of logits. Thread safe; meant to live as long as the model.
@@ -106,7 +104,7 @@ class Guide:
         # How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches.
         self.continuation = Continuation(self.vocabulary)
         self._mask_tables = MaskTables(self.vocabulary.padded_size)
-        self._gate_for = lru_cache(_MAX_GATES)(partial(ReasoningGate, self.vocabulary))
+        self._gate_for = lru_cache(16)(partial(ReasoningGate, self.vocabulary))  # a gate may hold a vocabulary
 
     @property
     def tokenizer(self) -> Any:
@@ -153,15 +151,12 @@ class Guide:
 
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
-        """Compile in advance, so that the first request does not wait.
+        """Compile in advance, so that the first request does not wait; raises as ``compile``.
 
         Args:
             constraints: a constraint, or a list of them, in any form that ``logits_processor`` takes: a list of
                 strings is one Choice.
             backend: "auto", or the name of a backend.
-
-        Raises:
-            ConstraintError, BackendError: as ``compile``, for the first constraint that cannot be compiled.
         """
         given = coerce_batch(constraints)
         items = given if isinstance(given, list) else [given]
@@ -340,7 +335,7 @@ class Guide:
         options = SessionOptions(**arguments)
         given = coerce_batch(constraint)
         per_prompt = isinstance(given, list)
-        constraints: list[Constraint | None] = list(given) if isinstance(given, list) else [given]
+        constraints: list[Constraint | None] = given if isinstance(given, list) else [given]
         prefixes: list[Any] = list(prefix) if isinstance(prefix, (list, tuple)) else [prefix]
         if len(prefixes) > 1 and not per_prompt:
             constraints, per_prompt = constraints * len(prefixes), True
@@ -370,12 +365,8 @@ class Guide:
     ) -> list[Request]:
         """The request of each prompt; constraints compile in the background, equal ones once.
 
-        Args:
-            constraints: one for each prompt, in any form; None is free.
-            prefixes: for each prompt, the part of its answer that it already ends with.
-            backend: "auto", or the name of a backend.
-            gate: the thinking before the answers.
-            futures: constraints already compiled for this call, with the same ``backend``; written.
+        Constraints come in any form; None is free. ``futures`` has constraints that are already compiled for this call,
+        with the same ``backend``; the others are added to it.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or a prefix is not a text.
@@ -395,12 +386,7 @@ class Guide:
         return requests
 
     def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
-        """A session for constraints that this guide has compiled, or is compiling.
-
-        Args:
-            requests: one for all rows, or one per prompt.
-            options: of the masks; ``backend`` and ``reasoning`` are in the requests already.
-            per_prompt: whether ``requests`` are per prompt.
+        """A session for constraints that this guide has compiled, or is compiling: one per prompt, or for all rows.
 
         Raises:
             StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
@@ -442,11 +428,8 @@ class Guide:
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
-        return trace_of(
-            seam.recorder.record(sequences, row, seam.stop_token_ids, length),
-            self.vocabulary,
-            None if constraint is None else self._required(constraint),
-        )
+        recorded = seam.recorder.record(sequences, row, seam.stop_token_ids, length)
+        return trace_of(recorded, self.vocabulary, None if constraint is None else self._required(constraint))
 
     @reading("Guide.attach")
     def attach(self, manager: Any) -> Any:
@@ -505,12 +488,7 @@ class Guide:
         return self._gate_for(own, ends_prompts)
 
     def answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
-        """The gate before one answer: its end marker includes the header of an answer that is no tool call.
-
-        Args:
-            gate: of all answers.
-            constraint: of this answer; None is free.
-        """
+        """The gate before one answer: its end marker includes the header of an answer that is no tool call."""
         if gate is None or isinstance(constraint, ToolCalls) or not self.answer_header:
             return gate
         _, end = thinking_markers(self._templates) or ("", "")

@@ -186,7 +186,7 @@ class Progress:
         self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar."""
         self._bar.close()
 
     def spent(self, stats: SessionStats, seconds: float) -> None:

@@ -122,8 +122,8 @@ def _length_reason(call: GenerateCall) -> str:
 def rope_reason(model: Any, slots: int, positions: int, longest: int | None) -> str:
     """Why the length of a call changes its rotary frequencies; empty if it does not.
 
-    The prompts have this many columns, padding included, and positions up to this number. ``longest`` is the greatest
-    number of both that any pass may reach; None without a limit.
+    ``slots`` are the columns of the prompts, padding included; ``positions`` is their greatest position, plus one;
+    ``longest`` is the greatest number of either that any pass may reach, None without a limit.
     """
     for kind, length in _rope_switches(model.config.get_text_config(decoder=True)):
         # With "dynamic", a pass shorter than the length of pretraining resets frequencies that an earlier call changed.
