@@ -323,7 +323,7 @@ class Guide:
         return GuidedDecoder(session, self.continuation, options, drafts=drafts)
 
     @with_fields(SessionOptions)
-    @reading("Guide.session")
+    @reading("constraint, options")
     def session(
         self,
         constraint: Any,
