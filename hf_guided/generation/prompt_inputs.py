@@ -111,24 +111,15 @@ class PromptInputs:
         copied = settings.samples and any(self.prompts[i].media for i in indices)
         copies = int(settings.get("num_return_sequences") or 1) if copied else 1
         prompts, inputs = self.batch(indices, copies)
-        if (settings.get("num_beams") or 1) > 1:
-            self._check_repeated(inputs)
+        if (settings.get("num_beams") or 1) > 1 and "mm_encoder_outputs" not in parameters(self.model.forward):
+            rows = len(prompts) * copies
+            others = {name: value for name, value in inputs.items() if name not in OF_TOKENS}
+            if flat := [name for name, value in others.items() if isinstance(value, Tensor) and len(value) != rows]:
+                raise UnsupportedModel(
+                    f"num_beams, num_return_sequences: transformers repeats {', '.join(flat)} for each row as if every "
+                    "prompt had one image, and these have more; leave them out, or give each prompt one image"
+                )
         return prompts, inputs, copies
-
-    def _check_repeated(self, inputs: Mapping[str, Any]) -> None:
-        rows = len(inputs["input_ids"])
-        if "mm_encoder_outputs" in parameters(self.model.forward):
-            return
-        flat = [
-            name
-            for name, value in inputs.items()
-            if name not in OF_TOKENS and isinstance(value, Tensor) and len(value) != rows
-        ]
-        if flat:
-            raise UnsupportedModel(
-                f"num_beams, num_return_sequences: transformers repeats {', '.join(flat)} for each row as if every "
-                "prompt had one image, and these have more; leave them out, or give each prompt one image"
-            )
 
     def _by_processor(self, prompt: Prompt) -> bool:
         return prompt.text is None and is_processor(self.templates)

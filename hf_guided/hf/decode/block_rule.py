@@ -180,7 +180,7 @@ def _has_foreign_modules(model: Any) -> bool:
     attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)
     classes = {type(module) for _, module in _inner_modules(model)}
     code = [*classes, *(kind.forward for kind in classes), *([attention] if attention is not None else [])]
-    return any(_package(part) not in _KNOWN | {"peft"} for part in code)
+    return not set(map(_package, code)) <= _KNOWN | {"peft"}
 
 
 def _inner_modules(model: Any) -> list[tuple[str, Any]]:
