@@ -33,14 +33,16 @@ _DEEPEST = 500  # open containers; `json` reads more, but not from the end of ev
 
 
 class Written(NamedTuple):
-    """The part of a JSON text that is certain."""
+    """The certain part of a JSON text at one moment."""
 
-    text: str  # as JSON, with brackets for the open containers; empty before anything is written
-    path: OpenPath  # to the innermost open container
+    text: str  # all of it
+    certain: int  # index after the last value that has closed, or container that has opened
+    closing: str  # brackets for the containers that are open there
+    path: OpenPath  # to the innermost of them
 
     def value(self) -> Any:
         """A new value; None before anything is written."""
-        return json.loads(self.text) if self.text else None
+        return json.loads(self.text[: self.certain] + self.closing) if self.certain else None
 
 
 @dataclass
@@ -74,7 +76,7 @@ class PartialJson:
         self._next = _Next.VALUE
         self._at = 0  # index of the next token
         self._searched = 0  # index up to which the end of that token has been searched for
-        self._certain = 0  # index after the last value that has closed, or container that has opened
+        self._certain = 0  # see ``Written``
         self._over = False
 
     def feed(self, text: str) -> list[str]:
@@ -95,7 +97,7 @@ class PartialJson:
         """The part of the text that was certain at the last ``feed`` of it."""
         closing = "".join("}" if container.is_object else "]" for container in reversed(self._inside))
         path = tuple(outer.key if outer.key is not None else outer.items - 1 for outer in self._inside[:-1])
-        return Written(text[: self._certain] + closing, path if self._inside else None)
+        return Written(text, self._certain, closing, path if self._inside else None)
 
     def _token(self, text: str) -> str | None:
         """The next mark, string, number or word, if it has ended."""
@@ -184,7 +186,7 @@ def model_in(python_type: Any) -> Any:
 
 def typed_part(python_type: Any, written: Written) -> Any:
     """The value of an unfinished text, with models for objects; models exist before anything is written."""
-    if written.text:
+    if written.certain:
         return typed(python_type, written.value(), written.path)
     return _open_model(python_type, None, ()) if _is_model(python_type) else None
 

@@ -184,7 +184,7 @@ def test_closed_parts_are_those_common_to_all_continuations() -> None:
         json_so_far = PartialJson()
         closed = set(json_so_far.feed(beginning))
         written = json_so_far.written(beginning)
-        values_so_far = dict(parts(written.value())) if written.text else {}
+        values_so_far = dict(parts(written.value())) if written.certain else {}
         certain = {
             pointer: value
             for pointer, value in parts_of[whole_texts[0]].items()
