@@ -103,7 +103,7 @@ class Guide:
         self._compiler = Compiler(self.vocabulary, options)
         # How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches.
         self.continuation = Continuation(self.vocabulary)
-        self._mask_tables = MaskTables(self.vocabulary.padded_size)
+        self._tables = MaskTables(self.vocabulary.padded_size)
         self._gate_for = lru_cache(16)(partial(ReasoningGate, self.vocabulary))  # a gate may hold a vocabulary
 
     @property
@@ -394,8 +394,7 @@ class Guide:
         """
         if options.trace and self.ranks is not None:
             raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        ranks, tables = self.ranks, self._mask_tables
-        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=ranks, tables=tables)
+        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks, tables=self._tables)
 
     @reading("Guide.trace")
     def trace(
@@ -469,7 +468,7 @@ class Guide:
             )
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
-        attach(manager, self.vocabulary, self._mask_tables, self.session)
+        attach(manager, self.vocabulary, self._tables, self.session)
         return manager
 
     def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
