@@ -287,9 +287,7 @@ def _field_reader(model: type[BaseModel], name: str) -> type[BaseModel]:
     return create_model(f"{model.__name__}_{name}", __config__=ConfigDict(**config), value=(kind, ...))  # type: ignore
 
 
-@lru_cache(maxsize=256)
-def _cached_adapter(python_type: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(python_type)
+_cached_adapter = lru_cache(maxsize=256)(TypeAdapter)
 
 
 def _adapter(python_type: Any) -> TypeAdapter[Any]:

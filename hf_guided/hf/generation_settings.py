@@ -58,8 +58,10 @@ class GenerationSettings:
         self._kwargs = dict(generate_kwargs)
         self._config = self._kwargs.get("generation_config")
         self._defaults = model.generation_config
-        sources = vars(self._defaults), getattr(self._config, "__dict__", {}), self._kwargs
-        self._values = {name: value for source in sources for name, value in source.items() if value is not None}
+        configs = [getattr(config, "__dict__", {}) for config in (self._defaults, self._config)]
+        self._values = {
+            name: value for given in (*configs, self._kwargs) for name, value in given.items() if value is not None
+        }
 
     def get(self, name: str) -> Any:
         """The value that generate() will use; None if there is none."""
