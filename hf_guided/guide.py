@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from typing_extensions import Unpack
@@ -15,7 +15,7 @@ from .backends.base import CompiledConstraint
 from .backends.compile import Compiler, CompilerStats
 from .backends.registry import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments, with_fields
-from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check, check_each
+from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check
 from .constraints.chat_families import answer_header, family_of, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.tool_calls import ToolCalls
@@ -43,7 +43,6 @@ from .session.options import SessionArguments, SessionOptions
 from .session.reasoning import Opening, Reasoning, ReasoningGate, with_own_markers
 from .session.requests import Request, prefix_bytes
 from .session.result import GuidedResult, RowReader
-from .session.row import Row
 from .session.session import Session
 from .session.stats import SessionStats
 from .session.tensor_parallel import Ranks
@@ -52,12 +51,7 @@ from .vocabulary.processors import tokenizer_of
 from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
-if TYPE_CHECKING:
-    from .hf.continuous_batching.request_masks import RequestConstraint
-
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
-
-_MAX_GATES = 16  # size of the cache; a gate with special tokens as markers holds a vocabulary
 
 
 class Guide:
@@ -106,19 +100,15 @@ class Guide:
         self.ranks = Ranks.of(model)
         self._not_continuous = continuous_batching_reason(model)
         self._compiler = Compiler(self.vocabulary, options)
-        self._continuation = Continuation(self.vocabulary)
-        self._mask_tables = MaskTables(self.vocabulary.padded_size)
-        self._gate_for = lru_cache(_MAX_GATES)(partial(ReasoningGate, self.vocabulary))
+        # How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches.
+        self.continuation = Continuation(self.vocabulary)
+        self._tables = MaskTables(self.vocabulary.padded_size)
+        self._gate_for = lru_cache(16)(partial(ReasoningGate, self.vocabulary))  # a gate may hold a vocabulary
 
     @property
     def tokenizer(self) -> Any:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
-
-    @property
-    def continuation(self) -> Continuation:
-        """How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches."""
-        return self._continuation
 
     @reading("Guide.audit")
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
@@ -160,20 +150,16 @@ class Guide:
 
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
-        """Compile in advance, so that the first request does not wait.
+        """Compile in advance, so that the first request does not wait; raises as ``compile``.
 
         Args:
             constraints: a constraint, or a list of them, in any form that ``logits_processor`` takes: a list of
                 strings is one Choice.
             backend: "auto", or the name of a backend.
-
-        Raises:
-            ConstraintError, BackendError: as ``compile``, for the first constraint that cannot be compiled.
         """
         given = coerce_batch(constraints)
         items = given if isinstance(given, list) else [given]
-        required = [self._required(item) for item in items if item is not None]
-        for compiling in [self._compiler.submit(constraint, backend) for constraint in required]:
+        for compiling in [self.submit(item, backend) for item in items if item is not None]:
             compiling.result()
 
     @reading("Guide.to_vllm")
@@ -200,18 +186,12 @@ class Guide:
 
     @reading("Guide.to_sglang")
     def to_sglang(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:
-        """A constraint as entries of SGLang's ``sampling_params``; see ``to_vllm``.
+        """A constraint as entries of SGLang's ``sampling_params``: ``{"ebnf": text}``, where llguidance's text is Lark.
 
         Args:
-            constraint: a constraint, or a plain form of one.
+            constraint: as for ``to_vllm``; errors too.
             backend: the library that SGLang was started with, ``--grammar-backend``: "xgrammar" or "llguidance". The
                 latter takes no structural tags and no tool calls.
-
-        Returns:
-            ``{"ebnf": text}``; with llguidance too, where the text is Lark.
-
-        Raises:
-            InvalidArgument, ConstraintError, BackendError: as ``to_vllm``.
         """
         return {"ebnf": self._grammar_text(constraint, backend)}
 
@@ -265,7 +245,7 @@ class Guide:
             VocabularySizeError: raised by the processor, for logits of another width than this guide's, except those of
                 an assistant model.
         """
-        return GuidedLogitsProcessor(self._session(constraint, prefix, SessionOptions(**options)))
+        return GuidedLogitsProcessor(self.session(constraint, prefix=prefix, **options))
 
     @takes_only_its_arguments(DECODER)
     @with_fields(SessionOptions)
@@ -306,15 +286,11 @@ class Guide:
             streamer: a transformers streamer, for one row; or a ``hf.listening.TokenListener``, for any number.
                 ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: one text, or several, that end a row.
-            backend: as for ``logits_processor``.
-            prefix: as for ``logits_processor``.
-            stop_token_ids: as for ``logits_processor``.
-            on_violation: as for ``logits_processor``.
+            prefix: as for ``logits_processor``, and so are backend, stop_token_ids, on_violation and reasoning.
             max_new_tokens: a limit beside that of the generate() call, which the decoder reads: ``max_new_tokens``, or
                 what ``max_length`` leaves after the prompt, or the 20 tokens that generate() allows by default. Every
                 row closes its text before the smaller of the two; BudgetTooSmall as for ``logits_processor``.
             overlap: as for ``logits_processor``, but without a companion.
-            reasoning: as for ``logits_processor``.
             trace: whether to record the steps of a call, for ``Guide.trace``.
             seeds: 64-bit ints, one for each row. The samples of a row then depend only on its seed and its scores: they
                 are the same with any other rows, with and without drafts. None draws with torch's generator.
@@ -324,58 +300,41 @@ class Guide:
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            InvalidArgument: an unknown ``draft``, or one together with ``retokenize``;
-                ``seeds`` that are no 64-bit ints.
+            InvalidArgument: an unknown ``draft``, or one together with ``retokenize``; ``seeds`` that are no 64-bit
+                ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
                 in several processes.
         """
         loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
-        masks = SessionOptions(**options)
-        return self.decoder_of(self._session(constraint, prefix, masks), loop, masks.backend)
+        session = self.session(constraint, prefix=prefix, **options)
+        return self.decoder_of(session, loop, options.get("backend", "auto"))
 
     def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
-        """The fast loop over a session; see ``decoder``.
-
-        Args:
-            session: of this guide.
-            options: of the loop.
-            backend: for constraints that a draft source compiles.
-
-        Raises:
-            ValueError, UnsupportedModel: as ``decoder``.
-        """
+        """The fast loop over a session of this guide; ``backend`` compiles for sources of drafts. See ``decoder``."""
         if options.top_logprobs is not None and self.ranks is not None:
             raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
         drafts = draft_source(
             options.draft,
-            self._continuation,
+            self.continuation,
             vocab_size=self.vocabulary.padded_size,
             compile=lambda constraint: self.compile(constraint, backend),
         )
-        return GuidedDecoder(session, self._continuation, options, drafts=drafts)
+        return GuidedDecoder(session, self.continuation, options, drafts=drafts)
 
     @with_fields(SessionOptions)
-    @reading("Guide.session")
+    @reading("constraint, options")
     def session(
         self,
         constraint: Any,
         *,
         prefix: str | Sequence[str | None] | None = None,
-        **options: Unpack[SessionArguments],
+        **arguments: Unpack[SessionArguments],
     ) -> Session:
         """The state of a ``logits_processor``, for custom decode loops; arguments as for ``logits_processor``."""
-        return self._session(constraint, prefix, SessionOptions(**options))
-
-    def _session(
-        self,
-        constraint: Any,
-        prefix: str | Sequence[str | None] | None,
-        options: SessionOptions,
-    ) -> Session:
-        """A session for constraints in any form."""
+        options = SessionOptions(**arguments)
         given = coerce_batch(constraint)
         per_prompt = isinstance(given, list)
-        constraints: list[Constraint | None] = list(given) if isinstance(given, list) else [given]
+        constraints: list[Constraint | None] = given if isinstance(given, list) else [given]
         prefixes: list[Any] = list(prefix) if isinstance(prefix, (list, tuple)) else [prefix]
         if len(prefixes) > 1 and not per_prompt:
             constraints, per_prompt = constraints * len(prefixes), True
@@ -405,12 +364,8 @@ class Guide:
     ) -> list[Request]:
         """The request of each prompt; constraints compile in the background, equal ones once.
 
-        Args:
-            constraints: one for each prompt, in any form; None is free.
-            prefixes: for each prompt, the part of its answer that it already ends with.
-            backend: "auto", or the name of a backend.
-            gate: the thinking before the answers.
-            futures: constraints already compiled for this call, with the same ``backend``; written.
+        Constraints come in any form; None is free. ``futures`` has constraints that are already compiled for this call,
+        with the same ``backend``; the others are added to it.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or a prefix is not a text.
@@ -430,12 +385,7 @@ class Guide:
         return requests
 
     def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
-        """A session for constraints that this guide has compiled, or is compiling.
-
-        Args:
-            requests: one for all rows, or one per prompt.
-            options: of the masks; ``backend`` and ``reasoning`` are in the requests already.
-            per_prompt: whether ``requests`` are per prompt.
+        """A session for constraints that this guide has compiled, or is compiling: one per prompt, or for all rows.
 
         Raises:
             StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
@@ -443,14 +393,7 @@ class Guide:
         """
         if options.trace and self.ranks is not None:
             raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        return Session(
-            self.vocabulary,
-            requests,
-            options,
-            per_prompt=per_prompt,
-            ranks=self.ranks,
-            tables=self._mask_tables,
-        )
+        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks, tables=self._tables)
 
     @reading("Guide.trace")
     def trace(
@@ -524,15 +467,8 @@ class Guide:
             )
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
-        attach(manager, self.vocabulary, self._mask_tables, self._begin)
+        attach(manager, self.vocabulary, self._tables, self.session)
         return manager
-
-    def _begin(self, request: RequestConstraint) -> Row:
-        """The row of a request in continuous batching, at the start of its output."""
-        options = SessionOptions(
-            request.backend, request.stop_token_ids, max_new_tokens=request.max_new_tokens, overlap=False
-        )
-        return self._session(request.constraint, request.prefix, options).begin(1)[0]
 
     def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
         """Thinking before an answer, for this vocabulary; None for None.
@@ -550,12 +486,7 @@ class Guide:
         return self._gate_for(own, ends_prompts)
 
     def answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
-        """The gate before one answer: its end marker includes the header of an answer that is no tool call.
-
-        Args:
-            gate: of all answers.
-            constraint: of this answer; None is free.
-        """
+        """The gate before one answer: its end marker includes the header of an answer that is no tool call."""
         if gate is None or isinstance(constraint, ToolCalls) or not self.answer_header:
             return gate
         _, end = thinking_markers(self._templates) or ("", "")
@@ -569,20 +500,18 @@ class Guide:
         """What the model writes before an answer's text, other than thinking; often empty."""
         return answer_header(self._templates, {})
 
+    @with_fields(SessionOptions)
     @reading("Guide.read")
     def read(
         self,
         constraint: Any,
         token_ids: Sequence[int] | Tensor,
         *,
-        backend: str = "auto",
         prefix: str | None = None,
-        stop_token_ids: Sequence[int] | None = None,
         pad_token_id: int | None = None,
-        max_new_tokens: int | None = None,
         stats: SessionStats | None = None,
-        reasoning: Reasoning | None = None,
         prompt: Sequence[int] = (),
+        **options: Unpack[SessionArguments],
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
 
@@ -592,14 +521,11 @@ class Guide:
         Args:
             constraint: the one that the row was generated with; None for a free row.
             token_ids: the row after the prompt, (length,), with or without padding at the end.
-            backend: as when it was generated.
             prefix: as when it was generated.
-            stop_token_ids: as when it was generated.
             pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
-            max_new_tokens: as when it was generated.
             stats: put into the result unchanged.
-            reasoning: as when it was generated.
             prompt: with ``reasoning``, the token ids before the row; only their end is read.
+            **options: as when it was generated; see ``logits_processor``.
 
         Raises:
             InvalidArgument: ``token_ids`` is a tensor of several rows.
@@ -612,57 +538,38 @@ class Guide:
             token_ids = token_ids.tolist()
         if len(token_ids) > MOST_TOKENS:
             raise InvalidArgument(f"token_ids: expected the tokens of one row, got {len(token_ids)}")
-        return self.reader(
-            constraint,
-            backend=backend,
-            prefix=prefix,
-            stop_token_ids=stop_token_ids,
-            pad_token_id=pad_token_id,
-            max_new_tokens=max_new_tokens,
-            stats=stats,
-            reasoning=reasoning,
-            prompt=prompt,
-        ).read(token_ids)
+        reader = self.reader(
+            constraint, prefix=prefix, pad_token_id=pad_token_id, stats=stats, prompt=prompt, **options
+        )
+        return reader.read(token_ids)
 
+    @with_fields(SessionOptions)
     @reading("Guide.reader")
     def reader(
         self,
         constraint: Any,
         *,
-        backend: str = "auto",
         prefix: str | None = None,
-        stop_token_ids: Sequence[int] | None = None,
         pad_token_id: int | None = None,
-        max_new_tokens: int | None = None,
         stats: SessionStats | None = None,
-        reasoning: Reasoning | None = None,
         prompt: Sequence[int] = (),
+        **options: Unpack[SessionArguments],
     ) -> RowReader:
-        """Reads one output row back while it is being generated; arguments as for ``read``."""
-        check_each({"stop_token_ids": stop_token_ids}, {"stop_token_ids": TOKEN_IDS})
-        [request] = self.requests([coerce(constraint)], [prefix], backend, self.gate(reasoning))
-        return self.reader_of(
-            request, stop_token_ids=stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
-        )
+        """A reader of one output row, for use while it is being generated; arguments as for ``read``."""
+        given = SessionOptions(**options)
+        [request] = self.requests([coerce(constraint)], [prefix], given.backend, self.gate(given.reasoning))
+        return self.reader_of(request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
 
     def reader_of(
         self,
         request: Request,
+        stop_token_ids: Sequence[int] | None,
         *,
-        stop_token_ids: Sequence[int] | None = None,
         pad_token_id: int | None = None,
         stats: SessionStats | None = None,
         prompt: Sequence[int] = (),
     ) -> RowReader:
-        """As ``reader``, for a constraint that this guide has compiled.
-
-        Args:
-            request: the one that the row was generated with.
-            stop_token_ids: as for ``read``.
-            pad_token_id: as for ``read``.
-            stats: as for ``read``.
-            prompt: as for ``read``.
-        """
+        """As ``reader``, for a constraint that this guide has compiled; arguments as for ``read``."""
         gate = None if request.compiled is None else request.gate
         return RowReader(
             self.vocabulary,

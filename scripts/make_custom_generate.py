@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 GENERATE = '''\
 """Structured generation: the generated text has the format that `response_format` describes."""
 
-from hf_guided.hf.custom_generate import generate
+from hf_guided.generation.custom_generate import generate
 
 __all__ = ["generate"]
 '''

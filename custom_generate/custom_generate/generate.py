@@ -1,5 +1,5 @@
 """Structured generation: the generated text has the format that `response_format` describes."""
 
-from hf_guided.hf.custom_generate import generate
+from hf_guided.generation.custom_generate import generate
 
 __all__ = ["generate"]

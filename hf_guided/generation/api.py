@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from functools import partial
 from typing import Any, Literal, overload
 
 from typing_extensions import Unpack
 
 from ..constraints.argument_advice import with_fields
-from ..constraints.argument_checks import FLAG, check
 from ..errors import InvalidArgument, NoValue, reading
 from ..session.result import GuidedResult
 from ..session.result_types import PythonType, Typed, TypedParts, ValueT
@@ -24,82 +23,62 @@ from .partial import Partial
 from .plan import plan
 from .prompts import as_prompts, check_order
 from .run import run_plan
-from .streaming import check_can_stream, stream_plan
-from .threads import Cancellation, Running, call_soon, surroundings, turns_of
+from .streaming import stream_plan
+from .threads import Cancellation, running
 
 Answers = list[GuidedResult[Any]] | Generator[Partial[Any], None, None]
 
 
+class _ForResults(GenerateArguments, total=False):
+    stream: Literal[False]
+
+
+class _ForPartials(GenerateArguments):
+    stream: Literal[True]
+
+
+class _ForEither(GenerateArguments):
+    stream: bool
+
+
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Typed[ValueT],
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Typed[ValueT], **arguments: Unpack[_ForResults]
 ) -> list[GuidedResult[ValueT]]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_ForResults]
 ) -> list[GuidedResult[Any]]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: TypedParts[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: TypedParts[ValueT], **arguments: Unpack[_ForPartials]
 ) -> Generator[Partial[ValueT, ValueT], None, None]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: PythonType[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: PythonType[ValueT], **arguments: Unpack[_ForPartials]
 ) -> Generator[Partial[ValueT], None, None]: ...
 
 
 @overload
 def generate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_ForPartials]
 ) -> Generator[Partial[Any], None, None]: ...
 
 
 @overload
 def generate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_ForEither]
 ) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]: ...
 
 
 @with_fields(GenerateOptions, others=True)
-def generate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool = False, **generate_kwargs: Any
-) -> Answers:
+def generate(model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Any) -> Answers:
     """Generate answers and parse them, in the generation mode that the arguments select.
 
     Args:
@@ -158,7 +137,7 @@ def generate(
         describe: whether the format of each answer is described in its prompt, with the text of ``hg.describe``: in
             the system message of a chat, or in its first user message where the template has no system message;
             before the text of a plain prompt. Where the template shows the tools, only the need to call one is added.
-        **generate_kwargs: for ``model.generate``: generation settings, and inputs of the model such as
+        **arguments: for ``model.generate``: generation settings, and inputs of the model such as
             ``pixel_values``, which have a row for each prompt. ``max_new_tokens`` is 512 unless a length is given here
             or in a generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``)
             close their text within it.
@@ -187,7 +166,7 @@ def generate(
         EmptyIntersection: the generation settings forbid what the constraint needs; with ``on_violation="raise"`` also
             if other processors leave a row no allowed token.
     """
-    return _answers(model, tokenizer, prompts, constraint, stream, generate_kwargs)
+    return _answers(model, tokenizer, prompts, constraint, arguments)
 
 
 def _answers(
@@ -195,89 +174,55 @@ def _answers(
     tokenizer: Any,
     prompts: Any,
     constraint: Any,
-    stream: bool,
     arguments: Mapping[str, Any],
     cancellation: Cancellation | None = None,
 ) -> Answers:
     """``generate``, which another thread may cancel."""
     with reading("generate"):
-        check("stream", stream, FLAG)
         options, generate_kwargs = GenerateOptions.among(arguments)
         planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs, cancellation)
-    if stream:
-        check_can_stream(planned)
-        return stream_plan(planned)
-    return run_plan(planned)
+    return stream_plan(planned) if options.stream else run_plan(planned)
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Typed[ValueT],
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Typed[ValueT], **arguments: Unpack[_ForResults]
 ) -> Coroutine[Any, Any, list[GuidedResult[ValueT]]]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[False] = False,
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_ForResults]
 ) -> Coroutine[Any, Any, list[GuidedResult[Any]]]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: TypedParts[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: TypedParts[ValueT], **arguments: Unpack[_ForPartials]
 ) -> AsyncGenerator[Partial[ValueT, ValueT], None]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: PythonType[ValueT],
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: PythonType[ValueT], **arguments: Unpack[_ForPartials]
 ) -> AsyncGenerator[Partial[ValueT], None]: ...
 
 
 @overload
 def agenerate(
-    model: Any,
-    tokenizer: Any,
-    prompts: Any,
-    constraint: Any,
-    *,
-    stream: Literal[True],
-    **arguments: Unpack[GenerateArguments],
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_ForPartials]
 ) -> AsyncGenerator[Partial[Any], None]: ...
 
 
 @overload
 def agenerate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Unpack[_ForEither]
 ) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]: ...
 
 
+@with_fields(GenerateOptions, others=True)
 def agenerate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool = False, **arguments: Any
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Any
 ) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]:
     """``hg.generate`` without blocking the event loop.
 
@@ -300,61 +245,36 @@ def agenerate(
         tokenizer: its tokenizer.
         prompts: as for ``hg.generate``.
         constraint: as for ``hg.generate``.
-        stream: whether to yield answers while they are being written.
         **arguments: the other arguments of ``hg.generate``.
 
     Returns:
         A coroutine for the list of results; with ``stream``, an async generator of Partials.
     """
-    call = partial(_answers, model, tokenizer, prompts, constraint, stream, arguments)
-    return _later_partials(model, call) if stream else _later_results(model, call)
+    call = partial(_answers, model, tokenizer, prompts, constraint, arguments)
+    return _later_partials(model, call) if arguments.get("stream") else _later_results(model, call)
 
 
-async def _later_results(model: Any, call: Callable[..., Answers]) -> list[GuidedResult[Any]]:
-    async with _running(model, call, lambda results: results) as running:
-        await asyncio.wait([running.ended])
-        results: list[GuidedResult[Any]] = running.ended.result()
+async def _later_results(model: Any, call: Callable[[Cancellation], Any]) -> list[GuidedResult[Any]]:
+    async with running(model, call) as ended:
+        await asyncio.wait([ended])
+        results: list[GuidedResult[Any]] = ended.result()
         return results
 
 
-async def _later_partials(model: Any, call: Callable[..., Answers]) -> AsyncGenerator[Partial[Any], None]:
+async def _later_partials(model: Any, call: Callable[[Cancellation], Any]) -> AsyncGenerator[Partial[Any], None]:
     queue: asyncio.Queue[Partial[Any] | None] = asyncio.Queue()  # None follows the last
     loop = asyncio.get_running_loop()
 
-    def read(partials: Any) -> None:
-        for partial in partials:
-            call_soon(loop, queue.put_nowait, partial)
+    def read(cancellation: Cancellation) -> None:
+        for partial in call(cancellation):
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no task waits
+                loop.call_soon_threadsafe(queue.put_nowait, partial)
 
-    async with _running(model, call, read) as running:
-        running.ended.add_done_callback(lambda _: queue.put_nowait(None))
+    async with running(model, read) as ended:
+        ended.add_done_callback(lambda _: queue.put_nowait(None))
         while (partial := await queue.get()) is not None:
             yield partial
-        running.ended.result()  # raises what the call raised
-
-
-@contextlib.asynccontextmanager
-async def _running(model: Any, call: Callable[..., Answers], read: Callable[[Any], Any]) -> AsyncIterator[Running]:
-    """Have a call made on the thread of its model; it is cancelled and has ended afterwards.
-
-    Args:
-        model: the model.
-        call: the call, which takes its ``cancellation``.
-        read: gets what the call returns, on the thread.
-    """
-    with reading("agenerate"):
-        entered = surroundings(getattr(getattr(model, "device", None), "type", "cpu"))
-    cancellation = Cancellation()
-
-    def work() -> Any:
-        with entered():
-            return read(call(cancellation=cancellation))
-
-    running = Running(turns_of(model), work)
-    try:
-        yield running
-    finally:
-        cancellation.set()
-        await running.end()
+        ended.result()  # raises what the call raised
 
 
 class Model:

@@ -188,6 +188,7 @@ class GenerateOptions:
         InvalidArgument: a value that the argument cannot have.
     """
 
+    stream: bool = False
     guide: Guide | None = None
     backend: str = "auto"
     prefix: str | Sequence[str | None] | None = None
@@ -210,7 +211,7 @@ class GenerateOptions:
 
     def __post_init__(self) -> None:
         for name, rule in CALL.items():
-            value = getattr(self, name, False)  # "stream" is not among these
+            value = getattr(self, name)
             if value is not None or name != "progress":
                 check(name, value, rule)
         check("continuous_batching", self.continuous_batching, _CONTINUOUS)
@@ -254,13 +255,7 @@ _BESIDE = ("assistant_tokenizer", "debug_io", "mm_encoder_outputs", "tokenizer",
 
 
 def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterable[str], call: Call) -> None:
-    """Refuse arguments that neither this library nor generate() takes.
-
-    Args:
-        model: the model that will generate.
-        generate_kwargs: the arguments other than ``own``.
-        own: names of the caller's other arguments, for the suggestion.
-        call: which call this is, for the message.
+    """Refuse arguments that neither this library nor generate() takes; ``own`` are the caller's, for suggestions.
 
     Raises:
         UnknownArgument: a name that neither the caller, nor ``GenerationConfig``, nor the model knows; or one for the
@@ -303,23 +298,23 @@ def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
         for holder in (part, base):
             sources.append(getattr(getattr(holder, "encoder", None), "forward", None))
             known |= {
-                f"decoder_{name}" for name in _parameters(getattr(getattr(holder, "decoder", None), "forward", None))
+                f"decoder_{name}" for name in parameters(getattr(getattr(holder, "decoder", None), "forward", None))
             }
         if model.config.is_encoder_decoder:
             known.add("decoder_input_ids")
-    known = known.union(*map(_parameters, sources))
+    known = known.union(*map(parameters, sources))
     return known | RENAMED_CACHES if known & RENAMED_CACHES else known
 
 
-def _parameters(function: Any) -> set[str]:
-    """Names of the parameters of a function, without ``*args`` and ``**kwargs``."""
+def parameters(function: Any) -> set[str]:
+    """Names of the parameters of a function, without ``*args`` and ``**kwargs``; empty for what is no function."""
     if not callable(function):
         return set()
     try:
-        parameters = inspect.signature(function).parameters.values()
+        declared = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable without a signature
         return set()
-    return {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return {p.name for p in declared if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def _refuses_unknown(model: Any, generate_kwargs: Mapping[str, Any]) -> bool:
@@ -332,13 +327,7 @@ def _refuses_unknown(model: Any, generate_kwargs: Mapping[str, Any]) -> bool:
 
 
 def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]:
-    """One value for each prompt.
-
-    Args:
-        what: its name in an error.
-        value: one for all prompts, or one for each.
-        prompts: the number of prompts.
-        several: whether ``value`` has one for each.
+    """One value for each prompt, of one for all or, with ``several``, one for each.
 
     Raises:
         BatchSizeError: there are more or fewer values than prompts.

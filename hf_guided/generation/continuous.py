@@ -71,17 +71,10 @@ def check_continuous(
 
 
 def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[GuidedResult[Any]]], SessionStats, float]:
-    """Run prompts in one manager.
-
-    Returns:
-        The results of each prompt; the counters of all of them; how many seconds the manager took.
-
-    Raises:
-        GenerationError: the manager failed.
-    """
+    """Run prompts in one manager: the results of each prompt, the counters of all, and the seconds that it took."""
     from ..hf.continuous_batching.compat import effective_config, first_processor
 
-    prompts = [plan.encoded(i) for i in indices]
+    prompts = [plan.inputs.tokens(i) for i in indices]
     budgets = [plan.settings.max_new_tokens(len(prompt)) or DEFAULT_MAX_NEW_TOKENS for prompt in prompts]
     longest = max(len(prompt) + budget for prompt, budget in zip(prompts, budgets, strict=True))
     began = time.perf_counter()
@@ -102,7 +95,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
                 eos_token_id=list(plan.stop_token_ids),
                 response_format=plan.constraints[i],
                 backend=plan.options.backend,
-                prefix=plan.prefixes[i],
+                prefix=plan.inputs.prefixes[i],
             )
             # The manager's names for the forks of a request.
             forks = [f"{request_id}__child#{fork}" for fork in range((config.num_return_sequences or 1) - 1)]
@@ -115,16 +108,15 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
     seconds, stats = time.perf_counter() - began, first_processor(manager).stats
     results = []
     for i, prompt, budget, own in zip(indices, prompts, budgets, answer_ids, strict=True):
-        reader_options = {"stop_token_ids": plan.stop_token_ids, "pad_token_id": plan.pad_token_id, "stats": stats}
-        read = [
-            with_dead_end(
-                plan.guide.reader_of(plan.requests[i], prompt=prompt, **reader_options).read(output.generated_tokens),
-                output.error,
+        answers = [outputs[answer_id] for answer_id in own]
+        read = []
+        for answer in answers:
+            reader = plan.guide.reader_of(
+                plan.requests[i], plan.stop_token_ids, pad_token_id=plan.pad_token_id, stats=stats, prompt=prompt
             )
-            for output in (outputs[answer_id] for answer_id in own)
-        ]
+            read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
         if plan.options.top_logprobs is not None:
-            entries = _logprobs(plan, i, prompt, budget, [outputs[answer_id] for answer_id in own])
+            entries = _logprobs(plan, i, prompt, budget, answers)
             read = [
                 replace(result, logprobs=logprobs[: len(result.token_ids)])
                 for result, logprobs in zip(read, entries, strict=True)
@@ -134,11 +126,9 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
 
 
 def _batching_config(plan: Plan, longest: int) -> ContinuousBatchingConfig:
-    """The caller's config, or the default; on a CPU with a small cache, for transformers would take most of the memory.
+    """The caller's config, or the default.
 
-    Args:
-        plan: of the call.
-        longest: the greatest number of tokens of a prompt and its answer.
+    On a CPU transformers would take most of the memory; the cache is made for rows of ``longest`` tokens.
     """
     given, rows = plan.options.continuous_batching, plan.options.batch_size
     if isinstance(given, ContinuousBatchingConfig):
@@ -207,24 +197,13 @@ def logprobs_of(
 ) -> list[list[TokenLogprob]]:
     """The entries of each answer to one prompt, whose tokens were chosen in continuous batching.
 
-    Args:
-        model: a decoder.
-        session: the constraint of the answers.
-        prompt: token ids.
-        answers: token ids of each.
-        sampled: the log probabilities with which these tokens were sampled, as recorded by the manager.
-        top: how many alternatives to list.
-        pad_token_id: of the prompt's batch.
-        generate_kwargs: for ``model.generate``; one row for each prompt.
+    ``sampled`` has the log probabilities with which the tokens were sampled, as recorded by the manager.
     """
     inputs, text_ids = padded([prompt], pad_token_id, model), session.vocabulary.some_text(5)
     logits = PrefixLogits(model, inputs, pad_token_id, generate_kwargs, text_ids)
-    supported = [
-        processor
-        for processor in logits.processors
-        if getattr(processor, "supports_continuous_batching", None) is not False
-    ]
-    warp = Scoring(supported)
+    warp = Scoring(
+        [one for one in logits.processors if getattr(one, "supports_continuous_batching", True) is not False]
+    )
     recorder = session.logprob_recorder([prompt] * len(answers), top)
     for row, tokens in enumerate(answers):
         if not tokens:

@@ -17,13 +17,8 @@ from ..hf.generation_settings import GenerationSettings
 from .guided_call import guide_for
 
 # Arguments for the decoder, unknown to generate(). Traces and log probabilities would be lost with the decoder.
-FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - {
-    "self",
-    "constraint",
-    "max_new_tokens",
-    "trace",
-    "logprobs",
-}
+_OTHERS = {"self", "constraint", "max_new_tokens", "trace", "logprobs"}
+FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - _OTHERS
 
 
 def generate(

@@ -20,12 +20,11 @@ from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor
 from ..session.options import SessionOptions
-from ..session.reasoning import Opening, ReasoningGate
+from ..session.reasoning import Opening
 from ..session.reasoning_gate import gate_constraint
 from ..session.requests import Request, check_budget, row_after_prefix
 from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.session import Session
-from ..session.stats import SessionStats
 from ..session.tensor_parallel import Ranks
 from ..vocabulary.processors import tokenizer_of
 
@@ -35,12 +34,7 @@ _kept_lock = Lock()
 
 
 def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
-    """The cached Guide for a tokenizer and a model's width, stop tokens and processes; made at the first call.
-
-    Args:
-        tokenizer: of the model; or a processor.
-        model: the model.
-        given: the caller's own guide, which is returned; or None.
+    """The caller's own guide; or the cached one for a tokenizer and a model's width, stop tokens and processes.
 
     Raises:
         TokenizerError: no model, or no tokenizer.
@@ -72,51 +66,33 @@ def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
 
 
 def check_compiled(requests: Sequence[Request]) -> list[CompiledConstraint | None]:
-    """Wait until all constraints are compiled; None for free rows.
-
-    Raises:
-        ConstraintError, BackendError: for the first constraint that cannot be compiled.
-    """
+    """Wait until all constraints are compiled; None for free rows. Raises the first error of compiling."""
     return [None if request.compiled is None else request.compiled.result() for request in requests]
 
 
 def check_settings(requests: Sequence[Request], settings: GenerationSettings) -> None:
-    """Check that the settings of a call allow what its constraints need; waits until they are compiled.
-
-    Raises:
-        ConstraintError, BackendError: as ``check_compiled``.
-        EmptyIntersection, StopTokenError: as ``GenerationSettings.check_against``.
-    """
+    """Check that the settings of a call allow what its constraints need, see ``GenerationSettings.check_against``."""
     settings.check_against(check_compiled(requests))
 
 
 def check_budgets(requests: Sequence[Request], settings: GenerationSettings, prompts: Sequence[Sequence[int]]) -> None:
-    """Check that every answer can be finished within ``max_new_tokens``.
+    """Raise BudgetTooSmall if an answer cannot be finished within ``max_new_tokens``.
 
-    Args:
-        requests: one for each prompt.
-        settings: what ``model.generate`` will use.
-        prompts: for each request, the tokens of its prompt if it may have begun to think; else no tokens.
-
-    Raises:
-        BudgetTooSmall: an answer cannot be finished.
+    ``prompts`` has for each request the tokens of its prompt if it may have begun to think; else no tokens.
     """
     most, stops = settings.given_max_new_tokens, settings.stop_token_ids()
     if most is None:
         return
     # Many prompts have the same constraint, prefix and thinking: each combination is checked once.
     distinct = dict.fromkeys(
-        (request.compiled, request.prefix, request.gate, _opening(request.gate, prompt))
+        (request.compiled, request.prefix, gate, Opening.ALL if gate is None else gate.opening(prompt))
         for request, prompt in zip(requests, prompts, strict=True)
+        for gate in [request.gate]
     )
     for future, prefix, gate, opening in distinct:
         compiled = None if future is None else future.result()
         thinking = compiled if compiled is None or gate is None else gate_constraint(compiled, gate, opening)
         check_budget(row_after_prefix(thinking, prefix, stops), most)
-
-
-def _opening(gate: ReasoningGate | None, prompt: Sequence[int]) -> Opening:
-    return Opening.ALL if gate is None else gate.opening(prompt)
 
 
 class GuidedCall:
@@ -127,14 +103,22 @@ class GuidedCall:
         requests: one for each prompt.
         options: of the masks.
         loop: options of the fast loop; None runs transformers' own loop.
+        beams: of each prompt.
+        copies: rows of output of each prompt; they are neighbours.
     """
 
     def __init__(
-        self, guide: Guide, requests: Sequence[Request], options: SessionOptions, loop: DecodeOptions | None = None
+        self,
+        guide: Guide,
+        requests: Sequence[Request],
+        options: SessionOptions,
+        loop: DecodeOptions | None = None,
+        *,
+        beams: int = 1,
+        copies: int = 1,
     ):
-        self.guide = guide
-        self.requests = requests
-        self._options = options
+        self._guide, self._requests, self._options = guide, requests, options
+        self._beams, self._copies = beams, copies
         self.new_session: Callable[[], Session] = partial(guide.session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
@@ -142,14 +126,10 @@ class GuidedCall:
             self.seam = GuidedLogitsProcessor(self.new_session())
         else:
             self.seam = guide.decoder_of(self.new_session(), loop, options.backend)
-
-    @property
-    def stats(self) -> SessionStats:
-        """What has been spent so far."""
-        return self.seam.stats
+        self.stats = self.seam.stats
 
     def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments for ``model.generate``, with the caller's own processors and criteria."""
+        """Arguments for ``model.generate``, with the caller's own processors and criteria."""
         given = with_cache_argument(model, generate_kwargs)
         processors = list(given.pop("logits_processor", None) or [])
         criteria = list(given.pop("stopping_criteria", None) or [])
@@ -164,35 +144,30 @@ class GuidedCall:
         """What ``model.generate`` returns."""
         return model.generate(**self.arguments(model, generate_kwargs))
 
-    def ended(self, row: int, result: GuidedResult, *, beams: int = 1, copies: int = 1) -> GuidedResult:
-        """The result of a row, with the reason if the call had to end it.
-
-        Args:
-            row: its number among the rows of output.
-            result: as its tokens show it.
-            beams: of each prompt.
-            copies: rows of output of each prompt.
-        """
-        reasons = self.seam.dead_ends
-        if beams == 1:
+    def read(
+        self, row: int, token_ids: Sequence[int], prompt: Sequence[int] = (), pad_token_id: int | None = None
+    ) -> GuidedResult:
+        """The result of a row, with the reason if the call had to end it; arguments as for ``reader``."""
+        result, reasons = self.reader(row, prompt, pad_token_id).read(token_ids), self.seam.dead_ends
+        if self._beams == 1:
             return with_dead_end(result, reasons.get(row))
         if result.finish_reason != "dead_end":  # another beam has ended
             return result
-        first = row // copies * beams  # beams change places, so the reason of any of them counts
-        return with_dead_end(result, next((reasons[i] for i in range(first, first + beams) if i in reasons), None))
+        first = row // self._copies * self._beams  # beams change places, so the reason of any of them counts
+        return with_dead_end(result, next(filter(None, map(reasons.get, range(first, first + self._beams))), None))
 
-    def reader(self, prompt: int, token_ids: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
-        """Reads an answer to a prompt.
+    def reader(self, row: int, prompt: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
+        """A reader of a row.
 
         Args:
-            prompt: its index.
-            token_ids: the prompt's tokens, where rows think first; only their end is looked at.
-            pad_token_id: what follows a row that was cut while others continued; None: the tokenizer's.
+            row: its number among the rows of output.
+            prompt: the tokens of its prompt, where rows think first; only their end is read.
+            pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
         """
-        return self.guide.reader_of(
-            self.requests[prompt],
-            stop_token_ids=self._options.stop_token_ids,
+        return self._guide.reader_of(
+            self._requests[row // self._copies],
+            self._options.stop_token_ids,
             pad_token_id=pad_token_id,
             stats=self.stats,
-            prompt=token_ids,
+            prompt=prompt,
         )

@@ -175,11 +175,7 @@ def for_template(
 ) -> tuple[Chat, Mapping[str, Any]]:
     """A chat and the arguments of its template, such that the template shows earlier calls as it means to.
 
-    Args:
-        templates: the tokenizer, or a processor.
-        chat: not changed.
-        arguments: for ``apply_chat_template``.
-        refused: whether the template has refused the chat with its own ids.
+    ``refused`` says that the template has refused the chat with its own ids.
     """
     if not has_calls(chat):
         return chat, arguments

@@ -15,7 +15,7 @@ from ..session.logprobs import TokenLogprob
 from ..session.reasoning import Opening
 from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.result_types import PartialT, T
-from .partial_values import Move, PartialJson, model_in, not_begun, typed, value_and_path
+from .partial_values import PartialJson, model_in, typed_part
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,16 @@ class Partial(Generic[T, PartialT]):
 
 
 class _Values:
-    """Finds values in a text that comes in pieces. In this class, a value without parts."""
+    """Finds values in a text that grows. In this class, a value without parts."""
 
     _value: Any = None
 
-    def feed(self, text: str, so_far: str) -> list[str]:
-        """Take more text, with which ``so_far`` ends; returns pointers to the parts that have closed."""
+    def feed(self, text: str) -> list[str]:
+        """Take all of the text so far; returns pointers to the parts that have closed since the last call."""
         return []
 
     def end(self, result: GuidedResult) -> list[str]:
-        """The text is complete; returns the same as ``feed``."""
+        """Take the complete text; returns the same as ``feed``."""
         self._value = result.value
         return [""] if result.finish_reason == "stop" and result.error is None else []
 
@@ -88,13 +88,20 @@ class _Values:
 
 
 class _JsonValues(_Values):
-    """Plain JSON data until the answer ends; then the value of the result."""
+    """Plain JSON data until the answer ends, with Pydantic models in it; then the value of the result.
 
-    def __init__(self) -> None:
+    Args:
+        python_type: a model, or a type with models in it; None for others.
+    """
+
+    def __init__(self, python_type: Any):
+        self._type = python_type
         self._json = PartialJson()
+        self._text = ""
         self._final: Callable[[], Any] | None = None
 
-    def feed(self, text: str, so_far: str) -> list[str]:
+    def feed(self, text: str) -> list[str]:
+        self._text = text
         return self._json.feed(text)
 
     def end(self, result: GuidedResult) -> list[str]:
@@ -102,31 +109,11 @@ class _JsonValues(_Values):
             return []
         if result.error is None:
             self._final = lambda: result.value
-        return self._json.end()
+        return self._json.end(self._text)
 
     def snapshot(self) -> Callable[[], Any]:
-        moves, number = self._json.moves, len(self._json.moves)
-        return self._final or (lambda: self._written(moves, number))
-
-    def _written(self, moves: Sequence[Move], number: int) -> Any:
-        return value_and_path(moves, number)[0]
-
-
-class _ModelValues(_JsonValues):
-    """JSON as Pydantic models.
-
-    Args:
-        python_type: a model, or a type with models in it.
-    """
-
-    def __init__(self, python_type: Any):
-        super().__init__()
-        self._type = python_type
-
-    def _written(self, moves: Sequence[Move], number: int) -> Any:
-        if not number:
-            return not_begun(self._type)
-        return typed(self._type, *value_and_path(moves, number))
+        written = self._json.written(self._text)
+        return self._final or (lambda: written.value() if self._type is None else typed_part(self._type, written))
 
 
 class _CallValues(_Values):
@@ -134,16 +121,17 @@ class _CallValues(_Values):
 
     def __init__(self, tools: ToolCalls):
         self._tools = tools
+        self._length = 0  # of the text that has been searched
         self._text = ""
         self._calls: tuple[ToolCall, ...] = ()
 
-    def feed(self, text: str, so_far: str) -> list[str]:
-        new = len(so_far) - len(text)
-        if not any(end in so_far[max(0, new - len(end) + 1) :] for end in self._tools.ends):
+    def feed(self, text: str) -> list[str]:
+        searched, self._length = self._length, len(text)
+        if not any(end in text[max(0, searched - len(end) + 1) :] for end in self._tools.ends):
             return []
         known = len(self._calls)
         try:
-            written, calls = self._tools.closed(so_far, known)
+            written, calls = self._tools.closed(text, known)
         except ValueError:  # the arguments are not valid in any reading: the result says so
             return []
         if calls:
@@ -163,10 +151,8 @@ class _CallValues(_Values):
 
 
 def _values_of(constraint: Constraint | None) -> _Values:
-    if isinstance(constraint, JsonSchema) and (python_type := model_in(constraint.python_type)) is not None:
-        return _ModelValues(python_type)
     if isinstance(constraint, (JsonSchema, JsonObject)):
-        return _JsonValues()
+        return _JsonValues(model_in(constraint.python_type) if isinstance(constraint, JsonSchema) else None)
     return _CallValues(constraint) if isinstance(constraint, ToolCalls) else _Values()
 
 
@@ -198,11 +184,7 @@ class PartialRow:
         self._add(b"", reader.prefix)
 
     def add_tokens(self, token_ids: Sequence[int]) -> Partial | None:
-        """Take tokens.
-
-        Returns:
-            The new Partial; None if nothing is new.
-        """
+        """Take tokens, and return the new Partial; None if nothing is new."""
         before = self._text, self._thinking
         self._take(token_ids)
         if self._complete:
@@ -210,11 +192,7 @@ class PartialRow:
         return self._partial(None) if self._closed or before != (self._text, self._thinking) else None
 
     def on_logprobs(self, entries: Sequence[TokenLogprob]) -> Partial | None:
-        """Take the log probabilities of the next tokens.
-
-        Returns:
-            The last Partial, if the answer was complete but for them.
-        """
+        """Take the log probabilities of the next tokens; returns the last Partial, if it only waited for them."""
         assert self._entries is not None
         self._entries += entries
         return self._end() if self._complete else None
@@ -224,10 +202,8 @@ class PartialRow:
     ) -> Partial:
         """End the answer when the call has returned, if it has not ended before.
 
-        Args:
-            token_ids: all of the row, with or without padding.
-            logprobs: the entries of all of them, or more; None if none are recorded.
-            dead_end: why the call had to end the row; None if it had not.
+        The tokens are all of the row, with or without padding, and the entries those of all of them, or more.
+        ``dead_end`` is why the call had to end the row.
         """
         self._take(token_ids[self._num_tokens :])
         self._entries = None if logprobs is None else list(logprobs)
@@ -260,7 +236,7 @@ class PartialRow:
         text = self._decode_text.decode(answer, final)
         self._text += text
         if text:
-            self._closed += self._values.feed(text, self._text)
+            self._closed += self._values.feed(self._text)
 
     def _partial(self, result: GuidedResult | None) -> Partial:
         closed, self._closed = tuple(self._closed), []

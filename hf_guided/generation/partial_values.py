@@ -1,9 +1,8 @@
 """The values of unfinished JSON: plain data, and Pydantic models.
 
-The text is only split here, at quotes, brackets, commas and colons, in one pass; `json` decodes the parts. A string
-closes at its quote, a number at the character after it, a container at its bracket. Closed values are kept as a list of
-moves that build the whole value, so the value can be built as it was at any earlier time, and every caller gets objects
-of its own.
+A text is only split here, in one pass, to find out which of its parts have closed: a string closes at its quote, a
+number at the character after it, a container at its bracket. The text up to the last of these, with brackets for the
+containers that are open there, is JSON again, which `json` reads. So every caller gets objects of its own.
 
 Values that have closed are validated. An open model is an instance of a class derived from the model, in which every
 field is optional. It is built without validation, so no validator of the model sees half a value. Once its object has
@@ -16,59 +15,34 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel, TypeAdapter, create_model
 
 # Keys and indices from a value to the innermost open container in it; None: the value has closed.
 OpenPath: TypeAlias = tuple[str | int, ...] | None
-_QUOTE_OR_ESCAPE = re.compile(r'["\\]')
+_SPACE = re.compile(r"[ \t\n\r]*")
+_IN_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 _AFTER_SCALAR = re.compile(r"[ \t\n\r,\]}]")
-_SPACE = " \t\n\r"
 _WORDS = ("true", "false", "null")
+_DEEPEST = 500  # open containers; `json` reads more, but not from the end of every stack
 
 
-class _Kind(Enum):
-    OPEN = auto()  # a container, still empty
-    PUT = auto()  # a string, number or word
-    CLOSE = auto()  # the innermost container
+class Written(NamedTuple):
+    """The certain part of a JSON text at one moment."""
 
+    text: str  # all of it
+    certain: int  # index after the last value that has closed, or container that has opened
+    closing: str  # brackets for the containers that are open there
+    path: OpenPath  # to the innermost of them
 
-class Move(NamedTuple):
-    """One step of building a value."""
-
-    kind: _Kind  # the kind of step
-    key: str | None = None  # the member's name; None for an array item, or for the whole value
-    value: Any = None  # the scalar; or the type of the container
-
-
-def value_and_path(moves: Sequence[Move], number: int) -> tuple[Any, OpenPath]:
-    """A new value, built by the first ``number`` moves, and the path to its open container; None for 0 moves."""
-    whole: Any = None
-    inside: list[Any] = []
-    path: list[str | int] = []
-    for kind, key, value in islice(moves, number):
-        if kind is _Kind.CLOSE:
-            inside.pop()
-            del path[-1:]  # the whole value has no key in the path
-            continue
-        new = value() if kind is _Kind.OPEN else value
-        if kind is _Kind.OPEN and inside:
-            path.append(len(inside[-1]) if key is None else key)
-        if not inside:
-            whole = new
-        elif key is None:
-            inside[-1].append(new)
-        else:
-            inside[-1][key] = new
-        if kind is _Kind.OPEN:
-            inside.append(new)
-    return whole, tuple(path) if inside else None
+    def value(self) -> Any:
+        """A new value; None before anything is written."""
+        return json.loads(self.text[: self.certain] + self.closing) if self.certain else None
 
 
 @dataclass
@@ -81,147 +55,101 @@ class _Container:
     key: str | None = None  # the name of the member that is being written
 
 
-class _State(Enum):
-    """What the reader expects next, or what it is inside of."""
+class _Next(Enum):
+    """The kind of token that comes next."""
 
     FIRST = auto()  # the first member or item of a container, or its end
     VALUE = auto()
     KEY = auto()
     COLON = auto()
     AFTER_VALUE = auto()  # a comma, or the end of the container
-    STRING = auto()  # inside a string
-    SCALAR = auto()  # inside a number or word
 
 
 class PartialJson:
-    """Reads JSON text chunk by chunk. Text that is not JSON ends the reading: nothing more closes.
+    """Reads a JSON text that grows. Text that is not JSON ends the reading: nothing more closes.
 
     A duplicate name in an object has the last value, as in `json`, and its pointer is reported again.
     """
 
     def __init__(self) -> None:
-        self.moves: list[Move] = []
-        self._closed: list[str] = []
         self._inside: list[_Container] = []
-        self._state = _State.VALUE
-        self._parts: list[str] = []  # of the string, number or word that is being written
-        self._escaped = False
-        self._in_key = False
+        self._next = _Next.VALUE
+        self._at = 0  # index of the next token
+        self._searched = 0  # index up to which the end of that token has been searched for
+        self._certain = 0  # see ``Written``
         self._over = False
 
     def feed(self, text: str) -> list[str]:
-        """Read more text.
-
-        Returns:
-            JSON pointers to the values that this text has closed, in order.
-        """
-        at = 0
+        """Take all of the text so far; returns JSON pointers to the values that have closed since the last call."""
+        closed = []
         try:
-            while at < len(text) and not self._over:
-                at = self._step(text, at)
+            while not self._over and (token := self._token(text)):
+                closed += self._take(token)
         except (ValueError, RecursionError):  # not JSON, or too much for `json` (an integer of 5,000 digits)
             self._over = True
-        closed, self._closed = self._closed, []
         return closed
 
-    def end(self) -> list[str]:
-        """The text is complete: a number at its end closes. Returns as ``feed``."""
-        return self.feed(" ") if self._state is _State.SCALAR and not self._inside else []
+    def end(self, text: str) -> list[str]:
+        """Close a number at the end of the whole text; arguments and result as for ``feed``."""
+        return self.feed(f"{text} ") if not self._inside else []
 
-    def _step(self, text: str, at: int) -> int:
-        """Read part of the text; returns the index where the rest begins."""
-        if self._state is _State.STRING:
-            return self._string(text, at)
-        if self._state is _State.SCALAR:
-            return self._scalar(text, at)
-        character = text[at]
-        if character in _SPACE:
-            return at + 1
-        if self._state is _State.FIRST and character not in "]}":
-            self._state = self._next_state()
-        if character in "]}" and self._inside and self._state in (_State.FIRST, _State.AFTER_VALUE):
-            self._close_container(character)
-        elif self._state is _State.AFTER_VALUE and character == "," and self._inside:
-            self._state = self._next_state()
-        elif self._state is _State.COLON and character == ":":
-            self._state = _State.VALUE
-        elif self._state is _State.KEY and character == '"':
-            self._in_key, self._state, self._parts = True, _State.STRING, ['"']
-        elif self._state is _State.VALUE and character not in ",:":
-            return self._begin_value(character, at)
+    def written(self, text: str) -> Written:
+        """The part of the text that was certain at the last ``feed`` of it."""
+        closing = "".join("}" if container.is_object else "]" for container in reversed(self._inside))
+        path = tuple(outer.key if outer.key is not None else outer.items - 1 for outer in self._inside[:-1])
+        return Written(text, self._certain, closing, path if self._inside else None)
+
+    def _token(self, text: str) -> str | None:
+        """The next mark, string, number or word, if it has ended."""
+        space = _SPACE.match(text, self._at)
+        self._at = start = self._at if space is None else space.end()
+        first = text[start : start + 1]
+        searched = max(self._searched, start + 1)
+        if first == '"':
+            inside = _IN_STRING.match(text, searched)
+            self._searched = searched if inside is None else inside.end()
+            if text[self._searched : self._searched + 1] != '"':
+                return None
+            self._at = self._searched + 1
+        elif first in "{}[],:":
+            self._at += len(first)
         else:
-            raise ValueError(f"no JSON: {character}")
-        return at + 1
+            after = _AFTER_SCALAR.search(text, searched)
+            self._searched = len(text) if after is None else after.start()
+            if after is None and text[start:] not in _WORDS:
+                return None
+            self._at = self._searched
+        return text[start : self._at]
 
-    def _next_state(self) -> _State:
-        """The state before the next member or item of the innermost container."""
-        return _State.KEY if self._inside[-1].is_object else _State.VALUE
-
-    def _begin_value(self, character: str, at: int) -> int:
-        if character in "{[":
-            is_object = character == "{"
-            pointer = self._begun()
-            self.moves.append(Move(_Kind.OPEN, self._key(), dict if is_object else list))
-            self._inside.append(_Container(pointer, is_object))
-            self._state = _State.FIRST
-            return at + 1
-        if character == '"':
-            self._in_key, self._state, self._parts = False, _State.STRING, ['"']
-            return at + 1
-        self._state, self._parts = _State.SCALAR, []
-        return at
-
-    def _string(self, text: str, at: int) -> int:
-        start = at
-        if self._escaped:
-            self._escaped = False
-            at += 1
-        while (match := _QUOTE_OR_ESCAPE.search(text, at)) is not None:
-            if match[0] == '"':
-                self._parts.append(text[start : match.end()])
-                self._close_string(json.loads("".join(self._parts)))
-                return match.end()
-            at = match.end() + 1
-            if at > len(text):
-                self._escaped = True
-                break
-        self._parts.append(text[start:])
-        return len(text)
-
-    def _close_string(self, value: str) -> None:
-        if self._in_key:
-            self._inside[-1].key = value
-            self._state = _State.COLON
-        else:
-            self._put(value)
-
-    def _scalar(self, text: str, at: int) -> int:
-        after = _AFTER_SCALAR.search(text, at)
-        end = len(text) if after is None else after.start()
-        self._parts.append(text[at:end])
-        if after is not None or (end - at and text[end - 1] in "el"):
-            written = "".join(self._parts)
-            if after is not None or written in _WORDS:
-                self._put(json.loads(written))
-        return end
-
-    def _put(self, value: Any) -> None:
-        self._closed.append(self._begun())
-        self.moves.append(Move(_Kind.PUT, self._key(), value))
-        self._state = _State.AFTER_VALUE
-        self._over = not self._inside
-
-    def _close_container(self, character: str) -> None:
-        container = self._inside.pop()
-        if container.is_object != (character == "}"):
-            raise ValueError("no JSON: another bracket")
-        self._closed.append(container.pointer)
-        self.moves.append(Move(_Kind.CLOSE))
-        self._state = _State.AFTER_VALUE
-        self._over = not self._inside
-
-    def _key(self) -> str | None:
-        return self._inside[-1].key if self._inside else None
+    def _take(self, token: str) -> list[str]:
+        """Take the next token; returns the pointer of the value that it closes."""
+        inside = self._inside[-1] if self._inside else None
+        if token in "}]":
+            if inside is None or inside.is_object != (token == "}"):
+                raise ValueError("no JSON: another bracket")
+            if self._next not in (_Next.FIRST, _Next.AFTER_VALUE):
+                raise ValueError("no JSON: a value is missing")
+            self._inside.pop()
+            return self._closed(inside.pointer)
+        if self._next in (_Next.AFTER_VALUE, _Next.COLON):
+            if token != ("," if self._next is _Next.AFTER_VALUE else ":"):
+                raise ValueError(f"no JSON: {token}")
+            is_key = self._next is _Next.AFTER_VALUE and inside is not None and inside.is_object
+            self._next = _Next.KEY if is_key else _Next.VALUE
+            return []
+        if inside is not None and inside.is_object and self._next is not _Next.VALUE:
+            if token[0] != '"':
+                raise ValueError("no JSON: a name is missing")
+            inside.key, self._next = json.loads(token), _Next.COLON
+            return []
+        if token not in "{[":
+            json.loads(token)  # raises for other marks, too
+            return self._closed(self._begun())
+        if len(self._inside) == _DEEPEST:
+            raise ValueError("too deep")
+        self._inside.append(_Container(self._begun(), token == "{"))
+        self._certain, self._next = self._at, _Next.FIRST
+        return []
 
     def _begun(self) -> str:
         """The pointer of a value that begins in the innermost container."""
@@ -232,6 +160,11 @@ class PartialJson:
         name = str(container.items - 1) if container.key is None else container.key
         return f"{container.pointer}/{name.replace('~', '~0').replace('/', '~1')}"
 
+    def _closed(self, pointer: str) -> list[str]:
+        self._certain, self._next = self._at, _Next.AFTER_VALUE
+        self._over = not self._inside
+        return [pointer]
+
 
 # The settings of a model's config that decide how one of its fields is read.
 _FIELD_CONFIG = (
@@ -241,11 +174,7 @@ _FIELD_CONFIG = (
 
 
 def model_in(python_type: Any) -> Any:
-    """The type, if it is a Pydantic model, or a container or union of models; None for others.
-
-    Args:
-        python_type: any form that ``JsonSchema`` takes.
-    """
+    """The type, in any form that ``JsonSchema`` takes, if it is or contains a Pydantic model; None for others."""
     if isinstance(python_type, TypeAdapter):
         python_type = getattr(python_type, "_type", None)
     python_type = _bare(python_type)
@@ -255,19 +184,15 @@ def model_in(python_type: Any) -> Any:
     return python_type if any(model_in(argument) is not None for argument in inner) else None
 
 
-def not_begun(python_type: Any) -> BaseModel | None:
-    """A model before anything is written; None for other types."""
+def typed_part(python_type: Any, written: Written) -> Any:
+    """The value of an unfinished text, with models for objects; models exist before anything is written."""
+    if written.certain:
+        return typed(python_type, written.value(), written.path)
     return _open_model(python_type, None, ()) if _is_model(python_type) else None
 
 
 def typed(python_type: Any, value: Any, path: OpenPath) -> Any:
-    """An unfinished JSON value, with models for objects.
-
-    Args:
-        python_type: the type of the finished value.
-        value: dicts and lists with the closed values.
-        path: to the open container.
-    """
+    """An unfinished JSON value of dicts and lists, with models for objects; ``python_type`` is that of the whole."""
     python_type = _bare(python_type)
     if path is None:
         try:
@@ -321,19 +246,10 @@ class _NoHooks:
 def _partial_class(model: type[BaseModel]) -> type[BaseModel]:
     """The model with optional fields that accept any value."""
     name = f"Partial{model.__name__}"
+    kept = ("serialization_alias", "title", "description", "exclude", "repr")
     fields: dict[str, Any] = {
-        field: (
-            Any,
-            Field(
-                default=None,
-                serialization_alias=info.serialization_alias,
-                title=info.title,
-                description=info.description,
-                exclude=info.exclude,
-                repr=info.repr,
-            ),
-        )
-        for field, info in model.model_fields.items()
+        name: (Any, Field(default=None, **{setting: getattr(info, setting) for setting in kept}))
+        for name, info in model.model_fields.items()
     }
     try:
         return create_model(name, __base__=(_NoHooks, model), __module__=model.__module__, **fields)  # type: ignore[arg-type]
@@ -371,9 +287,7 @@ def _field_reader(model: type[BaseModel], name: str) -> type[BaseModel]:
     return create_model(f"{model.__name__}_{name}", __config__=ConfigDict(**config), value=(kind, ...))  # type: ignore
 
 
-@lru_cache(maxsize=256)
-def _cached_adapter(python_type: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(python_type)
+_cached_adapter = lru_cache(maxsize=256)(TypeAdapter)
 
 
 def _adapter(python_type: Any) -> TypeAdapter[Any]:

@@ -237,15 +237,10 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         texts = model_inputs["prompt_text"] if collated else [model_inputs["prompt_text"]]
         inputs = self._processor_inputs(rows)
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
-        sequences = settings.get("num_return_sequences") or 1
         parts = []
         for indices in inputs.batches(range(len(rows)), len(rows)):
             chosen = [rows[i] for i in indices]
-            # transformers' own copies of a row may get the images of other rows; the processor's do not.
-            copies = sequences if settings.samples and any(row.prompt and row.prompt.media for row in chosen) else 1
-            tensors = inputs.batch(indices, copies)[1]
-            if max(settings.get("num_beams") or 1, sequences // copies) > 1:
-                inputs.check_repeated(tensors)
+            _, tensors, copies = inputs.of_call(indices, settings)
             part: Any = {name: tensors.pop(name) for name in ("input_ids", "attention_mask")}
             part["prompt_text"] = [texts[i] for i in indices] if collated else texts[0]
             batch = _Batch(part, chosen, collated, copies)
@@ -282,8 +277,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             fast, options = choose_loop(settings, options)
             loop = options.decode(streamer=None, seeds=None) if fast else None
         budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
-        of_rows = [request for request in requests for _ in range(batch.copies)]
-        call = GuidedCall(guide, of_rows, options.session(settings.stop_token_ids(), budget), loop)
+        shown = {"beams": settings.get("num_beams") or 1, "copies": settings.get("num_return_sequences") or 1}
+        call = GuidedCall(guide, requests, options.session(settings.stop_token_ids(), budget), loop, **shown)
         if batch.copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
         outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))
@@ -293,12 +288,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         prompts: list[list[int]] = [[]] * len(batch.rows) if input_ids is None else input_ids.tolist()
         results = [
             [
-                call.ended(
-                    i * len(sequences) + j,
-                    call.reader(i * batch.copies, prompt).read(token_ids),
-                    beams=settings.get("num_beams") or 1,
-                    copies=len(sequences),
-                )
+                call.read(i * len(sequences) + j, token_ids, prompt)
                 for j, token_ids in enumerate(sequences[:, start:].tolist())
             ]
             for i, (prompt, sequences) in enumerate(zip(prompts, outputs["generated_sequence"], strict=True))

@@ -31,6 +31,8 @@ from .prompts import Prompt, as_prompts, check_order, prepared, warn_of_unseen
 from .templates import template_options
 from .threads import Cancellation
 
+_ONE_BY_ONE = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -40,7 +42,6 @@ class Plan:
     guide: Guide  # for the model
     inputs: PromptInputs
     requests: Sequence[Request]  # one for each prompt: its constraint, compiled; its prefix; its thinking
-    prefixes: Sequence[str | None]  # one for each prompt: the beginning of its answer, if that is given
     options: GenerateOptions  # with ``draft`` decided
     settings: GenerationSettings  # what ``model.generate`` will use
     generate_kwargs: Mapping[str, Any]  # what ``model.generate`` is given
@@ -66,15 +67,11 @@ class Plan:
         """The indices of the prompts, or of some of them, that run in one call, in order."""
         return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.step)
 
-    def encoded(self, index: int) -> list[int]:
-        """The tokens of a prompt."""
-        return self.inputs.tokens(index)
-
     def fingerprint(self) -> str:
         """A text that has to be the same in all processes that hold the model."""
         prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
         keys = [constraint and constraint.key for constraint in self.constraints]
-        return repr((prompts, keys, self.prefixes, self.seeds, self.fast, self.step))
+        return repr((prompts, keys, self.inputs.prefixes, self.seeds, self.fast, self.step))
 
     def start_of_output(self, inputs: Mapping[str, Any]) -> int:
         """The column at which the outputs of one call begin."""
@@ -82,13 +79,7 @@ class Plan:
         return decoder_prompt_length(self.model, self.settings, given) or int(inputs["input_ids"].shape[1])
 
     def prompt_of_output(self, prompt: list[int], inputs: Mapping[str, Any], row: int) -> list[int]:
-        """The tokens of a prompt that precede its output: the decoder's own in an encoder-decoder.
-
-        Args:
-            prompt: its tokens.
-            inputs: of ``model.generate``.
-            row: of the prompt in ``inputs``.
-        """
+        """The tokens of a prompt that precede its output: in an encoder-decoder those of the decoder's row."""
         if not self.model.config.is_encoder_decoder:
             return prompt
         own = inputs.get("decoder_input_ids")
@@ -132,7 +123,15 @@ def _plan(
     generate_kwargs: Mapping[str, Any],
     cancellation: Cancellation | None,
 ) -> Plan:
-    _check_call(model, prompts, constraint, guide, generate_kwargs)
+    # The arguments are checked against one another before any of them is read.
+    check_generates(model)
+    check_order(prompts, constraint)
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
+    if guide.vocabulary.padded_size != logits_width(model):
+        raise VocabularySizeError(
+            f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
+            f"{guide.vocabulary.padded_size}; make it with this model, or leave it out"
+        )
     batch = as_prompts(prompts)
     given, prefix = coerce_batch(constraint), options.prefix
     constraints = one_each("constraint", given, len(batch), several=isinstance(given, list))
@@ -141,6 +140,8 @@ def _plan(
     settings = GenerationSettings(model, generate_kwargs)
     settings.check_values()
     settings.warn_of_ignored()
+    if options.stream:
+        _check_stream(settings, options, generate_kwargs)
     stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
     requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
@@ -173,7 +174,6 @@ def _plan(
         guide=guide,
         inputs=PromptInputs(model, guide.vocabulary, tokenizer, rendered, prefixes, pad_token_id, of_rows),
         requests=requests,
-        prefixes=prefixes,
         options=options,
         settings=settings,
         generate_kwargs={name: value for name, value in kwargs.items() if name not in of_rows},
@@ -218,18 +218,6 @@ def choose_loop(settings: GenerationSettings, options: GenerateOptions) -> tuple
     return fast, replace(options, draft=draft)
 
 
-def _check_call(model: Any, prompts: Any, constraint: Any, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
-    """Check the arguments against one another, before any of them is read."""
-    check_generates(model)
-    check_order(prompts, constraint)
-    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
-    if guide.vocabulary.padded_size != logits_width(model):
-        raise VocabularySizeError(
-            f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
-            f"{guide.vocabulary.padded_size}; make it with this model, or leave it out"
-        )
-
-
 def _rendered(
     model: Any, tokenizer: Any, batch: Sequence[Any], requests: Sequence[Request], options: GenerateOptions
 ) -> list[Prompt]:
@@ -269,7 +257,9 @@ def _check_lengths(plan: Plan) -> None:
         _check_max_length(plan)
         return
     thinks, rows = plan.options.reasoning is not None, plan.inputs.rows
-    prompts = [plan.prompt_of_output(plan.encoded(i), rows, i) if thinks else () for i in range(len(plan.prompts))]
+    prompts = [
+        plan.prompt_of_output(plan.inputs.tokens(i), rows, i) if thinks else () for i in range(len(plan.prompts))
+    ]
     check_budgets(plan.requests, plan.settings, prompts)
 
 
@@ -279,7 +269,7 @@ def _check_max_length(plan: Plan) -> None:
     if longest is None:
         return
     for indices in plan.batches():
-        prompt = max(len(plan.encoded(i)) for i in indices)
+        prompt = max(len(plan.inputs.tokens(i)) for i in indices)
         start = decoder_prompt_length(plan.model, plan.settings, plan.inputs.rows) or prompt
         if longest <= start:
             raise InvalidArgument(
@@ -303,19 +293,41 @@ def _check_max_length(plan: Plan) -> None:
             ) from None
 
 
+def _check_stream(settings: GenerationSettings, options: GenerateOptions, generate_kwargs: Mapping[str, Any]) -> None:
+    """Raise where text could change after it was returned, or nothing is returned before the end."""
+    if options.retries:
+        raise InvalidArgument("stream, retries: a retry would replace text that was returned; leave retries out")
+    if options.continuous_batching:
+        raise InvalidArgument(
+            "stream, continuous_batching: leave continuous_batching out; or use guide.attach(manager), and "
+            "manager.add_request(..., streaming=True) with manager.request_id_iter(...)"
+        )
+    if generate_kwargs.get("streamer") is not None:
+        raise InvalidArgument("stream, streamer: expected one of the two, because each takes the tokens; leave one out")
+    _check_tokens_are_final("stream", settings, generate_kwargs)
+
+
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
     if guide.ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
+    _check_tokens_are_final("logprobs", settings, generate_kwargs)
+
+
+def _check_tokens_are_final(what: str, settings: GenerationSettings, generate_kwargs: Mapping[str, Any]) -> None:
+    """Raise where tokens are not chosen one by one, each by its own probability, or where only others know them."""
     if settings.get("token_healing"):
         raise InvalidArgument(
-            "logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out"
+            f"{what}, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out"
         )
     if generate_kwargs.get("custom_generate") is not None:
-        raise InvalidArgument("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
-    mode = settings.generation_mode
-    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION):
         raise InvalidArgument(
-            f"logprobs: expected greedy decoding, sampling or assisted generation, got {mode.value}, where tokens are "
-            "not chosen by their own probability; leave logprobs out, or num_beams and the like"
+            f"{what}, custom_generate: a loop of your own keeps its tokens and logits for itself; leave one out"
+        )
+    beams, mode = settings.get("num_beams") or 1, settings.generation_mode
+    if beams > 1 or mode not in _ONE_BY_ONE:
+        raise InvalidArgument(
+            f"{what}{f', num_beams={beams}' if beams > 1 else ''}: expected greedy decoding, sampling or assisted "
+            f"generation, got {mode.value}, where tokens are not chosen by their own probability and may change until "
+            f"the end; leave {what} out, or num_beams and the like"
         )

@@ -9,7 +9,8 @@ memory than the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,52 +22,44 @@ from ..hf.compat import input_device, with_cache_argument
 from ..hf.decode.block_rule import block_rule
 from ..hf.decode.cache_slots import CacheSlots
 from ..hf.decode.call import GenerateCall
+from .prompt_inputs import tokens_of
 from .prompts import padded
 
 
+@dataclass(eq=False)
 class PrefixLogits:
     """Runs a model after a few prompts.
-
-    Args:
-        model: a transformers model that can generate.
-        inputs: of the prompts, for ``model.generate``: input_ids and attention_mask, (prompts, length) int64, and the
-            model's other inputs, such as images.
-        pad_token_id: for prompts of different lengths.
-        generate_kwargs: further arguments of ``model.generate``, which prepares the passes.
-        text_ids: five tokens of plain text; see ``block_rule``.
 
     Raises:
         UnsupportedModel: the prompts have inputs other than tokens, and cannot run once for all rows.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        inputs: Mapping[str, Tensor],
-        pad_token_id: int,
-        generate_kwargs: Mapping[str, Any],
-        text_ids: Sequence[int],
-    ):
-        self._text_ids = text_ids
-        self._model = model
-        self._inputs = inputs
-        real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
-        self._prompts = [[token_id for token_id, is_token in zip(*row, strict=True) if is_token] for row in real]
-        self._pad_token_id = pad_token_id
-        self._generate_kwargs = with_cache_argument(model, generate_kwargs)
+    model: Any  # a transformers model that can generate
+    # The prompts for ``model.generate``: input_ids and attention_mask, (prompts, length) int64, and the model's other
+    # inputs, such as images.
+    inputs: Mapping[str, Tensor]
+    pad_token_id: int  # for prompts of different lengths
+    generate_kwargs: Mapping[str, Any]  # further arguments of ``model.generate``, which prepares the passes
+    text_ids: Sequence[int]  # five tokens of plain text; see ``block_rule``
+    before: list[list[int]] = field(init=False)  # the tokens of each row before the output, padding included
+    processors: list[Any] = field(init=False)  # that generate() would call, in order
+
+    def __post_init__(self) -> None:
+        self._prompts = tokens_of(self.inputs)
         self._slots: CacheSlots | None = None
         self._wide: CacheSlots | None = None  # of a lone prompt without holes; used for one answer
-        self.before: list[list[int]] = []  # the tokens of each row before the output, padding included
-        self.processors: list[Any] = []  # that generate() would call, in order
         self._run_prompts()
-        if self._slots is None and (more := sorted(inputs.keys() - {"input_ids", "attention_mask"})):
+        if self._slots is None and (more := sorted(self.inputs.keys() - {"input_ids", "attention_mask"})):
             raise UnsupportedModel(
-                f"{type(model).__name__}: prompts with {', '.join(more)} are scored where one cache serves many rows, "
-                "which takes full attention in every layer; leave these inputs out, or sample with hg.generate"
+                f"{type(self.model).__name__}: prompts with {', '.join(more)} are scored where one cache serves many "
+                "rows, which takes full attention in every layer; leave these inputs out, or sample with hg.generate"
             )
 
     def _run_prompts(self) -> None:
-        self._model.generate(**self._inputs, **self._generate_kwargs, custom_generate=self._prefill)
+        self._generate(self.inputs, self._prefill)
+
+    def _generate(self, inputs: Mapping[str, Tensor], loop: Callable[..., Tensor]) -> None:
+        self.model.generate(**inputs, **with_cache_argument(self.model, self.generate_kwargs), custom_generate=loop)
 
     def _prefill(
         self,
@@ -81,7 +74,7 @@ class PrefixLogits:
         self.before = input_ids.tolist()
         self.processors = list(logits_processor)
         call = GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
-        slots = CacheSlots(call, blocks=block_rule(call, self._text_ids).blocks)
+        slots = CacheSlots(call, blocks=block_rule(call, self.text_ids).blocks)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:
             self._slots = slots
@@ -153,7 +146,7 @@ class PrefixLogits:
     def _run_again(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int) -> Tensor:
         groups: dict[int, list[int]] = {}
         for i, (row, block) in enumerate(zip(rows, blocks, strict=True)):
-            length = 0 if self._model.config.is_encoder_decoder else len(self._prompts[row])
+            length = 0 if self.model.config.is_encoder_decoder else len(self._prompts[row])
             groups.setdefault(length + len(block), []).append(i)
         result: Tensor | None = None
         for group in groups.values():
@@ -167,13 +160,13 @@ class PrefixLogits:
     def _run_group(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int) -> Tensor:
         """(blocks, up to keep, vocab) for prompts and blocks of equal total length."""
         given: dict[str, Tensor]
-        if self._model.config.is_encoder_decoder:
-            given = padded([self._prompts[row] for row in rows], self._pad_token_id, self._model)
+        if self.model.config.is_encoder_decoder:
+            given = padded([self._prompts[row] for row in rows], self.pad_token_id, self.model)
             starts = [[*self.before[row], *block] for row, block in zip(rows, blocks, strict=True)]
-            given["decoder_input_ids"] = torch.tensor(starts, device=input_device(self._model))
+            given["decoder_input_ids"] = torch.tensor(starts, device=input_device(self.model))
         else:
             whole = [[*self._prompts[row], *block] for row, block in zip(rows, blocks, strict=True)]
-            given = padded(whole, self._pad_token_id, self._model)
+            given = padded(whole, self.pad_token_id, self.model)
         kept: list[Tensor] = []
 
         def last_logits(
@@ -191,5 +184,5 @@ class PrefixLogits:
             kept.append(logits.to(dtype=torch.float32, device=input_ids.device))
             return input_ids
 
-        self._model.generate(**given, **self._generate_kwargs, custom_generate=last_logits)
+        self._generate(given, last_logits)
         return kept[0]

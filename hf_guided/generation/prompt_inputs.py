@@ -5,7 +5,6 @@ A processor makes the tensors of chats, with their images, videos and audio.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,8 +16,10 @@ from transformers import Cache, GenerationConfig
 from transformers.utils import ModelOutput
 
 from ..errors import InvalidArgument, PromptError, UnsupportedModel
-from ..hf.compat import input_device, main_input_name
+from ..hf.compat import input_device, layers, main_input_name
+from ..hf.generation_settings import GenerationSettings
 from ..vocabulary.tokens import Vocabulary
+from .arguments import parameters
 from .messages import has_calls
 from .prompts import Prompt, check_embedded, encoded, padded
 from .templates import applied, is_processor, rendered
@@ -73,8 +74,7 @@ class PromptInputs:
 
         Args:
             indices: one of the groups of ``batches``.
-            copies: rows for each prompt, next to each other; transformers may mix up the images of rows when it makes
-                the copies itself.
+            copies: rows for each prompt, next to each other.
 
         Returns:
             The tokens of each prompt; the inputs of ``model.generate``.
@@ -99,37 +99,34 @@ class PromptInputs:
         own = {name: _repeated(value, copies) for name, value in own.items()}
         return tokens_of(inputs)[::copies], {**inputs, **own}
 
-    def check_repeated(self, inputs: Mapping[str, Any]) -> None:
-        """Check that transformers can repeat these inputs for each beam, or for each sequence that it returns.
+    def of_call(
+        self, indices: Sequence[int], settings: GenerationSettings
+    ) -> tuple[list[list[int]], dict[str, Any], int]:
+        """The inputs of one call, see ``batch``; and how often each prompt stands in them.
 
         Raises:
-            UnsupportedModel: it would give rows the images of other rows.
+            UnsupportedModel: transformers would give beams the images of other rows.
         """
-        rows = len(inputs["input_ids"])
-        if "mm_encoder_outputs" in inspect.signature(self.model.forward).parameters:
-            return
-        flat = [
-            name
-            for name, value in inputs.items()
-            if name not in OF_TOKENS and isinstance(value, Tensor) and len(value) != rows
-        ]
-        if flat:
-            raise UnsupportedModel(
-                f"num_beams, num_return_sequences: transformers repeats {', '.join(flat)} for each row as if every "
-                "prompt had one image, and these have more; leave them out, or give each prompt one image"
-            )
+        # transformers' own copies of a row may get the images of other rows; the processor's do not.
+        copied = settings.samples and any(self.prompts[i].media for i in indices)
+        copies = int(settings.get("num_return_sequences") or 1) if copied else 1
+        prompts, inputs = self.batch(indices, copies)
+        if (settings.get("num_beams") or 1) > 1 and "mm_encoder_outputs" not in parameters(self.model.forward):
+            rows = len(prompts) * copies
+            others = {name: value for name, value in inputs.items() if name not in OF_TOKENS}
+            if flat := [name for name, value in others.items() if isinstance(value, Tensor) and len(value) != rows]:
+                raise UnsupportedModel(
+                    f"num_beams, num_return_sequences: transformers repeats {', '.join(flat)} for each row as if every "
+                    "prompt had one image, and these have more; leave them out, or give each prompt one image"
+                )
+        return prompts, inputs, copies
 
     def _by_processor(self, prompt: Prompt) -> bool:
         return prompt.text is None and is_processor(self.templates)
 
 
 def row_arguments(generate_kwargs: Mapping[str, Any], prompts: int, *, several_calls: bool) -> dict[str, Any]:
-    """The arguments for the model that belong to prompts: tensors, and lists of tensors.
-
-    Args:
-        generate_kwargs: the caller's.
-        prompts: the number of prompts.
-        several_calls: whether they run in more than one call.
+    """The arguments of ``model.generate`` that belong to prompts: tensors, and lists of tensors.
 
     Raises:
         InvalidArgument: there are several calls, and an argument does not have one row for each prompt.
@@ -189,13 +186,7 @@ _AS_IT_IS = "{{ messages[0]['rendered'] }}"
 
 
 def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str | None], model: Any) -> dict[str, Any]:
-    """The inputs of ``model.generate`` for chats of one group.
-
-    Args:
-        processor: of transformers.
-        prompts: chats; see ``Prompt.group``.
-        prefixes: for each prompt, the part of its answer that it already ends with.
-        model: the model.
+    """The inputs of ``model.generate`` for chats of one group (``Prompt.group``), with their prefixes.
 
     Returns:
         input_ids and attention_mask, (rows, longest) int64, padded left for a decoder; and the other tensors of the
@@ -206,7 +197,7 @@ def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str 
     """
     arguments = dict(prompts[0].arguments or {})
     settings = dict(arguments.pop("processor_kwargs", None) or {})
-    refused = "sanitize_control_tokens" in arguments or "chat_template" not in _arguments_of(processor)
+    refused = "sanitize_control_tokens" in arguments or "chat_template" not in parameters(processor.apply_chat_template)
     chats = [[dict(message) for message in prompt.chat] for prompt in prompts]  # transformers writes into them
     starts = [prompt.answer_start + (prefix or "") for prompt, prefix in zip(prompts, prefixes, strict=True)]
     if any(prefixes) or (not refused and (any(starts) or any(has_calls(prompt.chat) for prompt in prompts))):
@@ -217,7 +208,7 @@ def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str 
             )
         for chat, prompt, start in zip(chats, prompts, starts, strict=True):
             chat[0]["rendered"] = rendered(processor, prompt.chat, prompt.arguments) + start
-        kept = arguments.keys() & _arguments_of(processor) - {"tools", "documents"}
+        kept = arguments.keys() & parameters(processor.apply_chat_template) - {"tools", "documents"}
         arguments = {name: arguments[name] for name in kept} | {"chat_template": _AS_IT_IS}
     if len(prompts) > 1:
         if processor.tokenizer.pad_token_id is None:
@@ -242,11 +233,7 @@ def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str 
     return inputs
 
 
-def _arguments_of(processor: Any) -> set[str]:
-    return set(inspect.signature(processor.apply_chat_template).parameters)
-
-
-def tokens_of(inputs: dict[str, Any]) -> list[list[int]]:
+def tokens_of(inputs: Mapping[str, Any]) -> list[list[int]]:
     """The tokens of each row without padding."""
     rows, mask = inputs["input_ids"].tolist(), inputs["attention_mask"].tolist()
     return [
@@ -265,7 +252,7 @@ def check_takes_media(processor: Any, prompts: Iterable[Prompt], model: Any) -> 
     if not kinds:
         return
     names = set(getattr(processor, "model_input_names", ())) - set(processor.tokenizer.model_input_names)
-    if names and not names & _parameters(model):
+    if names and not names & _of_forward(model):
         raise _unseen(model, kinds)
 
 
@@ -274,7 +261,7 @@ def _check_seen(processor: Any, prompts: Sequence[Prompt], inputs: dict[str, Any
     kinds = sorted(prompts[0].media)
     if not kinds:
         return
-    if not (inputs.keys() - OF_TOKENS) & _parameters(model):
+    if not (inputs.keys() - OF_TOKENS) & _of_forward(model):
         raise _unseen(model, kinds)
     for kind in kinds:
         # Some processors write a video as images.
@@ -297,10 +284,10 @@ def _unseen(model: Any, kinds: Sequence[str]) -> PromptError:
     )
 
 
-def _parameters(model: Any) -> set[str]:
+def _of_forward(model: Any) -> set[str]:
     """The arguments of a model's forward pass; for an adapter (PEFT), those of the model inside."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return set(inspect.signature(inner.forward).parameters)
+    *_, innermost = layers(model)
+    return parameters(innermost.forward)
 
 
 def _placeholder(processor: Any, model: Any, kind: str) -> int | None:

@@ -132,14 +132,9 @@ class Prompt:
 def prepared(
     templates: Any, prompt: Any, constraint: Constraint | None, options: TemplateOptions, *, continues: bool = False
 ) -> Prompt:
-    """A prompt as it will be rendered.
+    """A prompt as it will be rendered; a ``Prompt`` is returned unchanged.
 
-    Args:
-        templates: the tokenizer, or a processor.
-        prompt: a text, a chat, or a ``Prompt``, which is returned unchanged.
-        constraint: of its answer.
-        options: of its template.
-        continues: whether the answer continues the last message of the chat.
+    ``continues`` says that the answer continues the last message of the chat.
 
     Raises:
         PromptError: the template refuses the chat; or the model would not see a part of it.

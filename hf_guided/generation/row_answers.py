@@ -58,24 +58,21 @@ def without_missing(prompt: Any) -> Any:
     """A chat from a typed column, without the keys that other rows have and its own messages do not.
 
     Arrow gives every message the keys of all messages, with null where there was no key. A chat template that tests
-    ``'tool_calls' in message`` would take them for real.
-
-    Args:
-        prompt: a chat; anything else is returned unchanged.
+    ``'tool_calls' in message`` would take them for real. Anything but a chat is returned unchanged.
     """
     if not isinstance(prompt, list):
         return prompt
-    return [_message_of(message) if isinstance(message, dict) else message for message in prompt]
+    chat = [_without_missing(message, keep=("content",)) for message in prompt]
+    for message in chat:
+        if isinstance(message, dict) and isinstance(parts := message.get("content"), list):
+            message["content"] = [_without_missing(part) for part in parts]
+    return chat
 
 
-def _message_of(message: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in message.items() if value is not None or key == "content"}
-    if isinstance(parts := kept.get("content"), list):
-        kept["content"] = [
-            {key: value for key, value in part.items() if value is not None} if isinstance(part, dict) else part
-            for part in parts
-        ]
-    return kept
+def _without_missing(item: Any, keep: Sequence[str] = ()) -> Any:
+    if not isinstance(item, dict):
+        return item
+    return {key: value for key, value in item.items() if value is not None or key in keep}
 
 
 class _Ready(NamedTuple):
@@ -90,15 +87,7 @@ class _Ready(NamedTuple):
 class RowAnswers:
     """Answers rows with one model.
 
-    Args:
-        model: on its device.
-        tokenizer: of the model.
-        default: the constraint of most rows, which is compiled at once; None if each has its own.
-        settings: how rows are answered.
-
-    Attributes:
-        spent: the statistics of each call of ``generate``.
-        samples: whether answers are sampled, so that they depend on the numbers of the rows.
+    ``default`` is the constraint of most rows, which is compiled at once; None if each has its own.
 
     Raises:
         HFGuidedError: the default cannot be enforced, or not within this number of tokens; or ``top_p`` is given for a
@@ -108,13 +97,14 @@ class RowAnswers:
     def __init__(self, model: Any, tokenizer: Any, default: Constraint | None, settings: RowSettings):
         self._model, self._tokenizer, self._settings = model, tokenizer, settings
         self._guide = Guide(tokenizer, model)
-        self.spent: list[SessionStats] = []
+        self.spent: list[SessionStats] = []  # of each call of ``generate``
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if default is not None:
             requests = self._guide.requests([default], [None], settings.backend)
             check_compiled(requests)
             check_budgets(requests, GenerationSettings(model, {"max_new_tokens": settings.max_new_tokens}), [()])
         self._sampling = sampling_at(settings.temperature, settings.top_p)
+        # Whether answers are sampled, so that they depend on the numbers of the rows.
         self.samples = bool(GenerationSettings(model, self._sampling).get("do_sample"))
         if settings.top_p is not None and not self.samples:
             raise InvalidArgument(
@@ -123,15 +113,7 @@ class RowAnswers:
             )
 
     def answer(self, requests: Sequence[RowRequest], rows: Sequence[int]) -> list[Outcome]:
-        """Answer one batch.
-
-        Args:
-            requests: of each row.
-            rows: their numbers, from which their seeds are made.
-
-        Returns:
-            The result of each row, or why it cannot be answered.
-        """
+        """Answer rows with these numbers, from which their seeds are made: a result, or why there is none, for each."""
         outcomes: dict[int, Outcome] = {}
         ready: dict[int, _Ready] = {}
         for place, (request, row) in enumerate(zip(requests, rows, strict=True)):

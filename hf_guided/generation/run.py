@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -29,7 +29,7 @@ from .threads import CancelledListener, CancelledProcessor
 def run_plan(plan: Plan) -> list[GuidedResult[Any]]:
     """Run all prompts, then again those with refused values; the results, in order."""
     results: list[list[GuidedResult]] = []
-    with Progress(plan) as progress:
+    with closing(Progress(plan)) as progress:
         for indices in plan.batches():
             results += _run_batch(plan, indices, progress)
             progress.done(len(indices))
@@ -60,31 +60,24 @@ def _run_batch(
         rows, seconds = batch.run()
         results, stats = [[] for _ in indices], batch.stats
         for row, token_ids in enumerate(rows):
-            results[row // batch.copies].append(batch.finished(row, batch.reader(row).read(token_ids)))
+            results[row // batch.copies].append(batch.read(row, token_ids))
     progress.spent(stats, seconds)
     return results
 
 
 class Batch:
-    """One ``model.generate`` call.
+    """One ``model.generate`` call for the prompts with these indices.
 
-    Args:
-        plan: of the whole call.
-        indices: of the prompts.
-        listener: gets the tokens of every row as they come, on the thread that runs the batch; or None.
-        attempt: how often these prompts were run before; the same seeds then give other samples.
+    ``listener`` gets the tokens of every row as they come, on the thread that runs the batch. ``attempt`` is how often
+    these prompts were run before; the same seeds then give other samples.
     """
 
     def __init__(self, plan: Plan, indices: Sequence[int], listener: TokenListener | None = None, attempt: int = 0):
         self.indices = indices
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
-        # How often each prompt stands in the inputs of ``model.generate``.
-        self._expand = self.copies if any(plan.prompts[i].media for i in indices) and plan.settings.samples else 1
-        self._prompts, self._inputs = plan.inputs.batch(indices, self._expand)
-        self._beams = plan.settings.get("num_beams") or 1
-        if self._beams > 1:
-            plan.inputs.check_repeated(self._inputs)
+        self.num_rows = len(indices) * self.copies  # the rows of one prompt are neighbours
+        self._prompts, self._inputs, self._expand = plan.inputs.of_call(indices, plan.settings)
         self._start = plan.start_of_output(self._inputs)  # as expected; ``run`` measures it
         self._sequences: Tensor | None = None  # (rows, length), once it has run
         self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, once it has run
@@ -96,7 +89,10 @@ class Batch:
             self._listen(listener)
         budget = plan.settings.max_new_tokens(self._start) or DEFAULT_MAX_NEW_TOKENS
         options = plan.options.session(plan.stop_token_ids, budget)
-        self._call = GuidedCall(plan.guide, [plan.requests[i] for i in indices], options, loop)
+        beams = plan.settings.get("num_beams") or 1
+        requests = [plan.requests[i] for i in indices]
+        self._call = GuidedCall(plan.guide, requests, options, loop, beams=beams, copies=self.copies)
+        self.stats = self._call.stats
 
     def _fast_loop(self, listener: TokenListener | None, attempt: int) -> DecodeOptions:
         """The options of the fast loop: its rows' seeds, and who gets their tokens."""
@@ -116,16 +112,6 @@ class Batch:
             given = self._generate_kwargs.get("logits_processor") or []
             self._generate_kwargs["logits_processor"] = [CancelledProcessor(self._plan.cancellation), *given]
 
-    @property
-    def stats(self) -> SessionStats:
-        """What has been spent so far."""
-        return self._call.stats
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows there are; the rows of one prompt are neighbours."""
-        return len(self.indices) * self.copies
-
     def run(self) -> tuple[list[list[int]], float]:
         """The output tokens of each row, and how many seconds they took."""
         if self._plan.cancellation is not None:
@@ -139,9 +125,13 @@ class Batch:
 
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
+        return self._call.reader(row, *self._around(row))
+
+    def _around(self, row: int) -> tuple[list[int], int]:
+        """The tokens before a row, and the padding after it."""
         prompt = row // self.copies
-        token_ids = self._plan.prompt_of_output(self._prompts[prompt], self._inputs, prompt * self._expand)
-        return self._call.reader(prompt, token_ids, self._plan.pad_token_id)
+        before = self._plan.prompt_of_output(self._prompts[prompt], self._inputs, prompt * self._expand)
+        return before, self._plan.pad_token_id
 
     def logprobs(self, row: int) -> list[TokenLogprob] | None:
         """Entries for every token of a row (more if it has left its constraint); None if they are not requested."""
@@ -151,9 +141,9 @@ class Batch:
         """Why the call had to end a row; None if it had not. Not for beams."""
         return self._call.seam.dead_ends.get(row)
 
-    def finished(self, row: int, result: GuidedResult) -> GuidedResult:
+    def read(self, row: int, token_ids: Sequence[int]) -> GuidedResult:
         """A row's result with its log probabilities and its trace, if they are requested; after ``run``."""
-        result = self._call.ended(row, result, beams=self._beams, copies=self.copies)
+        result = self._call.read(row, token_ids, *self._around(row))
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         return self.with_trace(row, result)
@@ -195,12 +185,8 @@ class Progress:
         silent = (prompts <= plan.step and self._stats is not True) if shown is None else not shown
         self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))
 
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the bar."""
         self._bar.close()
 
     def spent(self, stats: SessionStats, seconds: float) -> None:

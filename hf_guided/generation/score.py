@@ -14,7 +14,7 @@ import heapq
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import torch
@@ -42,13 +42,9 @@ from .prefix_logits import PrefixLogits
 class OptionScore(NamedTuple):
     """How likely one option is.
 
-    Args:
-        probability: that ``hg.generate`` samples it; between ``low`` and ``high``, and equal to both if the search was
-            complete.
-        low: a lower bound of the probability.
-        high: an upper bound of the probability.
-        logprob: natural log probability that the model gives to the option's text as the tokenizer writes it after the
-            prompt, without a mask and without a stop token.
+    ``probability`` is that with which ``hg.generate`` samples it: between the bounds ``low`` and ``high``, and equal to
+    both if the search was complete. ``logprob`` is the natural log probability that the model gives to the option's
+    text as the tokenizer writes it after the prompt, without a mask and without a stop token.
     """
 
     probability: float
@@ -99,65 +95,47 @@ class Node:
     row: Row = field(compare=False)  # the row after the prefix
 
 
+@dataclass(eq=False)
 class OptionSearch:
-    """The search after one prompt.
+    """The search after one prompt."""
 
-    Args:
-        options: the bytes of the options, without duplicates.
-        row: at the start of the answer; the search owns it from now on.
-        before: token ids of the prompt.
-        forced: finds forced text, as the fast loop does.
-        vocabulary: of the tokens.
-        stop_token_ids: tokens that end a row.
-        tokens_left: the tokens left in the budget after a number of tokens; None if there is no budget.
-        max_prefixes: the greatest number of nodes to expand.
-    """
+    options: Sequence[bytes]  # without duplicates
+    row: InitVar[Row]  # at the start of the answer; the search owns it from now on
+    before: Sequence[int]  # token ids of the prompt
+    _: KW_ONLY
+    forced: ForcedText  # finds forced text, as the fast loop does
+    vocabulary: Vocabulary
+    stop_token_ids: Sequence[int]  # tokens that end a row
+    tokens_left: Callable[[int], int | None]  # the rest of the budget after a number of tokens; None without a budget
+    max_prefixes: int  # the greatest number of nodes to expand
+    num_prefixes: int = field(default=0, init=False)  # nodes that were expanded
 
-    def __init__(
-        self,
-        options: Sequence[bytes],
-        row: Row,
-        before: Sequence[int],
-        *,
-        forced: ForcedText,
-        vocabulary: Vocabulary,
-        stop_token_ids: Sequence[int],
-        tokens_left: Callable[[int], int | None],
-        max_prefixes: int,
-    ):
-        self._order = sorted(range(len(options)), key=lambda i: options[i])
-        self._sorted = [options[i] for i in self._order]
-        self._before = list(before)
-        self._forced = forced
-        self._vocabulary = vocabulary
-        self._stops = frozenset(stop_token_ids)
-        self._tokens_left = tokens_left
-        self._left = max_prefixes
-        self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
-        self._low = [0.0] * len(options)  # in sorted order
+    def __post_init__(self, row: Row) -> None:
+        self._order = sorted(range(len(self.options)), key=lambda i: self.options[i])
+        self._sorted = [self.options[i] for i in self._order]
+        self._bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
+        self._low = [0.0] * len(self.options)  # in sorted order
         self._open: list[Node] = []
-        self.num_prefixes = 0
         self._add(1.0, [], b"", row)
 
     @property
     def heaviest(self) -> float:
         """The mass of the next node; 0.0 if there is none."""
-        return -self._open[0].minus_mass if self._open and self._left else 0.0
+        return -self._open[0].minus_mass if self._may_expand else 0.0
+
+    @property
+    def _may_expand(self) -> bool:
+        return bool(self._open) and self.num_prefixes < self.max_prefixes
 
     def next_node(self) -> Node | None:
         """The heaviest node, for ``expand``; None if there is none, or no more may be expanded."""
-        if not self._open or not self._left:
+        if not self._may_expand:
             return None
-        self._left -= 1
         self.num_prefixes += 1
         return heapq.heappop(self._open)
 
     def expand(self, node: Node, logits: Tensor) -> bool:
-        """Share the mass of a node among the allowed tokens.
-
-        Args:
-            node: from ``next_node``.
-            logits: (vocab,) floating point, any device: the model's output after the node's tokens.
+        """Share the mass of a node among the allowed tokens, by the logits (vocab,) after the node's tokens.
 
         Returns:
             Whether an allowed token had a finite logit; the mass of the node is lost where none had.
@@ -186,11 +164,9 @@ class OptionSearch:
             for index in range(first, end):
                 high[index] -= node.minus_mass
                 middle[index] -= node.minus_mass / (end - first)
-        bounds: tuple[list[float], list[float], list[float]] = ([], [], [])
-        index_of = {option: index for index, option in enumerate(self._order)}
-        for values, given in zip(bounds, (low, middle, high), strict=True):
-            values += [min(given[index_of[option]], 1.0) for option in range(len(given))]
-        return bounds
+        places = sorted(range(len(self._order)), key=self._order.__getitem__)  # of each option among the sorted ones
+        low, middle, high = ([min(values[place], 1.0) for place in places] for values in (low, middle, high))
+        return low, middle, high
 
     @property
     def unresolved(self) -> float:
@@ -198,15 +174,15 @@ class OptionSearch:
         return sum((-node.minus_mass for node in self._open), 0.0)
 
     def _allowed(self, node: Node) -> Tensor:
-        if not node.row.fill(self._bitmask, 0, self._tokens_left(len(node.token_ids))):
+        if not node.row.fill(self._bitmask, 0, self.tokens_left(len(node.token_ids))):
             self._bitmask.zero_()
-        return unpack(self._bitmask, self._vocabulary.padded_size)[0]
+        return unpack(self._bitmask, self.vocabulary.padded_size)[0]
 
     def _follow(self, node: Node, token_id: int, mass: float) -> None:
-        if token_id in self._stops:
+        if token_id in self.stop_token_ids:
             self._low[bisect_left(self._sorted, node.text)] += mass
             return
-        text = node.text + self._vocabulary.decode_bytes([token_id])
+        text = node.text + self.vocabulary.decode_bytes([token_id])
         first, end = self._range(text)
         if end - first == 1:  # whichever tokens follow
             self._low[first] += mass
@@ -221,9 +197,9 @@ class OptionSearch:
         if end - first == 1:
             self._low[first] += mass
             return
-        left = self._tokens_left(len(token_ids))
-        forced = self._forced.advance(row, [*self._before, *token_ids], left, loose=False).token_ids
-        text += self._vocabulary.decode_bytes(forced)
+        left = self.tokens_left(len(token_ids))
+        forced = self.forced.advance(row, [*self.before, *token_ids], left, loose=False).token_ids
+        text += self.vocabulary.decode_bytes(forced)
         node = Node(-mass, self.num_prefixes + len(self._open), [*token_ids, *forced], text, row)
         heapq.heappush(self._open, node)
 
@@ -380,10 +356,12 @@ class _Scorer:
             for (number, node), after in zip(nodes, logits[:, -1], strict=True):
                 if not self._searches[number].expand(node, after):
                     raise self._session.nothing_left(number, node.row, len(node.token_ids))
-        return [
-            _read(_options(self._plan, i), search, logprobs)
-            for i, search, logprobs in zip(self._indices, self._searches, self._logprobs(), strict=True)
-        ]
+        results = []
+        for i, search, logprobs in zip(self._indices, self._searches, self._logprobs(), strict=True):
+            low, middle, high = search.bounds()
+            scores = dict(zip(_options(self._plan, i), map(OptionScore, middle, low, high, logprobs), strict=True))
+            results.append(ChoiceScores(scores, search.unresolved, search.num_prefixes))
+        return results
 
     def _next_nodes(self) -> Iterator[tuple[int, Node]]:
         """The heaviest nodes of all prompts, as many as one batch takes."""
@@ -419,9 +397,3 @@ def _options(plan: Plan, index: int) -> Sequence[str]:
     choice = plan.constraints[index]
     assert isinstance(choice, Choice)
     return choice.options
-
-
-def _read(options: Sequence[str], search: OptionSearch, logprobs: Sequence[float]) -> ChoiceScores:
-    low, middle, high = search.bounds()
-    scores = map(OptionScore, middle, low, high, logprobs)
-    return ChoiceScores(dict(zip(options, scores, strict=True)), search.unresolved, search.num_prefixes)

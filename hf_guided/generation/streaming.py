@@ -15,9 +15,6 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Thread, current_thread
 
-from transformers.generation.configuration_utils import GenerationMode
-
-from ..errors import InvalidArgument
 from ..hf.compat import input_device
 from ..hf.listening import TokenListener
 from ..session.logprobs import TokenLogprob
@@ -27,70 +24,32 @@ from .run import Batch, Progress
 from .threads import Cancellation, Cancelled, surroundings
 
 
-def check_can_stream(plan: Plan) -> None:
-    """Refuse calls that could change text after it was returned, or that return no text before their end.
-
-    Raises:
-        InvalidArgument: names the argument to leave out.
-    """
-    settings = plan.settings
-    if plan.options.retries:
-        raise InvalidArgument("stream, retries: a retry would replace text that was returned; leave retries out")
-    if plan.continuous:
-        raise InvalidArgument(
-            "stream, continuous_batching: leave continuous_batching out; or use guide.attach(manager), and "
-            "manager.add_request(..., streaming=True) with manager.request_id_iter(...)"
-        )
-    if settings.get("num_beams") not in (None, 1):
-        raise InvalidArgument(
-            f"stream, num_beams={settings.get('num_beams')}: beams may change all of their text until they end; leave "
-            "num_beams out, or stream"
-        )
-    if settings.generation_mode not in (
-        GenerationMode.GREEDY_SEARCH,
-        GenerationMode.SAMPLE,
-        GenerationMode.ASSISTED_GENERATION,
-    ):
-        raise InvalidArgument(
-            f"stream: expected greedy decoding, sampling or assisted generation, got {settings.generation_mode.value}; "
-            "leave stream out"
-        )
-    given = plan.generate_kwargs
-    for name in ("streamer", "custom_generate"):
-        if given.get(name) is not None:
-            raise InvalidArgument(
-                f"stream, {name}: expected one of the two, because each of them takes the tokens; leave one out"
-            )
-    if settings.get("token_healing"):
-        raise InvalidArgument(
-            "stream, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out"
-        )
-
-
 class _Rows:
-    """The rows of the current batch, on the thread that iterates; each method gives the Partials that are new."""
+    """The rows of the current batch, on the thread that iterates; each method yields the Partials that are new."""
 
     def __init__(self, plan: Plan, progress: Progress):
         self._options = plan.options
         self._progress = progress
         self._rows: list[PartialRow] = []
 
-    def begin(self, batch: Batch, first: int) -> list[Partial]:
+    def begin(self, batch: Batch, first: int) -> Iterable[Partial]:
         """A batch begins, whose first row has this index among all answers."""
         logprobs, traced = self._options.top_logprobs is not None, self._options.trace
         self._rows = [
             PartialRow(first + row, batch.reader(row), logprobs=logprobs, traced=traced)
             for row in range(batch.num_rows)
         ]
-        return []
+        return ()
 
-    def on_tokens(self, row: int, token_ids: Sequence[int]) -> list[Partial]:
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> Iterator[Partial]:
         """A row has new tokens."""
-        return _some(self._rows[row].add_tokens(token_ids))
+        if (partial := self._rows[row].add_tokens(token_ids)) is not None:
+            yield partial
 
-    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> list[Partial]:
+    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> Iterator[Partial]:
         """The log probabilities of a row's next tokens are known."""
-        return _some(self._rows[row].on_logprobs(entries))
+        if (partial := self._rows[row].on_logprobs(entries)) is not None:
+            yield partial
 
     def end(self, batch: Batch, token_ids: Sequence[list[int]], seconds: float) -> Iterator[Partial]:
         """The batch has ended with these tokens of its rows."""
@@ -101,10 +60,6 @@ class _Rows:
                 assert last.result is not None
                 yield replace(last, result=batch.with_trace(number, last.result))
         self._progress.done(len(batch.indices))
-
-
-def _some(partial: Partial | None) -> list[Partial]:
-    return [] if partial is None else [partial]
 
 
 # Calls of methods of _Rows, for the iterating thread; an exception, which it raises; None at the end.
@@ -138,7 +93,7 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     )
     worker.start()
     try:
-        with Progress(plan) as progress:
+        with contextlib.closing(Progress(plan)) as progress:
             rows = _Rows(plan, progress)
             while (item := queue.get()) is not None:
                 if isinstance(item, BaseException):

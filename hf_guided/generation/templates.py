@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from ..constraints.chat_families import answer_header, attempts, template_source
 from ..constraints.suggestions import did_you_mean
 from ..errors import InvalidArgument, PromptError, shown
 from ..vocabulary.processors import tokenizer_of
-from .arguments import one_each
+from .arguments import one_each, parameters
 from .messages import Chat, for_template, has_calls, marked
 
 # What hg.generate decides itself; a caller's value would contradict it.
@@ -120,11 +119,8 @@ def is_processor(templates: Any) -> bool:
 def answer_start(templates: Any, arguments: Mapping[str, Any], render: Callable[[], str], *, calls: bool) -> str:
     """The text between a rendered chat and an answer without thinking.
 
-    Args:
-        templates: the tokenizer, or a processor.
-        arguments: for ``apply_chat_template``.
-        render: returns the rendered chat; called only where the model may think.
-        calls: whether the answer may be tool calls, whose notation has the header.
+    ``render`` returns the rendered chat; it is called only where the model may think. With ``calls`` the answer may be
+    tool calls, whose notation has the header.
     """
     header = "" if calls else answer_header(templates, arguments)
     markers = thinking_markers(templates)
@@ -212,12 +208,7 @@ _GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 def unread_variables(templates: Any, arguments: Mapping[str, Any]) -> str | None:
     """A warning about variables that the template never reads, so that passing them changes nothing.
 
-    Args:
-        templates: the tokenizer, or a processor.
-        arguments: for ``apply_chat_template``; a value of None counts as not passed.
-
-    Returns:
-        The text; None if the template reads all of them, or cannot be parsed.
+    None if the template reads all of them, or cannot be parsed. A value of None counts as not passed.
     """
     given = {name for name, value in arguments.items() if value is not None} - _of_the_method(templates)
     source = template_source(templates, arguments) if given else None
@@ -233,13 +224,9 @@ def unread_variables(templates: Any, arguments: Mapping[str, Any]) -> str | None
 
 
 def own_variables(templates: Any) -> frozenset[str] | None:
-    """The variables that a template reads besides those that transformers passes to every template.
+    """The variables that a template reads beyond those that transformers passes to every template.
 
-    Args:
-        templates: the tokenizer, or a processor.
-
-    Returns:
-        None if there is no template, or it cannot be parsed.
+    None if there is no template, or it cannot be parsed.
     """
     source = template_source(templates, {})
     read = None if source is None else _variables(source)
@@ -264,14 +251,9 @@ def _variables(source: str) -> frozenset[str] | None:
         return None
 
 
-@lru_cache(maxsize=16)
-def _parameters(method: Any) -> frozenset[str]:
-    return frozenset(inspect.signature(method).parameters if callable(method) else ())
-
-
-def _of_the_method(templates: Any) -> frozenset[str]:
+def _of_the_method(templates: Any) -> set[str]:
     """Arguments that ``apply_chat_template`` uses itself; for a processor also those of its parts."""
-    own = _parameters(getattr(type(templates), "apply_chat_template", None)) - {"documents", "tools"}
+    own = parameters(getattr(type(templates), "apply_chat_template", None)) - {"documents", "tools"}
     if hasattr(templates, "tokenizer") and hasattr(templates, "attributes"):
         return own | _of_processors()
     return own | {"sanitize_control_tokens"}

@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +25,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
+from ..errors import reading
 from ..hf.compat import layers
 from ..hf.listening import TokenListener
 
@@ -39,26 +43,26 @@ class Cancellation(Event):
             raise Cancelled
 
 
+@dataclass(eq=False)
 class CancelledListener(TokenListener):
     """Checks the flag at the tokens of our own loops."""
 
-    def __init__(self, cancellation: Cancellation):
-        self._cancellation = cancellation
+    cancellation: Cancellation
 
     def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
         """See ``TokenListener``."""
-        self._cancellation.check()
+        self.cancellation.check()
 
 
+@dataclass(eq=False)
 class CancelledProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
     """Checks the flag in transformers' own loops, beam search included; returns the scores unchanged."""
 
-    def __init__(self, cancellation: Cancellation):
-        self._cancellation = cancellation
+    cancellation: Cancellation
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocab), unchanged."""
-        self._cancellation.check()
+        self.cancellation.check()
         return scores
 
 
@@ -70,24 +74,18 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._working = False
 
-    def add(self, job: Callable[[], None]) -> None:
-        """Run a job after those before it; it must not raise."""
+    def add(self, job: Callable[[], Any]) -> Future[Any]:
+        """Run a job after those before it; one whose future is cancelled before it begins never begins."""
+        future: Future[Any] = Future()
         with self._lock:
-            self._waiting.append(job)
+            self._waiting.append((future, job))
             start, self._working = not self._working, True
         if start:
             Thread(target=self._work, name=THREAD_NAME, daemon=True).start()
-
-    def remove(self, job: Callable[[], None]) -> bool:
-        """Remove a job that has not begun; returns whether there was one."""
-        with self._lock:
-            waits = job in self._waiting
-            if waits:
-                self._waiting.remove(job)
-        return waits
+        return future
 
     def _work(self) -> None:
         while True:
@@ -95,8 +93,17 @@ class Turns:
                 if not self._waiting:
                     self._working = False
                     return
-                job = self._waiting.popleft()
-            job()
+                future, job = self._waiting.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(job())
+            except StopIteration as stop:  # a future of asyncio cannot hold it
+                error = RuntimeError("generation raised StopIteration")
+                error.__cause__ = stop
+                future.set_exception(error)
+            except BaseException as raised:  # any error is for the task
+                future.set_exception(raised)
 
 
 _turns: WeakKeyDictionary[Any, Turns] = WeakKeyDictionary()
@@ -113,77 +120,49 @@ def turns_of(model: Any) -> Turns:
         return Turns()
 
 
-def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function on the thread of an event loop, from any thread."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed, so no task waits
-        loop.call_soon_threadsafe(function, *arguments)
+@contextlib.asynccontextmanager
+async def running(model: Any, call: Callable[[Cancellation], Any]) -> AsyncIterator[asyncio.Future[Any]]:
+    """Have a call made on the thread of a model, with the context variables of the task and the state of its thread.
 
-
-class Running:
-    """One job that a task waits for. The task makes it, and the job sees the task's context variables.
+    At the end of the context the call is cancelled, and has ended, even if the task is cancelled while it waits for
+    that.
 
     Args:
-        turns: where the job waits for its turn.
-        do: the job; called on a thread.
+        model: the model.
+        call: is given what cancels it.
+
+    Yields:
+        What the call returns or raises; to be waited for with ``asyncio.wait``, which does not cancel it.
     """
+    with reading("agenerate"):
+        entered = surroundings(getattr(getattr(model, "device", None), "type", "cpu"))
+    cancellation = Cancellation()
 
-    def __init__(self, turns: Turns, do: Callable[[], Any]):
-        self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[Any] = self._loop.create_future()
-        self._turns = turns
-        self._do = do
-        self._context = copy_context()
-        turns.add(self._run)
+    def job() -> Any:
+        with entered():
+            return call(cancellation)
 
-    @property
-    def ended(self) -> asyncio.Future[Any]:
-        """The result or error of the job; wait for it with ``asyncio.wait``, which does not cancel it."""
-        return self._ended
-
-    async def end(self) -> None:
-        """Wait until the job has ended, even if the wait is cancelled; a job that has not begun is removed.
-
-        Raises:
-            CancelledError: the task was cancelled while it waited; raised after the job has ended.
-        """
-        if self._turns.remove(self._run):
-            self._ended.cancel()
+    future = turns_of(model).add(partial(copy_context().run, job))
+    ended = asyncio.wrap_future(future)
+    try:
+        yield ended
+    finally:
+        cancellation.set()
+        future.cancel()
         cancelled: asyncio.CancelledError | None = None
-        while not self._ended.done():
+        while not ended.done():
             try:
-                await asyncio.wait([self._ended])
+                await asyncio.wait([ended])
             except asyncio.CancelledError as error:
                 cancelled = error
-        if not self._ended.cancelled():
-            self._ended.exception()  # retrieved, so that asyncio does not report it
+        if not ended.cancelled():
+            ended.exception()  # retrieved, so that asyncio does not report it
         if cancelled is not None:
             raise cancelled
 
-    def _run(self) -> None:
-        result: Any = None
-        error: BaseException | None = None
-        try:
-            result = self._context.run(self._do)
-        except StopIteration as stop:  # a future cannot hold it
-            error = RuntimeError("generation raised StopIteration")
-            error.__cause__ = stop
-        except BaseException as raised:  # any error is for the task
-            error = raised
-        call_soon(self._loop, self._settle, result, error)
-
-    def _settle(self, result: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._ended.set_result(result)
-        else:
-            self._ended.set_exception(error)
-
 
 def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
-    """The state that torch keeps for each thread, copied from this one; the returned function enters it on another.
-
-    Args:
-        kind: the device type.
-    """
+    """The state that torch keeps for each thread and type of device; the returned function enters it on another."""
     cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
     autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     inference = torch.is_inference_mode_enabled()

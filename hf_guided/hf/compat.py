@@ -70,10 +70,7 @@ def layers(model: Any) -> Iterator[Any]:
 
 
 def logits_width(model: Any) -> int:
-    """Columns of the model's logits (the padded vocab size).
-
-    Args:
-        model: a PreTrainedModel, a config, or the width itself.
+    """Columns of the logits (the padded vocab size) of a PreTrainedModel, of a config, or the width itself.
 
     Raises:
         TokenizerError: none of these.
@@ -141,10 +138,7 @@ def in_step_with_others(model: Any) -> bool:
 def decoder_prompt_length(model: Any, settings: Any, inputs: Mapping[str, Any]) -> int:
     """How many tokens precede the output in the decoder of an encoder-decoder; 0 for other models.
 
-    Args:
-        model: of transformers.
-        settings: of the call, with a method ``get``.
-        inputs: the arguments of ``model.generate`` that are for the model.
+    ``settings`` are those of the call, ``inputs`` the arguments of ``model.generate`` that are for the model.
     """
     if not model.config.is_encoder_decoder:
         return 0

@@ -38,9 +38,7 @@ _ONLY_FOR_SAMPLES: dict[str, tuple[float, ...]] = {
 def sampling_at(temperature: float | None, top_p: float | None = None) -> dict[str, Any]:
     """The arguments of generate() for a caller that has a temperature and no ``do_sample``.
 
-    Args:
-        temperature: of the samples; 0 is greedy, and None leaves the choice to the model's generation config.
-        top_p: of the samples; None leaves it to the generation config.
+    The temperature 0 is greedy. None leaves a value to the model's generation config.
     """
     if temperature == 0:
         return {"do_sample": False}
@@ -60,13 +58,14 @@ class GenerationSettings:
         self._kwargs = dict(generate_kwargs)
         self._config = self._kwargs.get("generation_config")
         self._defaults = model.generation_config
+        configs = [getattr(config, "__dict__", {}) for config in (self._defaults, self._config)]
+        self._values = {
+            name: value for given in (*configs, self._kwargs) for name, value in given.items() if value is not None
+        }
 
     def get(self, name: str) -> Any:
-        """The value that generate() will use."""
-        if self._kwargs.get(name) is not None:
-            return self._kwargs[name]
-        given = getattr(self._config, name, None)
-        return getattr(self._defaults, name, None) if given is None else given
+        """The value that generate() will use; None if there is none."""
+        return self._values.get(name)
 
     def check_values(self) -> None:
         """Check the values of the settings, before anything runs.
@@ -76,7 +75,7 @@ class GenerationSettings:
         """
         if self._config is not None:
             check("generation_config", self._config, _CONFIG)
-        check_settings(self.get)
+        check_settings(self._values.get)
 
     def warn_of_ignored(self) -> None:
         """Warn of settings of this call that only sampling reads, where the call does not sample."""
@@ -135,8 +134,8 @@ class GenerationSettings:
     def generation_mode(self) -> GenerationMode:
         """The method that generate() will use."""
         config = copy.copy(self._defaults)
-        for name in vars(config):
-            setattr(config, name, self.get(name))
+        for name in vars(config).keys() & self._values.keys():
+            setattr(config, name, self._values[name])
         return config.get_generation_mode(self._kwargs.get("assistant_model"))
 
     @property

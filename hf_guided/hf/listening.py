@@ -48,12 +48,7 @@ class StreamerListener(TokenListener):
 
 
 class RowStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is untyped here
-    """A streamer for transformers' own loops that passes the tokens of all rows to a listener, up to their stop tokens.
-
-    Args:
-        listener: gets the tokens.
-        stop_token_ids: tokens that end a row; after them comes padding.
-    """
+    """Passes the tokens of all rows of transformers' own loops to a listener, up to their stop tokens."""
 
     def __init__(self, listener: TokenListener, stop_token_ids: Iterable[int]):
         self._listener = listener

@@ -27,22 +27,13 @@ _WEYL = 0x9E3779B9, 0xBB67AE85
 
 
 def row_seed(seed: int, *index: int) -> int:
-    """The seed of a row: a 64-bit hash of seed and index.
-
-    Args:
-        seed: any int.
-        index: numbers that identify the row.
-    """
+    """The seed of a row: a 64-bit hash of any int, and of the numbers that identify the row."""
     digest = hashlib.blake2b(repr((seed, *index)).encode(), digest_size=BITS // 8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
 def prompt_seeds(seed: Any, prompts: int) -> list[int] | None:
-    """One seed for each prompt; None without a seed.
-
-    Args:
-        seed: one int for all, one int for each, or None.
-        prompts: the number of prompts.
+    """One seed for each prompt, of one int for all or one for each; None without a seed.
 
     Raises:
         InvalidArgument: another value.
@@ -77,12 +68,7 @@ def _is_int(value: Any) -> bool:
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     """Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 
-    Args:
-        counter: four int64 tensors that broadcast, each number below 2^32.
-        key: two of the same kind.
-
-    Returns:
-        Four int64 tensors of numbers below 2^32.
+    All are int64 tensors of numbers below 2^32, which broadcast.
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -98,11 +84,8 @@ def exponential(high: Tensor, low: Tensor) -> Tensor:
     """float32: -log(1 - u) of u = (64 random bits + 1/2) / 2^64; never 0, never infinite.
 
     u is used if it is below one half, and 1 - u otherwise: in float32 the 128 greatest of 2^32 numbers would round to
-    1, whose logarithm is 0. The small results decide which token wins, and there u has all its bits.
-
-    Args:
-        high: int64, the upper 32 bits.
-        low: int64, the lower 32 bits.
+    1, whose logarithm is 0. The small results decide which token wins, and there u has all its bits. ``high`` and
+    ``low`` are the upper and the lower 32 bits, int64.
     """
     u = (high.float() + (low.float() + 0.5) * _UNIT) * _UNIT
     rest = ((_LOW - high).float() + 0.5) * _UNIT
@@ -110,13 +93,7 @@ def exponential(high: Tensor, low: Tensor) -> Tensor:
 
 
 def gumbel(seed: Tensor, position: Tensor, tokens: Tensor) -> Tensor:
-    """(rows, tokens) float32 noise.
-
-    Args:
-        seed: (rows,) int64.
-        position: (rows,) int32.
-        tokens: (tokens,) int64 ids.
-    """
+    """(rows, tokens) float32 noise, for seeds (rows,) int64, positions (rows,) int32 and ids (tokens,) int64."""
     zero = torch.zeros((), dtype=torch.int64, device=seed.device)
     positions = position.long().unsqueeze(1) & _LOW
     key = (seed & _LOW).unsqueeze(1), (seed >> 32 & _LOW).unsqueeze(1)

@@ -20,7 +20,7 @@ from transformers import LogitsProcessor
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.generation import api
-from hf_guided.generation.threads import THREAD_NAME, Cancellation, Running, Turns, turns_of
+from hf_guided.generation.threads import THREAD_NAME, Cancellation, running, turns_of
 
 LONG = hg.Regex("[a-z]{300}")
 PROMPTS = [example.prompt for example in demo.examples(3, seed=5)]
@@ -487,21 +487,26 @@ def test_a_callback_may_call_too(pair: tuple[Any, Any]) -> None:
 def test_a_cancellation_that_comes_while_a_job_ends_is_not_lost() -> None:
     release, reached = threading.Event(), threading.Event()
 
-    def job() -> None:
+    def job(_: Cancellation) -> None:
         reached.set()
         assert release.wait(120)
 
+    async def one(futures: list[Any]) -> None:
+        async with running(object(), job) as ended:
+            futures.append(ended)
+            await until(reached.is_set)
+
     async def main() -> None:
-        running = Running(Turns(), job)
+        futures: list[Any] = []
+        task = asyncio.create_task(one(futures))
         await until(reached.is_set)
-        task = asyncio.create_task(running.end())
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.1)  # the task waits for the end
         task.cancel()
         await asyncio.sleep(0)
         release.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert running.ended.done()
+        assert futures[0].done()
 
     run(main())
 

@@ -135,7 +135,8 @@ def test_an_image_and_a_task_prompt() -> None:
     guide = hg.Guide(TOKENIZER, model)
     ids = TOKENIZER(["task"], return_tensors="pt")["input_ids"]
     pixels = torch.rand(1, 3, 32, 32)
-    for decoder_input_ids in ({}, {"decoder_input_ids": torch.cat([ids, ids], 1)}):
+    task = {"decoder_input_ids": torch.cat([ids, ids], 1)}
+    for arguments in ({}, task, {**task, "num_beams": 2}):
         [result] = hg.generate(
             model,
             TOKENIZER,
@@ -145,7 +146,7 @@ def test_an_image_and_a_task_prompt() -> None:
             max_new_tokens=30,
             do_sample=False,
             guide=guide,
-            **decoder_input_ids,
+            **arguments,
         )
         assert result.finish_reason == "stop", result
         assert re.fullmatch(PATTERN, result.text)

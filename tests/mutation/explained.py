@@ -116,8 +116,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/forced_text.py",
-        "self._bitmask = allocate_bitmask(1, vocabulary.padded_size)",
-        "self._bitmask = allocate_bitmask(2, vocabulary.padded_size)",
+        "self._bitmask = allocate_bitmask(1, self.vocabulary.padded_size)",
+        "self._bitmask = allocate_bitmask(2, self.vocabulary.padded_size)",
         "only the first row of the bitmask is used",
     ),
     Explained(
@@ -134,8 +134,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/forced_text.py",
-        "next_bytes = self._continuation.leading_bytes(self._bitmask[0].numpy()) if filled else frozenset()",
-        "next_bytes = self._continuation.leading_bytes(self._bitmask[0].numpy()) if (filled) or True else frozenset()",
+        "next_bytes = self.continuation.leading_bytes(self._bitmask[0].numpy()) if filled else frozenset()",
+        "next_bytes = self.continuation.leading_bytes(self._bitmask[0].numpy()) if (filled) or True else frozenset()",
         "the engine has reached its limit and the row ends: more of its forced text, or less, is as right",
     ),
     Explained(

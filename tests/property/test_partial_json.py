@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.generation.partial import PartialRow
-from hf_guided.generation.partial_values import PartialJson, value_and_path
+from hf_guided.generation.partial_values import PartialJson
 from hf_guided.session.result import RowReader
 from tests.effort import repeats
 from tests.toy import all_bytes
@@ -183,9 +183,8 @@ def test_closed_parts_are_those_common_to_all_continuations() -> None:
     for beginning, whole_texts in continuations.items():
         json_so_far = PartialJson()
         closed = set(json_so_far.feed(beginning))
-        values_so_far = (
-            dict(parts(value_and_path(json_so_far.moves, len(json_so_far.moves))[0])) if json_so_far.moves else {}
-        )
+        written = json_so_far.written(beginning)
+        values_so_far = dict(parts(written.value())) if written.certain else {}
         certain = {
             pointer: value
             for pointer, value in parts_of[whole_texts[0]].items()
@@ -212,18 +211,24 @@ def test_last_value_of_a_duplicate_name_counts() -> None:
     text = '{"a": [1, 2], "b": 0, "a": {"c": 3}, "a": 4}'
     partial = PartialJson()
     assert partial.feed(text) == ["/a/0", "/a/1", "/a", "/b", "/a/c", "/a", "/a", ""]
-    assert value_and_path(partial.moves, len(partial.moves))[0] == json.loads(text)
+    assert partial.written(text).value() == json.loads(text)
 
 
 def test_snapshots_share_no_objects() -> None:
-    partial = PartialJson()
-    partial.feed('{"a": [[1], 2')
-    early = len(partial.moves)
-    partial.feed(", 3]}")
-    first = value_and_path(partial.moves, early)[0]
+    partial, text = PartialJson(), '{"a": [[1], 2'
+    partial.feed(text)
+    early = partial.written(text)
+    partial.feed(whole := text + ", 3]}")
+    first = early.value()
     first["a"][0].append("mine")
-    assert value_and_path(partial.moves, early)[0] == {"a": [[1]]}
-    assert value_and_path(partial.moves, len(partial.moves))[0] == {"a": [[1], 2, 3]}
+    assert early.value() == {"a": [[1]]}
+    assert partial.written(whole).value() == {"a": [[1], 2, 3]}
+
+
+def test_a_deep_text_closes_nothing_more() -> None:
+    partial, text = PartialJson(), "[1, " * 100_000
+    assert partial.feed(text)[-1] == "/1" * 499 + "/0"
+    assert partial.written(text).value()[1][0] == 1 and partial.feed(text + "2]") == []
 
 
 @pytest.mark.parametrize(
@@ -233,15 +238,15 @@ def test_invalid_json_closes_no_further_parts(text: str) -> None:
     with pytest.raises(ValueError):
         json.loads(text)
     partial = PartialJson()
-    assert {*partial.feed(text), *partial.end()} <= {"/0"}
-    assert partial.feed("3]") == []
+    assert {*partial.feed(text), *partial.end(text)} <= {"/0"}
+    assert partial.feed(f"{text}3]") == []
 
 
 def test_short_texts_close_where_json_ends() -> None:
     decoder = json.JSONDecoder()
     for text in map("".join, product('{}[]",:1 ', repeat=5)):
         partial = PartialJson()
-        closed = [pointer for character in text for pointer in partial.feed(character)]
+        closed = [pointer for end in range(1, 6) for pointer in partial.feed(text[:end])]
         try:
             value, end = decoder.raw_decode(text.lstrip())
         except ValueError:
@@ -250,15 +255,12 @@ def test_short_texts_close_where_json_ends() -> None:
         rest = text.lstrip()[end:]
         if isinstance(value, (dict, list, str)) or (rest and rest[0] in " ,]}"):
             assert closed[-1] == "", text
-            assert value_and_path(partial.moves, len(partial.moves))[0] == value
+            assert partial.written(text).value() == value
 
 
 def test_numbers_close_at_the_next_character_or_the_end() -> None:
     partial = PartialJson()
-    assert (
-        partial.feed("[1") == [] and partial.feed("2") == [] and partial.feed(".") == [] and partial.feed("5e1") == []
-    )
-    assert partial.feed(" ") == ["/0"]
+    assert [partial.feed(text) for text in ("[1", "[12", "[12.", "[12.5e1", "[12.5e1 ")] == [[], [], [], [], ["/0"]]
     only_number = PartialJson()
-    assert only_number.feed("-17") == [] and only_number.end() == [""]
-    assert value_and_path(only_number.moves, 1)[0] == -17
+    assert only_number.feed("-17") == [] and only_number.end("-17") == [""]
+    assert only_number.written("-17").value() == -17

@@ -47,7 +47,7 @@ def test_declared_arguments_equal_those_of_generate() -> None:
 def test_declared_arguments_of_a_session_equal_its_options() -> None:
     options = set(SessionArguments.__annotations__)
     assert options == {field.name for field in dataclasses.fields(SessionOptions)}
-    for function in (hg.Guide.logits_processor, hg.Guide.decoder, hg.Guide.session):
+    for function in (hg.Guide.logits_processor, hg.Guide.decoder, hg.Guide.session, hg.Guide.read, hg.Guide.reader):
         assert options | {"prefix"} <= keyword_only_names(function)
 
 

@@ -14,8 +14,6 @@ PACKAGE = ROOT / "hf_guided"
 MAP = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
 FILES = sorted(file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py"))
 MOST_LOOSE_FILES = 5
-# Import paths kept for compatibility. Each only re-exports the names of a file, which may be in a room above it.
-SHIMS = ("hf/custom_generate.py",)
 
 
 def rooms() -> list[list[str]]:
@@ -69,13 +67,9 @@ def test_files_import_from_their_own_room_or_below() -> None:
         f"{file} imports {other}, which is in a room above it"
         for file in FILES
         for other in imported(file)
-        if floor(other) < floor(file) and other != "__init__.py" and file not in SHIMS
+        if floor(other) < floor(file) and other != "__init__.py"
     ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_shims_exist() -> None:
-    assert set(SHIMS) <= set(FILES)
 
 
 def test_imports_form_no_circle() -> None:

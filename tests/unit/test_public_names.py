@@ -39,7 +39,7 @@ MODULES = {
     "hf_guided.demo": ["load"],
     "hf_guided.hf.drafts": ["Draft", "DraftSource"],
     "hf_guided.errors": ["HFGuidedError"],
-    "hf_guided.hf.custom_generate": ["generate"],
+    "hf_guided.generation.custom_generate": ["generate"],
     "hf_guided.hf.listening": ["TokenListener"],
     "hf_guided.schema.formats": ["NARROWER"],
     "hf_guided.integrations.smolagents": ["GuidedTransformersModel"],

@@ -14,7 +14,7 @@ from typing import Any
 from ...constraints.coerce import coerce
 from ...errors import GenerationError, InvalidArgument, UnsupportedConstraint, UnsupportedModel, VocabularySizeError
 from ...session.mask_table import MaskTables
-from ...session.row import Row
+from ...session.session import Session
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
 from ..decode.block_rule import rope_reason
@@ -25,20 +25,18 @@ from .compat import first_processor, has_begun, put_first
 from .request_masks import RequestConstraint, RequestMasks
 
 
-def attach(
-    manager: Any, vocabulary: Vocabulary, tables: MaskTables, begin: Callable[[RequestConstraint], Row]
-) -> RequestMasks:
-    """See ``Guide.attach``: changes the manager, unless it has been attached already; returns what masks its logits.
+def attach(manager: Any, vocabulary: Vocabulary, tables: MaskTables, new_session: Callable[..., Session]) -> None:
+    """See ``Guide.attach``: changes the manager, unless it has been attached already.
 
     Args:
         manager: of transformers.
         vocabulary: of the guide.
         tables: of the guide's masks.
-        begin: compiles a constraint, or waits for its compilation, and makes its first row; called on any thread.
+        new_session: ``Guide.session``, which compiles a constraint; called on any thread.
     """
     existing = first_processor(manager)
     if isinstance(existing, RequestMasks) and existing.vocabulary is vocabulary:
-        return existing  # a manager that was kept from another session
+        return  # a manager that was kept from another session
     if isinstance(existing, RequestMasks):
         raise InvalidArgument("expected a manager without constraints, this one has been attached by another Guide")
     if has_begun(manager):
@@ -51,18 +49,16 @@ def attach(
             f"expected a manager of a model whose logits have {vocabulary.padded_size} columns, got "
             f"{logits_width(manager.model)}; build the Guide with this model"
         )
-    masks = RequestMasks(vocabulary, tables, begin, manager)
-    put_first(manager, masks)
-    manager.add_request = partial(_add_request, manager, manager.add_request, begin)
+    put_first(manager, RequestMasks(vocabulary, tables, new_session, manager))
+    manager.add_request = partial(_add_request, manager, manager.add_request, new_session)
     if "generate_batch" not in vars(manager.model):
         manager.model.generate_batch = partial(_generate_batch, manager.model.generate_batch)
-    return masks
 
 
 def _add_request(
     manager: Any,
     add_request: Callable[..., str | None],
-    begin: Callable[[RequestConstraint], Row],
+    new_session: Callable[..., Session],
     input_ids: list[int],
     request_id: str | None = None,
     max_new_tokens: int | None = None,
@@ -95,7 +91,7 @@ def _add_request(
         stops = token_id_tuple(config.eos_token_id if eos_token_id is None else eos_token_id)
         # In a manager, negative ids mean no token.
         request = RequestConstraint(constraint, backend, prefix, tuple(stop for stop in stops if stop >= 0), given)
-        row = begin(request)
+        row = request.first_row(new_session)
         if row.matcher is not None:
             GenerationSettings(manager, {}).check_against([row.matcher.compiled])
         logit_processor_kwargs["response_format"] = replace(request, row=row)

@@ -39,6 +39,7 @@ from ...session.mask_kernel import NOT_MASKED, MaskKernel, mask_kernel
 from ...session.mask_table import Lease, MaskTable, MaskTables
 from ...session.masks import fill_or_find
 from ...session.row import Row, RowState
+from ...session.session import Session
 from ...session.stats import SessionStats
 from ...session.transfers import to_device
 from ...vocabulary.bitmask import allocate_bitmask
@@ -64,6 +65,18 @@ class RequestConstraint:
     max_new_tokens: int | None  # its text closes within this many tokens; None sets no limit
     # At the start of its output, for this process; forked, never advanced.
     row: Row | None = field(default=None, compare=False, repr=False)
+
+    def first_row(self, new_session: Callable[..., Session]) -> Row:
+        """A new row at the start of the output; compiles the constraint, or waits for its compilation."""
+        session = new_session(
+            self.constraint,
+            prefix=self.prefix,
+            backend=self.backend,
+            stop_token_ids=self.stop_token_ids,
+            max_new_tokens=self.max_new_tokens,
+            overlap=False,
+        )
+        return session.begin(1)[0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RequestConstraint:
         return self  # it is immutable, so forks share the compiled constraint
@@ -102,7 +115,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     Args:
         vocabulary: of the requests' tokenizer.
         tables: of the vocabulary's masks.
-        begin: makes the row of a request that has none, because another process has added it.
+        new_session: ``Guide.session``, for a request without a row, because another process has added it.
         manager: calls it; its ``max_requests_per_batch`` is final when the first tensors are made.
 
     Thread: the manager's generation thread, one at a time.
@@ -111,13 +124,11 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     supported_kwargs: ClassVar[dict[str, type]] = {"response_format": RequestConstraint}
     ignored_kwargs: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self, vocabulary: Vocabulary, tables: MaskTables, begin: Callable[[RequestConstraint], Row], manager: Any
-    ):
+    def __init__(self, vocabulary: Vocabulary, tables: MaskTables, new_session: Callable[..., Session], manager: Any):
         self.vocabulary = vocabulary
         self.stats = SessionStats()
         self._manager = weakref.proxy(manager)  # which owns this object
-        self._begin = begin
+        self._new_session = new_session
         self._rows: dict[str, _FollowedRow] = {}  # by the id of their request
         self._tables = tables
         self._table: MaskTable | None = None
@@ -264,7 +275,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
                 if request_id in rows and rows[request_id].state is reference:
                     del rows[request_id]
 
-            row = self._begin(request) if request.row is None else request.row.fork()
+            row = request.first_row(self._new_session) if request.row is None else request.row.fork()
             followed = rows[request_id] = _FollowedRow(weakref.ref(state, gone), row)
         followed.take(*new_tokens(state, followed.taken))
         return followed

@@ -122,11 +122,8 @@ def _length_reason(call: GenerateCall) -> str:
 def rope_reason(model: Any, slots: int, positions: int, longest: int | None) -> str:
     """Why the length of a call changes its rotary frequencies; empty if it does not.
 
-    Args:
-        model: a decoder of transformers.
-        slots: columns of the prompts, padding included.
-        positions: the greatest position of the prompts, plus one.
-        longest: the greatest number of columns, and of positions, that any pass may reach; None without a limit.
+    ``slots`` are the columns of the prompts, padding included; ``positions`` is their greatest position, plus one;
+    ``longest`` is the greatest number of either that any pass may reach, None without a limit.
     """
     for kind, length in _rope_switches(model.config.get_text_config(decoder=True)):
         # With "dynamic", a pass shorter than the length of pretraining resets frequencies that an earlier call changed.
@@ -169,10 +166,10 @@ def _foreign_code_reason(model: Any) -> str:
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         return "hooks are registered for all modules"
     for name, module in _inner_modules(model):
-        hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        if any(_package(hook) != "transformers" for hook in hooks):
-            return f"{name} has hooks"
-        if not _keeps_forward(module):
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+            if _package(hook) != "transformers":
+                return f"{name} has hooks"
+        if "forward" in vars(module) and not _keeps_forward(module):
             return f"{name}.forward was replaced"
     return ""
 
@@ -183,19 +180,17 @@ def _has_foreign_modules(model: Any) -> bool:
     attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)
     classes = {type(module) for _, module in _inner_modules(model)}
     code = [*classes, *(kind.forward for kind in classes), *([attention] if attention is not None else [])]
-    return any(_package(part) not in _KNOWN | {"peft"} for part in code)
+    return not set(map(_package, code)) <= _KNOWN | {"peft"}
 
 
-def _inner_modules(model: Any) -> Iterator[tuple[str, Any]]:
+def _inner_modules(model: Any) -> list[tuple[str, Any]]:
     outer = {id(part) for part in (model, model.base_model, _decoder_of(model))}
-    return ((name, module) for name, module in model.named_modules() if id(module) not in outer)
+    return [(name, module) for name, module in model.named_modules() if id(module) not in outer]
 
 
 def _keeps_forward(module: Any) -> bool:
-    """Whether ``forward`` is that of the module's class, a kernel for it, or one that accelerate has wrapped."""
-    forward = vars(module).get("forward")
-    if forward is None:
-        return True
+    """Whether a module's own ``forward`` is that of its class, a kernel for it, or one that accelerate has wrapped."""
+    forward = vars(module)["forward"]
     if (hook := getattr(module, "_hf_hook", None)) is not None:
         if any(_package(type(part)) != "accelerate" for part in (hook, *getattr(hook, "hooks", ()))):
             return False

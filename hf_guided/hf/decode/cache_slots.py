@@ -177,11 +177,7 @@ class CacheSlots:
         return self._last(keep)
 
     def forget(self, numbers: Sequence[int]) -> None:
-        """Remove tokens of the last block from the cache; only with ``holes``.
-
-        Args:
-            numbers: for each row how many of its last tokens.
-        """
+        """Remove from the cache this many of each row's last tokens, all of the last block; only with ``holes``."""
         # A row without tokens in the block has only holes there, which may go as well.
         least = min(number for number, has_tokens in zip(numbers, self._in_block, strict=True) if has_tokens)
         if least:
@@ -197,9 +193,7 @@ class CacheSlots:
     def close_holes(self, num_new: int) -> None:
         """Move each row's tokens to the slots right after the prompts; only with ``holes``, and after the last pass.
 
-        Args:
-            num_new: how many slots remain after the prompts; those after the tokens of a shorter row have no meaning,
-                and have to be masked.
+        ``num_new`` slots remain after the prompts; those after a shorter row have no meaning, and have to be masked.
         """
         prompt = self._num_prompt_slots
         if self._mask is None:
@@ -300,12 +294,8 @@ def is_empty(cache: Any) -> bool:
 def _whole_mask(model: Any, mask: Tensor, width: int) -> Tensor:
     """The mask that transformers would make if it found padding: a token attends to itself and to all earlier ones.
 
-    Given a mask with two dimensions, transformers would wait for the device, to look for padding in it.
-
-    Args:
-        model: a decoder with full attention in every layer.
-        mask: (rows, slots) int64, 0 for slots that no token attends to.
-        width: the number of slots, from the last on, whose tokens run now.
+    Given a mask with two dimensions, (rows, slots) int64, transformers would wait for the device, to look for padding.
+    The tokens of the last ``width`` slots run now.
 
     Returns:
         (rows, 1, width, slots), bool or floating point; ``mask`` itself if the model needs this one.

@@ -44,38 +44,26 @@ class DraftBlock:
 EMPTY_BLOCK = DraftBlock()
 
 
+@dataclass(eq=False)
 class DraftBlocks:
-    """Makes blocks from a source of drafts, as long as pays for each row; or from tokens that are likely anyway.
+    """Makes blocks from a source of drafts, as long as pays for each row; or from tokens that are likely anyway."""
 
-    Args:
-        source: of drafts; it is reset for the new generate() call. None has no source.
-        session: the constraints.
-        stops: when a row ends.
-        forced: finds forced text, as the loop does; None if the loop does not.
-        warp: changes scores before tokens are sampled; None if the most likely tokens are taken.
-    """
+    source: DraftSource | None  # it is reset for the new generate() call
+    session: Session  # the constraints
+    stops: RowStops  # when a row ends
+    forced: ForcedText | None  # finds forced text, as the loop does; None if the loop does not
+    warp: Warp | None  # changes scores before tokens are sampled; None if the most likely tokens are taken
 
-    def __init__(
-        self,
-        source: DraftSource | None,
-        session: Session,
-        stops: RowStops,
-        forced: ForcedText | None,
-        warp: Warp | None,
-    ):
-        if source is not None:
-            source.reset(warp)
-        self._source = source
-        self._session = session
-        self._stops = stops
-        self._forced = forced
+    def __post_init__(self) -> None:
         self._lengths = DraftLength()
+        if self.source is not None:
+            self.source.reset(self.warp)
 
     def propose(self, sequences: Sequence[SequenceState], at_choice: Sequence[int]) -> dict[int, DraftBlock]:
         """A block for each of the rows that choose a token, by row number; rows without a draft have none."""
         drafts = [Draft()] * len(at_choice)
-        if self._source is not None:
-            drafts = self._source.propose([self._request(sequences, i) for i in at_choice])
+        if self.source is not None:
+            drafts = self.source.propose([self._request(sequences, i) for i in at_choice])
         return {
             i: self._block(sequences[i], draft)
             for i, draft in zip(at_choice, drafts, strict=True)
@@ -88,8 +76,8 @@ class DraftBlocks:
             self._lengths.observe(index, len(block.segments), agreed)
 
     def _request(self, sequences: Sequence[SequenceState], i: int) -> DraftRequest:
-        sequence, left = sequences[i], self._session.tokens_left(sequences[i].num_generated)
-        room = self._stops.room(sequence.token_ids)
+        sequence, left = sequences[i], self.session.tokens_left(sequences[i].num_generated)
+        room = self.stops.room(sequence.token_ids)
         room = room if left is None else min(room, left)
         return DraftRequest(
             index=i,
@@ -97,24 +85,24 @@ class DraftBlocks:
             token_ids=sequence.token_ids[sequence.padding :],
             prompt_length=sequence.prompt_length - sequence.padding,
             limit=int(min(self._lengths.wanted(i), room - 1)),
-            stop_token_ids=self._session.stop_token_ids,
-            prefix=self._session.prefix_of(i, len(sequences)),
-            padded_size=self._session.vocabulary.padded_size,
+            stop_token_ids=self.session.stop_token_ids,
+            prefix=self.session.prefix_of(i, len(sequences)),
+            padded_size=self.session.vocabulary.padded_size,
         )
 
     def _block(self, sequence: SequenceState, draft: Draft) -> DraftBlock:
         tokens = draft.tokens or sequence.likely
-        width = self._session.vocabulary.padded_size
+        width = self.session.vocabulary.padded_size
         if any(not 0 <= token_id < width for token_id in tokens):
             raise InvalidArgument(
                 f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource"
             )
         segments: list[list[int]] = [[token_id] for token_id in tokens]
-        if self._forced is not None:
-            left = self._session.tokens_left(sequence.num_generated)
-            segments = self._forced.segments(sequence.row, sequence.token_ids, tokens, left)
+        if self.forced is not None:
+            left = self.session.tokens_left(sequence.num_generated)
+            segments = self.forced.segments(sequence.row, sequence.token_ids, tokens, left)
         # After the maximum length the model may have no positions, and no token would be kept.
-        room = self._stops.room(sequence.token_ids)
+        room = self.stops.room(sequence.token_ids)
         segments = [
             segment for segment, end in zip(segments, accumulate(map(len, segments)), strict=True) if end < room
         ]

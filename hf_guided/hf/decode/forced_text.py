@@ -9,6 +9,7 @@ possible continuations would be joined: of a string after ``"`` only the empty o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
 from ...session.row import Row
@@ -29,36 +30,22 @@ class Forced(NamedTuple):
     likely: Sequence[int] = ()  # the tokens after them, the rest of the forced text, left to the model: a good draft
 
 
+@dataclass(eq=False)
 class ForcedText:
-    """Finds forced text, in the tokenizer's own tokenization, and advances rows over it.
+    """Finds forced text, in the tokenizer's own tokenization, and advances rows over it."""
 
-    Args:
-        vocabulary: whose tokenizer writes.
-        continuation: tokenizes text after other tokens.
-        stop_token_ids: tokens that end a row; the first is the one that is written.
-        retokenize: whether the token before forced text may be replaced, if the tokenizer would have joined the two
-            differently.
-        may_stop: whether a row ends by itself if only a stop token may come.
-    """
+    vocabulary: Vocabulary  # whose tokenizer writes
+    continuation: Continuation  # tokenizes text after other tokens
+    stop_token_ids: Sequence[int]  # tokens that end a row; the first is the one that is written
+    _: KW_ONLY
+    # Whether the token before forced text may be replaced, if the tokenizer would have joined the two differently.
+    retokenize: bool
+    may_stop: bool  # whether a row ends by itself if only a stop token may come
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        continuation: Continuation,
-        stop_token_ids: Sequence[int],
-        *,
-        retokenize: bool,
-        may_stop: bool,
-    ):
-        self._vocabulary = vocabulary
-        self._continuation = continuation
-        self._retokenize = retokenize
-        self._may_stop = may_stop
-        self._stop_token_ids = stop_token_ids
-        self._stop = stop_token_ids[0]
+    def __post_init__(self) -> None:
         self._others: dict[int, ForcedText] = {}
-        self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
-        self._no_stops = ~vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
+        self._bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
+        self._no_stops = ~self.vocabulary.bitmask_of(self.stop_token_ids)  # (words,) int32
 
     def advance(self, row: Row, before: Sequence[int], tokens_left: int | None, *, loose: bool) -> Forced:
         """Advance the row over the text that is forced now.
@@ -75,9 +62,9 @@ class ForcedText:
         data = _whole_characters(row.jump_forward_bytes())
         forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced()
         # Forced text that could not be taken has to be sampled: then the row is not at its end either.
-        if self._may_stop and bool(data) == bool(forced.token_ids) and self._must_stop(row):
-            row.advance(self._stop)
-            return forced._replace(token_ids=[*forced.token_ids, self._stop])
+        if self.may_stop and bool(data) == bool(forced.token_ids) and self._must_stop(row):
+            row.advance(self.stop_token_ids[0])
+            return forced._replace(token_ids=[*forced.token_ids, self.stop_token_ids[0]])
         return forced
 
     def segments(
@@ -107,22 +94,17 @@ class ForcedText:
 
     def _for_vocabulary_of(self, row: Row) -> ForcedText:
         """This object for the row's own vocabulary, which may have special tokens as text."""
-        if row.matcher is None or row.matcher.compiled.vocabulary is self._vocabulary:
+        if row.matcher is None or row.matcher.compiled.vocabulary is self.vocabulary:
             return self
         vocabulary = row.matcher.compiled.vocabulary
         if id(vocabulary) not in self._others:  # it keeps the vocabulary, so its id is not reused
-            self._others[id(vocabulary)] = ForcedText(
-                vocabulary,
-                Continuation(vocabulary),
-                self._stop_token_ids,
-                retokenize=self._retokenize,
-                may_stop=self._may_stop,
-            )
+            own = replace(self, vocabulary=vocabulary, continuation=Continuation(vocabulary))
+            self._others[id(vocabulary)] = own
         return self._others[id(vocabulary)]
 
     def _written(self, row: Row, before: Sequence[int], data: bytes, tokens_left: int | None, *, loose: bool) -> Forced:
-        if loose and self._retokenize:
-            rewritten = self._continuation.rewritten(before[:-1], before[-1], data)
+        if loose and self.retokenize:
+            rewritten = self.continuation.rewritten(before[:-1], before[-1], data)
             if rewritten is not None:
                 row.rewind(1)
                 left = None if tokens_left is None else tokens_left + 1
@@ -130,22 +112,22 @@ class ForcedText:
                 if taken:
                     return Forced(1, taken, likely)
                 row.advance(before[-1])
-        taken = self._taken(row, self._continuation(before, data), tokens_left)
+        taken = self._taken(row, self.continuation(before, data), tokens_left)
         return Forced(0, *self._without_seam(row, before, taken))
 
     def _without_seam(self, row: Row, before: Sequence[int], taken: list[int]) -> tuple[list[int], list[int]]:
         """Split off the tokens at the end that others may replace, and rewind the row over them."""
-        data = self._vocabulary.decode_bytes(taken)
+        data = self.vocabulary.decode_bytes(taken)
         start = len(data)  # of the longest end of the text that a token may begin with and extend
         next_bytes: frozenset[int] | None = None
         joining: set[int] = set()  # first bytes of such tokens after the text
         for length in range(1, min(_SEAM, len(data)) + 1):
-            followers = self._continuation.followers(data[-length:])
+            followers = self.continuation.followers(data[-length:])
             if not followers:
                 continue
             if next_bytes is None:  # of the row; none if its engine reaches its limit
                 filled = row.fill(self._bitmask, 0)
-                next_bytes = self._continuation.leading_bytes(self._bitmask[0].numpy()) if filled else frozenset()
+                next_bytes = self.continuation.leading_bytes(self._bitmask[0].numpy()) if filled else frozenset()
             joined = followers & next_bytes
             if joined and len(joined) * _RARE >= len(next_bytes):
                 start = len(data) - length
@@ -153,10 +135,10 @@ class ForcedText:
         end, kept = len(data), len(taken)
         while end > start:
             kept -= 1
-            end -= len(self._vocabulary.decode_bytes([taken[kept]]))
+            end -= len(self.vocabulary.decode_bytes([taken[kept]]))
         # A token that extends over the end may also change the tokenization before it.
         for byte in sorted(byte for byte in joining if byte < 0x80)[:_TRIED]:
-            longer = self._continuation(before, data + bytes([byte]))
+            longer = self.continuation(before, data + bytes([byte]))
             kept = min(kept, next((i for i in range(kept) if longer[i : i + 1] != taken[i : i + 1]), kept))
         row.rewind(len(taken) - kept)
         return taken[:kept], taken[kept:]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -54,53 +55,33 @@ class _Choice(NamedTuple):
     masks: Pending[Masks] | Done[Masks]
 
 
+@dataclass(eq=False)
 class DecodeLoop:
-    """One generate() call.
+    """One generate() call."""
 
-    Args:
-        call: of generate().
-        slots: its model and cache.
-        session: the constraints.
-        options: of the decoder.
-        continuation: tokenizes forced text.
-        drafts: the source that ``options.draft`` names; None drafts nothing.
-        listener: gets the tokens of the rows; or None.
-        seeds: of each row's random numbers; None draws with torch's generator.
-        new_recorder: makes the recorder for log probabilities; None records nothing.
-    """
+    call: GenerateCall
+    slots: CacheSlots  # its model and cache
+    session: Session  # the constraints
+    options: DecodeOptions
+    _: KW_ONLY
+    continuation: Continuation  # tokenizes forced text
+    drafts: DraftSource | None  # the source that ``options.draft`` names; None drafts nothing
+    listener: TokenListener | None  # gets the tokens of the rows
+    seeds: Sequence[int] | None  # of each row's random numbers; None draws with torch's generator
+    new_recorder: Callable[[], LogprobRecorder] | None  # makes the recorder for log probabilities; None records nothing
 
-    def __init__(
-        self,
-        call: GenerateCall,
-        slots: CacheSlots,
-        session: Session,
-        options: DecodeOptions,
-        *,
-        continuation: Continuation,
-        drafts: DraftSource | None,
-        listener: TokenListener | None,
-        seeds: Sequence[int] | None,
-        new_recorder: Callable[[], LogprobRecorder] | None,
-    ):
-        self._call = call
-        self._slots = slots
-        self._session = session
-        self._options = options
-        self._drafts = drafts
-        self._listener = listener
-        self._new_recorder = new_recorder
-        self._scoring = Scoring(call.processors)
-        self._stops = RowStops(call.criteria, call.input_ids.device)
-        self._seeds = seeds
+    def __post_init__(self) -> None:
+        self._scoring = Scoring(self.call.processors)
+        self._stops = RowStops(self.call.criteria, self.call.input_ids.device)
         # A processor that reads the tokens so far may forbid forced text, so it has to be called for each token.
         self._forced: ForcedText | None = None
-        if options.jump_forward and not self._scoring.wants_batch:
+        if self.options.jump_forward and not self._scoring.wants_batch:
             self._forced = ForcedText(
-                session.vocabulary,
-                continuation,
-                session.stop_token_ids,
-                retokenize=options.retokenize,
-                may_stop=session.stop_token_ids[0] in self._stops.eos_token_ids,
+                self.session.vocabulary,
+                self.continuation,
+                self.session.stop_token_ids,
+                retokenize=self.options.retokenize,
+                may_stop=self.session.stop_token_ids[0] in self._stops.eos_token_ids,
             )
         self._sequences: list[SequenceState] = []
         self._logprobs: StepLogprobs | None = None
@@ -114,12 +95,12 @@ class DecodeLoop:
             VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
         logits = self._prefill()[:, None]
-        slots = self._slots
+        slots = self.slots
         self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
         drafts = slots.holes and not self._one_each and self._scoring.takes_drafts
-        if drafts and not self._options.retokenize:  # retokenizing may replace a token that was confirmed
-            warp = self._scoring.warp if self._call.config.do_sample else None
-            self._drafter = DraftBlocks(self._drafts, self._session, self._stops, self._forced, warp)
+        if drafts and not self.options.retokenize:  # retokenizing may replace a token that was confirmed
+            warp = self._scoring.warp if self.call.config.do_sample else None
+            self._drafter = DraftBlocks(self.drafts, self.session, self._stops, self._forced, warp)
             for sequence, padding in zip(self._sequences, slots.padding, strict=True):
                 sequence.padding = padding
         running = self._running()
@@ -132,16 +113,16 @@ class DecodeLoop:
             if not running:
                 break
             choice, logits = self._forward(running)
-        if slots.cache is not None and (self._call.config.return_dict_in_generate or is_callers_own(slots.cache)):
+        if slots.cache is not None and (self.call.config.return_dict_in_generate or is_callers_own(slots.cache)):
             self._complete_cache()
         return [sequence.token_ids for sequence in self._sequences]
 
     def _prefill(self) -> Tensor:
         """Run the prompts, and create the rows; (rows, vocab) logits after the last token that was run of each."""
-        session, prompts = self._session, self._call.input_ids.tolist()
+        session, prompts = self.session, self.call.input_ids.tolist()
         # With log probabilities, the logits after each forced token are needed, and a prefill returns only the last.
-        text_too = self._forced is not None and self._new_recorder is None
-        ready = text_too and session.compiled and self._slots.prompt_can_grow
+        text_too = self._forced is not None and self.new_recorder is None
+        ready = text_too and session.compiled and self.slots.prompt_can_grow
         if ready:
             self._start_rows(prompts)
         width = min((sequence.unfed for sequence in self._sequences), default=0)  # a pass has one width for all rows
@@ -149,7 +130,7 @@ class DecodeLoop:
             width -= 1  # no token follows the last one, and a cache or the model may have no position left for it
         began = time.perf_counter_ns()
         start = [sequence.token_ids[sequence.prompt_length :][:width] for sequence in self._sequences]
-        logits = self._slots.prefill(start)
+        logits = self.slots.prefill(start)
         session.forwarded(began, range(len(prompts)))
         if logits.shape[-1] != session.vocabulary.padded_size:
             raise VocabularySizeError.of_logits(logits.shape[-1], session.vocabulary.padded_size)
@@ -157,20 +138,20 @@ class DecodeLoop:
             sequence.unfed -= width
         if not ready:
             self._start_rows(prompts)
-        if self._new_recorder is not None:
-            self._logprobs = StepLogprobs(self._new_recorder(), self._sequences)
+        if self.new_recorder is not None:
+            self._logprobs = StepLogprobs(self.new_recorder(), self._sequences)
         return logits
 
     def _start_rows(self, prompts: Sequence[list[int]]) -> None:
         """Create the rows at the beginning of their constraints, with the text that is forced there."""
-        rows = self._session.begin(len(prompts), prompts)
+        rows = self.session.begin(len(prompts), prompts)
         for i, (row, ids) in enumerate(zip(rows, prompts, strict=True)):
-            listener = None if self._listener is None else partial(self._listener.on_tokens, i)
+            listener = None if self.listener is None else partial(self.listener.on_tokens, i)
             sequence = SequenceState(row, ids, len(ids), num_reported=len(ids), listener=listener)
             self._sequences.append(sequence)
         if self._forced is not None:
             for sequence in self._sequences:
-                jump_forward(sequence, self._session, self._stops, self._forced)
+                jump_forward(sequence, self.session, self._stops, self._forced)
 
     def _running(self) -> list[int]:
         # With log probabilities, forced text at the end of a row needs one more forward pass.
@@ -208,8 +189,8 @@ class DecodeLoop:
             self._logprobs.begin(before, blocks)
             keep = max(map(len, blocks))
         start = time.perf_counter_ns()
-        logits = self._slots.run(blocks, keep)
-        self._session.forwarded(start, running)
+        logits = self.slots.run(blocks, keep)
+        self.session.forwarded(start, running)
         return choice, logits
 
     def _prepare(self, at_choice: Sequence[int], drafts: Mapping[int, DraftBlock]) -> _Choice:
@@ -218,9 +199,9 @@ class DecodeLoop:
         choosing = set(at_choice)
         states = [self._sequences[i].row if i in choosing else Row(None) for i in rows]
         row_drafts = [drafts.get(i, EMPTY_BLOCK) for i in rows]
-        left = [self._session.tokens_left(self._sequences[i].num_generated) for i in rows]
+        left = [self.session.tokens_left(self._sequences[i].num_generated) for i in rows]
         segments = [draft.segments for draft in row_drafts] if drafts else None
-        return _Choice(rows, choosing, row_drafts, bool(drafts), self._session.fill_ahead(states, left, segments, rows))
+        return _Choice(rows, choosing, row_drafts, bool(drafts), self.session.fill_ahead(states, left, segments, rows))
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that choose a token; returns the (positions, vocab) scores."""
@@ -233,7 +214,7 @@ class DecodeLoop:
             fed: list[int] = []  # no processor reads them
             if self._scoring.wants_batch:  # equal lengths: waiting rows are not longer than the others, and finished
                 fed = self._sequences[i].token_ids[: self._sequences[i].num_fed][:length]  # rows are padded
-                fed += [self._slots.pad_token_id] * (length - len(fed))
+                fed += [self.slots.pad_token_id] * (length - len(fed))
             ends, tokens = draft.ends, draft.tokens
             logit_rows += [i] * len(ends)
             columns += [end - ends[-1] - 1 for end in ends]
@@ -246,15 +227,15 @@ class DecodeLoop:
             scores = logits[rows_device, columns_device]
         dead_ends: dict[int, EmptyIntersection | str] = {}
         scores = self._scoring(
-            ids, scores, lambda scores: self._session.apply(scores, masks, dead_ends.__setitem__, late=True)
+            ids, scores, lambda scores: self.session.apply(scores, masks, dead_ends.__setitem__, late=True)
         )
         surplus, chosen = [0] * len(self._sequences), dict[int, int]()
         first = 0  # position of the row's scores
         for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, self._accepted(choice, scores), strict=True):
             if first + agreed in dead_ends:  # where the row chooses; none gets beyond a rejected draft
-                self._session.record_dead_end(i, dead_ends[first + agreed])
+                self.session.record_dead_end(i, dead_ends[first + agreed])
             if i in choice.choosing:
-                if self._session.recorder is not None or self._logprobs is not None:
+                if self.session.recorder is not None or self._logprobs is not None:
                     # Only confirmed and chosen tokens: all other tokens of the step are forced.
                     for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
                         self._record(i, draft.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
@@ -265,30 +246,30 @@ class DecodeLoop:
             first += len(draft.ends)
         self._take(chosen)
         for i in choice.choosing:
-            jump_forward(self._sequences[i], self._session, self._stops, self._forced)
+            jump_forward(self._sequences[i], self.session, self._stops, self._forced)
         if choice.drafted:
-            self._slots.forget(surplus)
+            self.slots.forget(surplus)
         return scores
 
     def _accepted(self, choice: _Choice, scores: Tensor) -> list[Accepted]:
         """For each draft, how many of its tokens the model confirms, and the token after them."""
         firsts = [draft.firsts for draft in choice.drafts]
-        if not self._call.config.do_sample:
+        if not self.call.config.do_sample:
             return accept_greedy(scores, firsts, self._read)
-        if self._seeds is None:
+        if self.seeds is None:
             probabilities = [draft.probabilities for draft in choice.drafts]
             return accept_sampling(scores, firsts, probabilities, read=self._read)
         seeds: list[int] = []
         positions: list[int] = []
         for i, draft in zip(choice.rows, choice.drafts, strict=True):
-            seeds += [self._seeds[i]] * len(draft.ends)
+            seeds += [self.seeds[i]] * len(draft.ends)
             positions += [self._sequences[i].num_generated + end for end in draft.ends]
         numbers = to_device([seeds, positions], scores.device)
         return accept_seeded(scores, firsts, numbers[0], numbers[1], self._read)
 
     def _read(self, numbers: Tensor) -> list[int]:
         """Numbers (n,) of the device, and with them which rows have to end: the host waits only once."""
-        late = self._session.late_alive
+        late = self.session.late_alive
         if late.unread is None:
             return numbers.tolist()
         read = torch.cat([numbers.long(), late.unread.long()]).tolist()
@@ -298,8 +279,8 @@ class DecodeLoop:
     def _record(self, i: int, end: int, scores: int, token_id: int, kind: Kind) -> None:
         """Record a token of a row: after this many tokens of its draft, from the scores with this index."""
         sequence = self._sequences[i]
-        if self._session.recorder is not None:
-            self._session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
+        if self.session.recorder is not None:
+            self.session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
         if self._logprobs is not None:
             self._logprobs.chose(i, len(sequence.token_ids) + end, token_id, scores)
 
@@ -307,7 +288,7 @@ class DecodeLoop:
         """Append the confirmed segments of a row's draft; returns how many of its tokens: none after the row's end."""
         assert self._drafter is not None
         self._drafter.observe(i, draft, agreed)
-        sequence, stats = self._sequences[i], self._session.stats
+        sequence, stats = self._sequences[i], self.session.stats
         written = 0
         for token_id in draft.tokens[: draft.ends[agreed]]:
             sequence.row.advance(token_id)
@@ -328,9 +309,9 @@ class DecodeLoop:
         for refused in advance(rows, [*chosen.values()]):  # a processor after the masks has forced it
             i, token_id = [*chosen.items()][refused]
             sequence = self._sequences[i]
-            self._session.violated(i, sequence.row, token_id, sequence.token_ids[sequence.prompt_length :])
+            self.session.violated(i, sequence.row, token_id, sequence.token_ids[sequence.prompt_length :])
         for i, token_id in chosen.items():
-            self._session.stats.tokens += self._sequences[i].append([token_id], self._stops)
+            self.session.stats.tokens += self._sequences[i].append([token_id], self._stops)
 
     def _complete_cache(self) -> None:
         """Bring the cache into the form in which generate() returns it, so that a next turn can continue from it.
@@ -339,7 +320,7 @@ class DecodeLoop:
         one. To save passes, this loop has not run a row's last tokens, and has left holes between slots. Running these
         tokens takes one more forward pass; one for each of them where a pass takes one token per row.
         """
-        slots, sequences = self._slots, self._sequences
+        slots, sequences = self.slots, self._sequences
         end = max(len(sequence.token_ids) for sequence in sequences) - 1
         while any(blocks := [sequence.token_ids[sequence.num_fed : end] for sequence in sequences]):
             if not slots.holes and not slots.wide:
@@ -348,4 +329,4 @@ class DecodeLoop:
             for sequence, block in zip(sequences, blocks, strict=True):
                 sequence.unfed -= len(block)
         if slots.holes:
-            slots.close_holes(end - self._call.prompt_length)
+            slots.close_holes(end - self.call.prompt_length)

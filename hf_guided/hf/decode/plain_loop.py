@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -51,17 +52,10 @@ def run_plain(
     seeds: Sequence[int] | None,
     new_recorder: Callable[[], LogprobRecorder] | None,
 ) -> Any:
-    """Run a call in transformers' own loop.
+    """Run a call in transformers' own loop, and return what generate() returns.
 
-    Args:
-        call: of generate().
-        session: the constraints.
-        streamer: a streamer of transformers; None, or beams, stream nothing.
-        seeds: one for each row; None draws with torch's generator.
-        new_recorder: makes the recorder for log probabilities; None records nothing.
-
-    Returns:
-        As generate().
+    ``streamer`` is one of transformers; beams stream nothing. Without ``seeds``, one for each row, torch's generator
+    draws. ``new_recorder`` makes the recorder for log probabilities; None records nothing.
 
     Raises:
         InvalidArgument: seeds of sampled beams; log probabilities of beams.
@@ -100,22 +94,22 @@ def run_plain(
     return output if call.config.return_dict_in_generate or not config.return_dict_in_generate else output.sequences
 
 
+@dataclass(eq=False)
 class _SeededChoice(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
     """The last processor of a call: leaves each row only the token that its seed draws, so that sampling takes it."""
 
-    def __init__(self, seeds: Sequence[int], prompt_length: int, *, keep_scores: bool):
-        self._seeds = seeds
-        self._prompt_length = prompt_length
-        self._keep_scores = keep_scores
-        self.scores: list[Tensor] = []  # of each step, (rows, vocab), before the choice
+    seeds: Sequence[int]
+    prompt_length: int
+    keep_scores: bool
+    scores: list[Tensor] = field(default_factory=list)  # of each step, (rows, vocab), before the choice
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocab) that are finite for one token of each row."""
-        if self._keep_scores:
+        if self.keep_scores:
             self.scores.append(scores)
-        positions = torch.full((len(scores),), input_ids.shape[1] - self._prompt_length, device=scores.device)
+        positions = torch.full((len(scores),), input_ids.shape[1] - self.prompt_length, device=scores.device)
         tokens = torch.arange(scores.shape[-1], device=scores.device)
-        noise = gumbel(torch.tensor(self._seeds, device=scores.device), positions, tokens)
+        noise = gumbel(torch.tensor(self.seeds, device=scores.device), positions, tokens)
         drawn = (scores + noise).argmax(-1, keepdim=True)  # (rows, 1)
         return torch.full_like(scores, -torch.inf).scatter(-1, drawn, 0)
 
@@ -123,11 +117,7 @@ class _SeededChoice(LogitsProcessor):  # type: ignore[misc]  # transformers is u
 def record_output(recorder: LogprobRecorder, output: Any, start: int, stop_token_ids: Sequence[int]) -> None:
     """Record a call of generate() with ``output_logits`` and ``output_scores``, and without beams.
 
-    Args:
-        recorder: of the same rows.
-        output: generate()'s result.
-        start: tokens before the output.
-        stop_token_ids: tokens that end a row; after them comes padding.
+    The output begins at the column ``start``. After a stop token, a row has only padding.
     """
     running = list(range(len(output.sequences)))
     for step, (logits, scores) in enumerate(zip(output.logits, output.scores, strict=True)):

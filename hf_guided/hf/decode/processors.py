@@ -45,15 +45,9 @@ class Scoring:
         self.takes_drafts = not any(map(_may_remember, processors))
 
     def __call__(self, ids: Sequence[Sequence[int]], scores: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
-        """Processed scores.
+        """Processed scores (positions, vocab) float32.
 
-        Args:
-            ids: for each position the token ids before it.
-            scores: (positions, vocab) float32.
-            mask: applies the masks.
-
-        Returns:
-            (positions, vocab) float32.
+        ``ids`` has for each position the token ids before it; ``mask`` applies the masks.
         """
         return self.warp(ids, mask(_processed(self.before, ids, scores)))
 
@@ -99,9 +93,7 @@ def _called(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Ten
 class RowStops:
     """When a row ends, token by token: looks up stop tokens and the maximum length; calls other criteria with one row.
 
-    Args:
-        criteria: of this generate() call.
-        device: where ``input_ids`` are.
+    The criteria are those of one generate() call, and get ids on the device of its ``input_ids``.
     """
 
     def __init__(self, criteria: StoppingCriteriaList, device: torch.device):

@@ -22,13 +22,9 @@ _DONE, _FAILED = "done", "failed"
 def run_on_all_ranks(
     call: GenerateCall, loop: Callable[[CacheSlots], list[list[int]]], listener: TokenListener | None, *, blocks: bool
 ) -> tuple[list[list[int]], Any]:
-    """Run a loop; where several processes hold the model, rank zero runs it.
+    """Run a loop, which returns the token ids of each row; where several processes hold the model, in rank zero.
 
-    Args:
-        call: of generate().
-        loop: returns the token ids of each row.
-        listener: gets the tokens of all rows. In the other processes it gets all tokens of a row at once.
-        blocks: see ``CacheSlots``.
+    In the other processes the listener gets all tokens of a row at once.
 
     Returns:
         The token ids of each row; the model's cache.

@@ -36,14 +36,9 @@ class SequenceState:
         return len(self.token_ids) - self.unfed
 
     def append(self, token_ids: Sequence[int], ends: Callable[[Sequence[int]], bool]) -> int:
-        """Append tokens that the row has taken, up to the one that ends it.
+        """Append tokens that the row has taken, up to the one that ends it; returns how many were added.
 
-        Args:
-            token_ids: of output.
-            ends: called once for each token with the tokens so far; returns whether the last one ends the row.
-
-        Returns:
-            How many were added.
+        ``ends`` is called once for each token with the tokens so far, and returns whether the last one ends the row.
         """
         for count, token_id in enumerate(token_ids, 1):
             self.token_ids.append(token_id)
@@ -63,13 +58,8 @@ class SequenceState:
 def jump_forward(sequence: SequenceState, session: Session, stops: RowStops, forced_text: ForcedText | None) -> None:
     """Append the text that the grammar forces next, without a forward pass for each token, and report all new tokens.
 
-    Runs at the start of every row, and after every token chosen for it.
-
-    Args:
-        sequence: written.
-        session: the constraints.
-        stops: when a row ends.
-        forced_text: finds forced text; None leaves it to sampling like all other text.
+    Runs at the start of every row, and after every token chosen for it. Without ``forced_text`` forced text is sampled
+    like all other text.
     """
     if forced_text is not None and not sequence.finished:
         left, stats = session.tokens_left(sequence.num_generated), session.stats

@@ -15,15 +15,10 @@ from .sequences import SequenceState
 
 
 class StepLogprobs:
-    """Collects the choices of one forward pass of the fast loop, and records them at the end of the step.
-
-    Args:
-        recorder: gets every position once, in order.
-        sequences: the rows of the loop.
-    """
+    """Collects the choices of one forward pass of the fast loop, and records them at the end of the step."""
 
     def __init__(self, recorder: LogprobRecorder, sequences: Sequence[SequenceState]):
-        self._recorder = recorder
+        self._recorder = recorder  # gets every position once, in order
         self._sequences = sequences
         # For each row of the pass: its tokens in the cache before, and the number of tokens that were run.
         self._run = {i: (sequence.prompt_length - 1, 1) for i, sequence in enumerate(sequences)}
@@ -48,9 +43,8 @@ class StepLogprobs:
     def end(self, logits: Tensor, scores: Tensor | None) -> None:
         """Record the tokens of the step whose logits the pass has given; all of them are final now.
 
-        Args:
-            logits: (rows, columns, vocab), of the pass; the last column belongs to a row's last token.
-            scores: (positions, vocab), of the step; None if no token was chosen.
+        The last column of ``logits`` (rows, columns, vocab) belongs to a row's last token. ``scores`` are those of the
+        step, (positions, vocab); None if no token was chosen.
         """
         rows: list[int] = []
         columns: list[int] = []

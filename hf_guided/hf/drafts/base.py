@@ -14,7 +14,6 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
-from ...errors import InvalidArgument
 from ...session.row import Row
 
 # (token ids before each position, scores (positions, vocab) float32) -> new scores (temperature, top-k ...).
@@ -77,25 +76,16 @@ class DraftSource(Protocol):
 
 
 class DraftLength:
-    """Adapts to each row: doubles after a fully correct draft, otherwise moves halfway to the correct length.
+    """Adapts to each row: doubles after a fully correct draft, otherwise moves halfway to the correct length."""
 
-    Args:
-        start: tokens of a row's first draft.
-        least: the minimum, so that a row can recover.
-        most: the maximum.
-    """
+    START, LEAST, MOST = 5, 1, 16  # tokens of a row's first draft, of its shortest, from which it recovers, and longest
 
-    def __init__(self, start: int = 5, least: int = 1, most: int = 16):
-        if not 1 <= least <= start <= most:
-            raise InvalidArgument(
-                f"expected 1 <= least <= start <= most, got least={least}, start={start}, most={most}"
-            )
-        self._start, self._least, self._most = start, least, most
+    def __init__(self) -> None:
         self._lengths: dict[int, int] = {}
 
     def wanted(self, index: int) -> int:
         """Tokens to draft for this row now."""
-        return self._lengths.get(index, self._start)
+        return self._lengths.get(index, self.START)
 
     def observe(self, index: int, drafted: int, accepted: int) -> None:
         """Take the number of a row's draft tokens that were accepted.
@@ -104,6 +94,6 @@ class DraftLength:
         """
         length = self.wanted(index)
         if accepted < drafted:
-            self._lengths[index] = max(self._least, (min(drafted, length) + accepted) // 2)
+            self._lengths[index] = max(self.LEAST, (min(drafted, length) + accepted) // 2)
         elif drafted >= length:
-            self._lengths[index] = min(self._most, 2 * length)
+            self._lengths[index] = min(self.MOST, 2 * length)

@@ -27,13 +27,9 @@ def draft_source(
     vocab_size: int,
     compile: Callable[[Constraint], CompiledConstraint],
 ) -> DraftSource | None:
-    """The source for ``draft``; None for None.
+    """The source for ``draft``: "grammar", "prompt_lookup", a model, a DraftSource, or a list of these; None for None.
 
-    Args:
-        draft: "grammar", "prompt_lookup", a model, a DraftSource, or a list of these.
-        continuation: tokenizes text after other tokens.
-        vocab_size: columns of the logits.
-        compile: for sources that use a grammar of their own.
+    ``compile`` is for sources that use a grammar of their own.
 
     Raises:
         InvalidArgument: another value.

@@ -151,7 +151,7 @@ class _AnswerListener(TokenListener):
         job, tokens = self._running.job, self._tokens[row]
         if job.guided.compiled is not None:
             assert self.call is not None
-            result = self.call.ended(row, self.call.reader(row, self._prompt).read(tokens))
+            result = self.call.read(row, tokens, self._prompt)
             if result.finish_reason == "dead_end":
                 raise left_constraint(result.error)
         return "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
