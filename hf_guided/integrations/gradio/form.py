@@ -46,19 +46,6 @@ class UiLimits:
                 )
 
 
-@dataclass(frozen=True)
-class Example:
-    """A prompt and a JSON Schema to begin with.
-
-    Args:
-        prompt: the prompt.
-        schema: the JSON Schema of its answer, as text.
-    """
-
-    prompt: str
-    schema: str
-
-
 class _PagePattern(Regex):
     """A regex whose value is its text.
 
