@@ -27,12 +27,13 @@ from .answers.response import ResponseWriter
 from .answers.writers import HEARTBEAT, ChatWriter, CompletionWriter, Writer, new_id
 from .bodies.chat import SWITCHES
 from .bodies.generation import Defaults
+from .engines.jobs import Engine, RunningJob
 from .error_responses import RequestRefused, as_refused, log, shuts_down
 from .guidance import Guidance
-from .job import Call, Ended, Engine, Event, Job, NewTokens, Running
+from .job import Call, Ended, Event, NewTokens
 from .limits import Admission, ThreadPool, body_of, key_of, parsed
 from .metrics import Metrics, Outcome
-from .models import ServedModel
+from .models import Rendered, ServedModel
 from .options import ServeOptions
 
 T = TypeVar("T")
@@ -157,13 +158,8 @@ class Answering:
             writer = live.writer()
             yield "".join(writer.begin())
             while not live.is_over:
-                events: list[str] = []
                 deltas = await live.deltas(min(_HEARTBEAT_S, deadline.left_s))
-                for answer, delta in deltas:
-                    events += writer.add(answer, delta)
-                for answer in dict.fromkeys(answer for answer, _ in deltas):  # one that has ended gets no more deltas
-                    if answer.finish_reason is not None:
-                        events += writer.end(answer)
+                events = [event for answer, delta in deltas for event in writer.add(answer.index, delta)]
                 deadline.check()
                 if events or not deltas:
                     yield "".join(events) or HEARTBEAT
@@ -234,7 +230,7 @@ class _LiveRequest:
         self._shared, self.call, self._request_id, self._client = shared, call, request_id, client
         self.answers: list[Answer] = []
         self._open: set[Answer] = set()
-        self._jobs: list[Running] = []
+        self._jobs: list[RunningJob] = []
         self._events = Events(asyncio.get_running_loop(), self._end_jobs, 1 if call.stream else _TOKENS_AT_ONCE)
         self._guided = False
         self._ended = False
@@ -251,21 +247,19 @@ class _LiveRequest:
         shared, call = self._shared, self.call
         prompts = await shared.pool.run(self._rendered)
         lengths = [self._max_new_tokens(len(token_ids)) for token_ids, _ in prompts]
-        guided, format = await shared.guidance.read(call, self._client, lengths)
+        jobs = await shared.guidance.jobs(call, prompts, lengths, self._client, self._request_id)
         if self._ended:  # before Python 3.12, wait_for may lose the cancellation
             raise asyncio.CancelledError
-        self._guided = format.constraint is not None
-        ranks = call.best_of > call.num_answers
-        top_logprobs = 0 if ranks and call.logprobs is None else call.logprobs
+        self._guided = jobs[0].guided.constraint is not None
         if call.echo:
             self._echoes = [
-                given if isinstance(given, str) else shared.served.tokenizer.decode(token_ids)
-                for given, (token_ids, _) in zip(call.prompts, prompts, strict=True)
+                given if isinstance(given, str) else shared.served.tokenizer.decode(job.prompt)
+                for given, job in zip(call.prompts, jobs, strict=True)
             ]
-        self._num_prompt_tokens = sum(len(token_ids) for token_ids, _ in prompts)
+        self._num_prompt_tokens = sum(len(job.prompt) for job in jobs)
         self.answers = [
-            Answer(number * call.best_of + index, format, token_ids, top_logprobs)
-            for number, (token_ids, _) in enumerate(prompts)
+            Answer(number * call.best_of + index, job, shared.guidance.guide)
+            for number, job in enumerate(jobs)
             for index in range(call.best_of)
         ]
         self._open = set(self.answers)
@@ -273,18 +267,7 @@ class _LiveRequest:
         if self._guided:
             shared.metrics.count("generations_running")
         self._counted = False
-        for number, ((token_ids, model_inputs), length) in enumerate(zip(prompts, lengths, strict=True)):
-            job = Job(
-                request_id=f"{self._request_id}/{number}",
-                prompt=token_ids,
-                guided=guided,
-                sampling=call.sampling,
-                max_new_tokens=length,
-                stop_token_ids=tuple(sorted(format.stop_token_ids)),
-                num_answers=call.best_of,
-                top_logprobs=top_logprobs,
-                model_inputs=model_inputs,
-            )
+        for number, job in enumerate(jobs):
             self._jobs.append(shared.engine.submit(job, self._events.taker(number)))
 
     @property
@@ -303,7 +286,7 @@ class _LiveRequest:
         return kind(self.call, name, self._request_id, self._num_prompt_tokens, self._echoes)
 
     async def deltas(self, timeout_s: float) -> list[tuple[Answer, Delta]]:
-        """What the next events add to answers; an answer whose finish reason is set has ended with it.
+        """What the next events add to answers.
 
         Args:
             timeout_s: how long to wait for one.
@@ -336,8 +319,7 @@ class _LiveRequest:
                 metrics.count("generations_running", number=-1)
                 metrics.count("generations", outcome)
 
-    def _rendered(self) -> list[Any]:
-        """For each prompt its token ids, and further inputs of the model."""
+    def _rendered(self) -> list[Rendered]:
         shared = self._shared
         thinks, calls = shared.guidance.thinks(self.call), isinstance(self.call.constraint, ToolCalls)
         limits = (shared.limits.max_prompt_tokens, _minus(shared.engine.max_tokens, 1))
@@ -373,7 +355,7 @@ class _LiveRequest:
             if answer.stopped and answer.has_all_logprobs:
                 self._jobs[number].cancel(event.answer)
                 last = answer.end("stop")
-                delta = Delta(delta.parts + last.parts, delta.logprobs + last.logprobs)
+                delta = Delta(delta.parts + last.parts, delta.logprobs + last.logprobs, last.finish_reason)
         if answer.finish_reason is not None:
             self._open.discard(answer)
         yield answer, delta

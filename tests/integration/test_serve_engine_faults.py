@@ -341,7 +341,7 @@ def test_a_job_with_inputs_of_its_own_runs_alone(shared: SharedBatches) -> None:
         hook.remove()
     changes = sum(one != other for one, other in pairwise(threads))
     assert len(set(threads)) == 2 and changes <= 2, "passes of the two threads took turns"
-    assert shared.alone_stats.tokens == sum(map(len, expected)) and model.config._attn_implementation == attention
+    assert shared.alone.stats.tokens == sum(map(len, expected)) and model.config._attn_implementation == attention
 
 
 def test_shared_prompts_are_run_once(shared: SharedBatches) -> None:

@@ -12,14 +12,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ...constraints.incremental_utf8 import begun, utf8_decoder
 from ...constraints.tool_calls import ToolCalls
-from ...constraints.values import Constraint
 from ...session.reasoning import Opening, ReasoningGate, Splitter
-from ...vocabulary.tokens import Vocabulary
 
 
 class Text(NamedTuple):
@@ -61,27 +58,6 @@ class CallArguments(NamedTuple):
 
 
 Part: TypeAlias = "Text | Thinking | CallBegins | CallArguments"
-
-
-@dataclass(frozen=True)
-class Format:
-    """How an answer's tokens are to be read.
-
-    Args:
-        vocabulary: of the tokenizer, in which all that the constraint writes is text.
-        constraint: of the answer, bound to the tokenizer; None is free.
-        gate: of the thinking before it, if the model thinks.
-        header: what a free answer may begin with that is no part of its text.
-        stop: texts that end the answer.
-        stop_token_ids: tokens that end it, and are no part of its text.
-    """
-
-    vocabulary: Vocabulary
-    constraint: Constraint | None = None
-    gate: ReasoningGate | None = None
-    header: bytes = b""
-    stop: tuple[str, ...] = ()
-    stop_token_ids: frozenset[int] = frozenset()
 
 
 class StopStrings:
