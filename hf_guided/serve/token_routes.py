@@ -60,7 +60,7 @@ def read_tokenize(body: object, defaults: Defaults) -> tuple[TokenizeBody, Promp
             raise refused(of_chats[0], "expected it only with messages; a prompt has no template", "unsupported_field")
         return asked, asked.prompt
     constraint, _ = read_constraint({"tools": [*map(for_template, asked.tools)]}, defaults)
-    variables, _ = read_thinking(asked.chat_template_kwargs, None, defaults)
+    variables, _ = read_thinking(asked.chat_template_kwargs, ("reasoning_effort", None), defaults)
     return asked, Chat(render_messages(asked.messages, defaults.takes_images), shown_tools(constraint), variables)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -16,16 +17,16 @@ from ...constraints.suggestions import did_you_mean
 from ...constraints.tool_calls import ToolCalls
 from ...errors import shown
 from ..error_responses import refused
-from ..job import Call, Chat
+from ..job import Call, Chat, Kind
 from .fields import ANY, Count, List, Part, as_list, json_object, problem, read
 from .generation import (
     CompletionFields,
     Defaults,
+    GenerationFields,
     LogprobCount,
     check_logprobs,
-    check_model,
     fields_with,
-    read_generation,
+    read_call,
 )
 
 _IMAGE = "data:image/"
@@ -264,15 +265,14 @@ def _reserved_names() -> frozenset[str]:
 
 
 def read_thinking(
-    given: Mapping[str, Any], effort: str | None, defaults: Defaults, effort_path: str = "reasoning_effort"
+    given: Mapping[str, Any], effort: tuple[str, str | None], defaults: Defaults
 ) -> tuple[dict[str, Any], bool | None]:
     """The template's variables, and whether the model thinks; None if the request does not say it.
 
     Args:
         given: the request's ``chat_template_kwargs``.
-        effort: its ``reasoning_effort``.
+        effort: the field of its effort, and the value.
         defaults: the variables that the template reads.
-        effort_path: the field of the effort.
 
     Raises:
         RequestRefused: an argument of ``apply_chat_template``, a variable that the template does not read, or two
@@ -291,9 +291,10 @@ def read_thinking(
             raise refused(f"{_PATH}.{name}", f"expected true or false, got {shown(value)}")
     said = {f"{_PATH}.{name}": value for name, value in switches.items()}
     variables = dict(given)
-    if effort is not None:
-        said[effort_path] = effort not in _NO_EFFORT
-        variables.setdefault("reasoning_effort", effort)
+    effort_path, level = effort
+    if level is not None:
+        said[effort_path] = level not in _NO_EFFORT
+        variables.setdefault("reasoning_effort", level)
     if len(set(said.values())) > 1:
         raise refused(next(iter(said)), f"expected {' and '.join(said)} to agree on whether the model thinks")
     think = next(iter(said.values()), None)
@@ -302,7 +303,38 @@ def read_thinking(
     return {name: value for name, value in variables.items() if name in given or name in (known or ())}, think
 
 
-class ChatBody(CompletionFields):
+class ChatFields(GenerationFields):
+    """The fields that a chat and a response share."""
+
+    tools: List[Tool] = []
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    top_logprobs: LogprobCount | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+
+
+def read_chat_call(
+    kind: Kind,
+    fields: ChatFields,
+    body: Mapping[str, Any],
+    defaults: Defaults,
+    messages: tuple[Mapping[str, Any], ...],
+    *,
+    length_fields: tuple[str, ...],
+    effort: tuple[str, str | None],
+    logprobs: bool,
+) -> Call:
+    """What a chat or a response asks for; ``effort`` is the field of the thinking effort, and its value."""
+    body = {**body, "tools": [*map(for_template, fields.tools)]}
+    call = read_call(kind, fields, body, defaults, length_fields)
+    variables, think = read_thinking(fields.chat_template_kwargs, effort, defaults)
+    most = fields.top_logprobs or 0
+    check_logprobs("top_logprobs", most, defaults.limits)
+    prompt = Chat(messages, shown_tools(call.constraint, fields.tool_choice), variables)
+    return replace(call, prompts=(prompt,), logprobs=most if logprobs else None, think=think)
+
+
+class ChatBody(ChatFields, CompletionFields):
     """What a chat may hold."""
 
     other_fields = {
@@ -322,14 +354,9 @@ class ChatBody(CompletionFields):
         "verbosity": ("medium",),
     }
     messages: Messages
-    tools: List[Tool] = []
-    tool_choice: Any = None
-    parallel_tool_calls: bool = True
     max_completion_tokens: Count | None = None
     logprobs: bool = False
-    top_logprobs: LogprobCount | None = None
     reasoning_effort: Effort | None = None
-    chat_template_kwargs: dict[str, Any] = {}
 
 
 def read_chat(body: object, defaults: Defaults) -> Call:
@@ -340,20 +367,17 @@ def read_chat(body: object, defaults: Defaults) -> Call:
     """
     chat = read(ChatBody, body)
     assert isinstance(body, dict)
-    check_model(chat.model, defaults)
-    body = {**body, "tools": [*map(for_template, chat.tools)]}
-    common = read_generation(chat, body, defaults, ("max_completion_tokens", "max_tokens"))
-    variables, think = read_thinking(chat.chat_template_kwargs, chat.reasoning_effort, defaults)
     if chat.top_logprobs and not chat.logprobs:
         raise refused("top_logprobs", "expected it only with logprobs, which is false")
-    check_logprobs("top_logprobs", chat.top_logprobs or 0, defaults.limits)
-    messages = render_messages(chat.messages, defaults.takes_images)
-    return Call(
-        kind="chat",
-        prompts=(Chat(messages, shown_tools(common["constraint"], chat.tool_choice), variables),),
-        logprobs=chat.top_logprobs or 0 if chat.logprobs else None,
-        think=think,
-        **common,
+    return read_chat_call(
+        "chat",
+        chat,
+        body,
+        defaults,
+        render_messages(chat.messages, defaults.takes_images),
+        length_fields=("max_completion_tokens", "max_tokens"),
+        effort=("reasoning_effort", chat.reasoning_effort),
+        logprobs=chat.logprobs,
     )
 
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..error_responses import expected, refused
 from ..job import Call, Prompt
 from .fields import read
-from .generation import (
-    CompletionFields,
-    Defaults,
-    LogprobCount,
-    check_logprobs,
-    check_model,
-    check_tokens,
-    read_generation,
-)
+from .generation import CompletionFields, Defaults, LogprobCount, check_logprobs, check_tokens, read_call
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
@@ -37,20 +30,18 @@ def read_completion(body: object, defaults: Defaults) -> Call:
     """
     completion = read(CompletionBody, body)
     assert isinstance(body, dict)
-    check_model(completion.model, defaults)
+    call = read_call("completion", completion, body, defaults, ("max_tokens",))
     if completion.logprobs is not None:
         check_logprobs("logprobs", completion.logprobs, defaults.limits)
         if completion.echo:
             raise refused("echo", "log probabilities of prompts are not supported; leave out echo, or logprobs")
-    common = read_generation(completion, body, defaults, ("max_tokens",))
-    if common["max_new_tokens"] is None:
-        common["max_new_tokens"] = min(_DEFAULT_MAX_TOKENS, defaults.limits.max_answer_tokens or _DEFAULT_MAX_TOKENS)
-    return Call(
-        kind="completion",
+    most = defaults.limits.max_answer_tokens or _DEFAULT_MAX_TOKENS
+    return replace(
+        call,
         prompts=_prompts(completion.prompt, defaults),
+        max_new_tokens=call.max_new_tokens or min(_DEFAULT_MAX_TOKENS, most),
         logprobs=completion.logprobs,
         echo=completion.echo,
-        **common,
     )
 
 
