@@ -39,18 +39,16 @@ class SharedBatches(Engine):
     Args:
         model: a decoder of transformers.
         guide: for it.
-        on_restart: called with the reason after a dead manager was replaced, on a thread of the engine.
 
     Raises:
         UnsupportedModel: continuous batching cannot run the model.
         MemoryError: there is no room for a cache.
     """
 
-    def __init__(self, model: Any, guide: Guide, on_restart: Callable[[Exception | None], None] | None = None):
+    def __init__(self, model: Any, guide: Guide):
         if reason := _unsupported(model, guide):
             raise UnsupportedModel(reason)
         super().__init__(model, "hf-guided-dispatcher")
-        self._on_restart = on_restart
         self._guide = guide
         self._sampler = BatchSampler(guide.vocabulary.padded_size, self.stats)
         self._answers: dict[str, SharedAnswer] = {}  # those in the manager, by request id
@@ -143,7 +141,6 @@ class SharedBatches(Engine):
         with self._lifecycle:
             if self._manager is not None and self._manager.running:
                 return
-            error = None
             if self._manager is not None:
                 error = self._manager.error
                 log.error("the generation thread has died; it is started again", exc_info=error)
@@ -153,8 +150,6 @@ class SharedBatches(Engine):
                     answer.fail(_died(error))
                 dead.stop()
             self._manager = BatchManager(self._model, self._sampler, self._deliver)
-            if self._on_restart is not None:
-                self._on_restart(error)
 
     # Any thread.
 
