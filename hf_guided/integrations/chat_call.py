@@ -1,4 +1,4 @@
-"""What chat models of other frameworks share: their fields, and one call, from the chat to the parts of its answer."""
+"""The common part of other frameworks' chat models: their fields, and a call, from the chat to the answer's parts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class AnswerParts(NamedTuple):
 
 
 class ChatCall:
-    """One call.
+    """A call of a chat model.
 
     Args:
         fields: of the chat model.

@@ -64,7 +64,7 @@ def _scalar_cell(dtype: str, value: Any) -> Any:
 
 
 def _label(names: list[str]) -> Column:
-    """One of some texts, as its number."""
+    """A text out of some, as its number."""
     return Column(datasets.ClassLabel(names=names), names.index)
 
 
@@ -160,7 +160,7 @@ class _Reader:
         return _JSON
 
     def _target(self, reference: str) -> Any:
-        """What a reference within the schema leads to; None for other references, of which nothing is known."""
+        """The target of a reference within the schema; None for other references, of which nothing is known."""
         if reference != "#" and not reference.startswith("#/"):
             return None
         found = self._root

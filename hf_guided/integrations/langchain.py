@@ -161,7 +161,7 @@ class ChatHFGuided(ChatFields, BaseChatModel):  # type: ignore[misc]  # LangChai
 
 
 class _Call(ChatCall):
-    """One call of the model, and its results."""
+    """A call of the model, and its results."""
 
     def chat_result(self, result: GuidedResult[Any]) -> ChatResult:
         """The whole answer."""
@@ -175,7 +175,7 @@ class _Call(ChatCall):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def chunks(self, partial: Partial[Any, Any]) -> Iterator[ChatGenerationChunk]:
-        """What is new in an answer that is being generated."""
+        """The new chunks of an answer that is being generated."""
         parts = self.parts(partial)
         if parts.new_text or parts.new_calls:
             first = len(parts.calls) - len(parts.new_calls)

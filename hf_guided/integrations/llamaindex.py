@@ -61,7 +61,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
 
     @property
     def metadata(self) -> LLMMetadata:
-        """What LlamaIndex has to know about the model."""
+        """Properties of the model that LlamaIndex asks for."""
         is_chat_model = has_template(self.tokenizer, self.chat_template_kwargs)
         window = self.context_window or getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return LLMMetadata(
@@ -94,7 +94,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """As ``chat``."""
+        """See ``chat``."""
         call = self._call(as_chat(messages), kwargs)
         return call.chat_response(await call.aresult())
 
@@ -106,7 +106,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncIterator[ChatResponse]:
-        """As ``stream_chat``."""
+        """See ``stream_chat``."""
         call = self._call(as_chat(messages), kwargs)
         return (call.chat_response(partial) async for partial in call.apartials())
 
@@ -130,7 +130,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """As ``complete``."""
+        """See ``complete``."""
         call = self._call(self._prompt(prompt, formatted), kwargs)
         return call.completion_response(await call.aresult())
 
@@ -144,7 +144,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> AsyncIterator[CompletionResponse]:
-        """As ``stream_complete``."""
+        """See ``stream_complete``."""
         call = self._call(self._prompt(prompt, formatted), kwargs)
         return (call.completion_response(partial) async for partial in call.apartials())
 
@@ -180,7 +180,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
     async def astructured_predict(
         self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
     ) -> Any:
-        """As ``structured_predict``."""
+        """See ``structured_predict``."""
         if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
             return await super().astructured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
         call = self.achat if self.metadata.is_chat_model else self.acomplete
@@ -207,7 +207,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
     async def astream_structured_predict(
         self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
     ) -> AsyncIterator[Any]:
-        """As ``stream_structured_predict``."""
+        """See ``stream_structured_predict``."""
         if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
             streamed: AsyncIterator[Any] = await super().astream_structured_predict(
                 output_cls, prompt, llm_kwargs, **prompt_args
@@ -291,7 +291,7 @@ class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # Llam
 
 
 class _Call(ChatCall):
-    """One call of the model, and its responses."""
+    """A call of the model, and its responses."""
 
     _call_blocks: tuple[ToolCallBlock, ...] = ()
 

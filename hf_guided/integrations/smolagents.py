@@ -43,7 +43,7 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
     def generate(
         self, messages: list[Any], stop_sequences: list[str] | None = None, response_format: Any = None, **kwargs: Any
     ) -> Any:
-        """One answer; see ``TransformersModel.generate``.
+        """Generate one answer; see ``TransformersModel.generate``.
 
         Args:
             messages: the chat.

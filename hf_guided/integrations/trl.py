@@ -293,7 +293,7 @@ def masked_logprobs(logits: Tensor, token_ids: Tensor, allowed: Tensor, temperat
 
 
 def importance_ratio(policy: Tensor, sampled: Tensor, mask: Tensor, args: Any) -> Tensor:
-    """How much less likely the policy writes a completion than the sampler, as TRL computes it for vLLM.
+    """Ratio of the probabilities that policy and sampler give to a completion, as TRL computes it for vLLM.
 
     A mask only ever raises the probability of the tokens that it allows. So without top-k and the like, no ratio is
     above 1. It is the probability that the free policy gives to all allowed tokens together: at each token, or

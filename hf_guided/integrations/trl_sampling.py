@@ -29,7 +29,7 @@ from ..vocabulary.bitmask import allocate_bitmask
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """How completions are sampled, beside the sampling settings of ``GRPOConfig``.
+    """Settings of how completions are sampled, beside the sampling settings of ``GRPOConfig``.
 
     Args:
         backend: "auto", or the name of a grammar engine.
@@ -48,7 +48,7 @@ class RolloutSettings:
 
 
 class Completions(NamedTuple):
-    """One completion for each prompt.
+    """Completions, one for each prompt.
 
     Args:
         prompts: with their tokens.
@@ -66,7 +66,7 @@ class Completions(NamedTuple):
         return [list(prompt.tokens or ()) for prompt in self.prompts]
 
     def rollout(self) -> dict[str, Any]:
-        """What a ``rollout_func`` returns."""
+        """The return value of a ``rollout_func``."""
         return {
             "prompt_ids": self.prompt_ids,
             "completion_ids": [result.token_ids for result in self.results],
@@ -118,7 +118,7 @@ class GuidedSampler:
         check_budgets(requests, GenerationSettings(self._trainer.model, self._kwargs), [()])
 
     def sample(self, prompts: Sequence[Any], constraints: Sequence[Constraint | None]) -> Completions:
-        """One completion for each prompt, from the current weights.
+        """Sample one completion for each prompt, from the current weights.
 
         Args:
             prompts: texts or chats; a prompt that stands several times gets as many completions.

@@ -1,4 +1,4 @@
-"""One request to a route that generates: from its body to JSON, or to a stream of events.
+"""Answering one request to a route that generates: from its body to JSON, or to a stream of events.
 
 Its body becomes a ``Call``; its prompts are rendered, its constraint compiled, its jobs submitted; the engine's events
 are read into answers, and a writer puts these into the form of the route. A client that leaves ends its request,
@@ -80,7 +80,7 @@ class Answering:
         self._has_keys = bool(options.api_keys)
 
     async def run(self, request: Request, work: Callable[[object], T]) -> T:
-        """What ``work`` makes of a request's JSON, on a thread.
+        """Read a request's JSON, and let ``work`` make the answer of it, on a thread.
 
         Raises:
             RequestRefused, HFGuidedError: no answer can be given.
@@ -112,7 +112,7 @@ class Answering:
             return _EventStream(self._events(live, begun, deadline), held.pop_all())
 
     def _client_of(self, request: Request) -> str:
-        """Who asks: by the key, where keys are needed; or else by the address."""
+        """Name the client: by its key, where keys are needed; or else by its address."""
         if self._has_keys:
             return key_of(request.headers)
         return request.client.host if request.client else ""
@@ -224,7 +224,7 @@ def _late_answer() -> RequestRefused:
 
 
 class _LiveRequest:
-    """One request while it is answered; on the event loop."""
+    """A request while it is answered; on the event loop."""
 
     def __init__(self, shared: Answering, call: Call, request_id: str, client: str):
         self._shared, self.call, self._request_id, self._client = shared, call, request_id, client
@@ -239,7 +239,7 @@ class _LiveRequest:
         self._echoes = [""] * len(call.prompts)
 
     async def begin(self) -> None:
-        """Render, compile, check and submit it.
+        """Render, compile, check and submit the request.
 
         Raises:
             RequestRefused, HFGuidedError: it cannot be answered.
@@ -281,12 +281,12 @@ class _LiveRequest:
         return not self._open
 
     def writer(self) -> Writer:
-        """Of its response; before ``begin`` only for one that fails."""
+        """The writer of the response; before ``begin`` only for one that fails."""
         kind, name = _WRITERS[self.call.kind], self._shared.served.name
         return kind(self.call, name, self._request_id, self._num_prompt_tokens, self._echoes)
 
     async def deltas(self, timeout_s: float) -> list[tuple[Answer, Delta]]:
-        """What the next events add to answers.
+        """Read the next events; each adds to an answer.
 
         Args:
             timeout_s: how long to wait for one.
@@ -309,7 +309,7 @@ class _LiveRequest:
         return [answer for group in best for answer in sorted(group, key=lambda answer: answer.index)]
 
     def end(self, outcome: Outcome) -> None:
-        """End it, and count it; only the first call counts. Nothing more is submitted."""
+        """End the request, and count it; only the first call counts. Nothing more is submitted."""
         self._ended = True
         self._end_jobs()
         if not self._counted:
@@ -392,7 +392,7 @@ class Events:
         self.overflowed = False
 
     def taker(self, job: int) -> Callable[[Event], None]:
-        """What an engine calls with the events of a job, which has this number in the request."""
+        """The function that takes the events of a job, which has this number in the request."""
 
         def take(event: Event) -> None:
             with self._lock:
@@ -415,7 +415,7 @@ class Events:
         return take
 
     async def get(self, timeout_s: float) -> list[tuple[int, Event]]:
-        """All that wait, with the numbers of their jobs; none after the timeout, or after an overflow."""
+        """Take all waiting events, with the numbers of their jobs; none after the timeout, or after an overflow."""
         deadline = self._loop.time() + timeout_s
         while True:
             with self._lock:
@@ -439,7 +439,7 @@ class Events:
 
 
 def _size(event: Event) -> int:
-    """In tokens, roughly: a token with alternatives takes as much as several."""
+    """Size of an event in tokens, roughly: a token with alternatives takes as much as several."""
     if isinstance(event, Ended):
         return 1
     assert isinstance(event, NewTokens)

@@ -121,7 +121,7 @@ def _add_routes(app: FastAPI, answering: Answering) -> None:
 
 
 def _add_middleware(app: FastAPI, options: ServeOptions, takes_media: bool) -> None:
-    """Who may ask, how much, and every error in the shape of OpenAI's; what is added last comes first."""
+    """Add the limits, and the shape of OpenAI's errors; what is added last comes first."""
     app.add_middleware(RequestSizeLimit, max_bytes=options.limits.request_bytes(takes_media))
     if options.api_keys:
         app.add_middleware(ApiKeys, keys=options.api_keys)

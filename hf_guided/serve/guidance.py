@@ -1,4 +1,4 @@
-"""From a request's constraint to one that is compiled and checked, before anything runs; whose turn it is for that."""
+"""Compiles and checks the constraints of requests, before anything runs; decides whose turn it is for that."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ _RETRY_S = 10
 
 
 class CompileQueue:
-    """Which constraint is compiled next: each client's in their order, and the clients in turn; on the event loop.
+    """Decides which constraint is compiled next: clients in turn, and each client's in their order; on the event loop.
 
     The compiler has a few threads, and one constraint may take seconds. What it knows already does not wait here. A
     client that sends many constraints never holds all threads: one of them is left for the others.
@@ -203,7 +203,7 @@ class CompileQueue:
         return sum(map(len, self._waiting.values()))
 
     async def begin(self, client: str, submit: Callable[[], Future[Any]]) -> Future[Any]:
-        """What ``submit`` returns, called when it is this client's turn.
+        """Call ``submit`` when it is this client's turn, and return its future.
 
         Raises:
             RequestRefused: others come first for too long (503).

@@ -1,4 +1,4 @@
-"""What one HTTP request asks for (``Call``), what an engine generates for one of its prompts (``Job``), and the events.
+"""The request as it is read (``Call``), the work of an engine for one of its prompts (``Job``), and the events.
 
 A ``Call`` is read from a body and checked, and has not touched the model. A ``Job`` has: its prompt is rendered, its
 constraint compiled. The web side and the engines share these types alone: an engine knows no HTTP.
@@ -38,7 +38,7 @@ class Chat:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, in this order: penalties and bias, the mask, temperature, top-k, top-p, min-p, the choice.
+    """The choice of tokens, in this order: penalties and bias, the mask, temperature, top-k, top-p, min-p, the choice.
 
     Args:
         temperature: 0 takes the best token, and so does less than 1e-5.
@@ -65,7 +65,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Call:
-    """One request.
+    """A request as it is read.
 
     Args:
         kind: of the answer's shape.
@@ -111,7 +111,7 @@ EndReason = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Job:
-    """One prompt, what to generate for it, and how the tokens are to be read.
+    """A prompt, what to generate for it, and how the tokens are to be read.
 
     Args:
         request_id: unique in the server; for the log.

@@ -124,7 +124,7 @@ class ServedModel:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What a template says itself; of other errors the kind alone, for they may repeat a whole image."""
+    """The message of a template itself; of other errors the kind alone, for they may repeat a whole image."""
     from jinja2 import TemplateError
 
     return str(error)[:_LONGEST] if isinstance(error, TemplateError) else type(error).__name__

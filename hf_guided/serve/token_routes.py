@@ -44,7 +44,7 @@ class DetokenizeBody(Part):
 
 
 def read_tokenize(body: object, defaults: Defaults) -> tuple[TokenizeBody, Prompt]:
-    """What to tokenize, any JSON: its fields, and its text or chat.
+    """Read what to tokenize, any JSON: its fields, and its text or chat.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """What the page shows.
+    """A state of the page.
 
     Args:
         text: of the answer, so far; plain text.

@@ -1,4 +1,4 @@
-"""One answer as it grows: its parts, its finish reason, its log probabilities, and its tokens."""
+"""An answer as it grows: its parts, its finish reason, its log probabilities, and its tokens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ShownToken(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What further tokens add to an answer.
+    """The addition of further tokens to an answer.
 
     Args:
         parts: in order.
@@ -83,7 +83,7 @@ class Content:
 
 
 class Answer:
-    """One answer, from tokens to parts; each part is given as soon as its kind is known.
+    """An answer, from tokens to parts; each part is given as soon as its kind is known.
 
     Args:
         index: in the whole response.
@@ -133,7 +133,7 @@ class Answer:
 
     @property
     def mean_logprob(self) -> float:
-        """By which the best of several answers are chosen."""
+        """The measure by which the best of several answers are chosen."""
         return self._total_logprob / max(1, len(self._reported))
 
     def take(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Delta:
@@ -169,7 +169,7 @@ class Answer:
         return b"" if token_id in self._stop_token_ids else self.vocabulary.decode_bytes((token_id,))
 
     def _name(self, token_id: int) -> bytes:
-        """Its bytes; of a token without text its name, such as "<|im_end|>"."""
+        """The bytes of a token; of one without text its name, such as "<|im_end|>"."""
         return self._bytes_of(token_id) or str(self.vocabulary.tokenizer.convert_ids_to_tokens(token_id)).encode()
 
     def _read(self, data: bytes) -> Iterator[Part]:
@@ -202,7 +202,7 @@ class Answer:
         return Delta(parts, new)
 
     def _new_logprobs(self, *, ended: bool) -> list[ShownToken]:
-        """Those of the tokens of the text that has been passed on: not of its thinking, nor of calls."""
+        """Tokens of the text that has been passed on, with log probabilities; none of the thinking, nor of calls."""
         new = []
         end_of_text = (self._start or 0) + self._answer.num_given
         while self._num_shown < min(len(self._tokens), len(self._reported)):

@@ -1,4 +1,4 @@
-"""What an answer is made of, and how its bytes are split into these parts: stop strings, thinking, text, tool calls.
+"""The parts of an answer, and the readers that split its bytes: stop strings, thinking, text, tool calls.
 
 The constraint itself defines the parts: the gate where thinking ends, the tag of the tool calls what a call is. A free
 answer of a model that thinks may begin with thinking, or not.
@@ -256,7 +256,7 @@ class _JsonEnd:
         self.over = False
 
     def take(self, text: str) -> int:
-        """How many characters of a text belong to the object."""
+        """The number of characters of a text that belong to the object."""
         for index, char in enumerate(text):
             if self._escaped:
                 self._escaped = False

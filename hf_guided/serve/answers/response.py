@@ -46,12 +46,12 @@ class _Item:
         self.fields = {"id": new_id(_IDS[kind]), "type": kind, **fields}
 
     def part(self, text: str) -> dict[str, Any]:
-        """Its part of content, with this text."""
+        """The item's part of content, with this text."""
         more = {"annotations": [], "logprobs": self.logprobs} if self.kind == "message" else {}
         return {"type": _PARTS[self.kind], "text": text, **more}
 
     def as_dict(self, status: str) -> dict[str, Any]:
-        """As a response lists it; without its content while it is in progress."""
+        """The item as a response lists it; without its content while it is in progress."""
         item = {**self.fields, "status": status}
         if self.kind not in _PARTS:
             return {**item, "arguments": self.text}

@@ -23,7 +23,7 @@ HEARTBEAT = ": waiting\n\n"
 
 
 def event(value: Any, name: str | None = None) -> str:
-    """One event with an object as its data; ASCII alone, for some clients split lines at other characters too."""
+    """An event with an object as its data; ASCII alone, for some clients split lines at other characters too."""
     head = "" if name is None else f"event: {name}\n"
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n"
 
@@ -99,7 +99,7 @@ class _ChunkWriter(Writer):
         yield DONE
 
     def _indices(self) -> range:
-        """Of the answers that the response shows."""
+        """Numbers of the answers that the response shows."""
         return range(len(self._call.prompts) * self._call.num_answers)
 
     def _body(self, choices: list[dict[str, Any]], generated: Sequence[Answer]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class TextPart(Part):
 
 
 class ImageUrl(Part):
-    """Where an image is."""
+    """The place of an image."""
 
     other_fields = {"detail": ("auto",)}
     url: str
@@ -64,7 +64,7 @@ class InputImage(Part):
 
 
 class RefusalPart(Part):
-    """What an assistant has said instead of an answer."""
+    """Words of an assistant instead of an answer."""
 
     type: Literal["refusal"]
     refusal: str
@@ -120,7 +120,7 @@ Arguments = Annotated[dict[str, Any], BeforeValidator(_as_object)]
 
 
 class CalledFunction(Part):
-    """What was called."""
+    """The function of a call."""
 
     name: str
     arguments: Arguments = {}
@@ -144,7 +144,7 @@ class SystemMessage(Part):
 
 
 class UserMessage(Part):
-    """What the user says."""
+    """A message of the user."""
 
     role: Literal["user"]
     content: UserContent
@@ -152,7 +152,7 @@ class UserMessage(Part):
 
 
 class AssistantMessage(Part):
-    """What the model has said."""
+    """A message of the model."""
 
     # Clients send back whole answers.
     other_fields = {**fields_with(ANY, "annotations parsed"), **fields_with((), "audio function_call refusal")}
@@ -165,7 +165,7 @@ class AssistantMessage(Part):
 
 
 class ToolMessage(Part):
-    """What a tool has answered."""
+    """The answer of a tool."""
 
     role: Literal["tool"]
     content: Texts
@@ -211,7 +211,7 @@ def _rendered(message: Message, path: str, takes_images: bool) -> dict[str, Any]
 
 
 class Function(Part):
-    """What a model may call."""
+    """A function that a model may call."""
 
     other_fields = {
         "defer_loading": (False,),
@@ -324,7 +324,7 @@ def read_chat_call(
     effort: tuple[str, str | None],
     logprobs: bool,
 ) -> Call:
-    """What a chat or a response asks for; ``effort`` is the field of the thinking effort, and its value."""
+    """Read what chats and responses share; ``effort`` is the field of the thinking effort, and its value."""
     body = {**body, "tools": [*map(for_template, fields.tools)]}
     call = read_call(kind, fields, body, defaults, length_fields)
     variables, think = read_thinking(fields.chat_template_kwargs, effort, defaults)
@@ -335,7 +335,7 @@ def read_chat_call(
 
 
 class ChatBody(ChatFields, CompletionFields):
-    """What a chat may hold."""
+    """The fields of a chat."""
 
     other_fields = {
         **fields_with(
@@ -360,7 +360,7 @@ class ChatBody(ChatFields, CompletionFields):
 
 
 def read_chat(body: object, defaults: Defaults) -> Call:
-    """What a chat, any JSON, asks for.
+    """Read a chat, any JSON.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.

@@ -14,7 +14,7 @@ _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
 class CompletionBody(CompletionFields):
-    """What a completion may hold."""
+    """The fields of a completion."""
 
     other_fields = {"suffix": (), "add_special_tokens": (True,), "prompt_embeds": ()}
     prompt: Any
@@ -23,7 +23,7 @@ class CompletionBody(CompletionFields):
 
 
 def read_completion(body: object, defaults: Defaults) -> Call:
-    """What a completion, any JSON, asks for.
+    """Read a completion, any JSON.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.
@@ -46,7 +46,7 @@ def read_completion(body: object, defaults: Defaults) -> Call:
 
 
 def _prompts(given: Any, defaults: Defaults) -> tuple[Prompt, ...]:
-    """One prompt or several, each a text or token ids."""
+    """Read one prompt or several, each a text or token ids."""
     if isinstance(given, str):
         return (_prompt(given, "prompt", defaults),)
     if not isinstance(given, list) or not given:

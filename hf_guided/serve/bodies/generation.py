@@ -26,7 +26,7 @@ _USUAL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # a g
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the model and the server's options say where a request says nothing.
+    """The settings of the model and of the server's options, where a request says nothing.
 
     Args:
         options: of the server.
@@ -178,7 +178,7 @@ class GenerationFields(Part):
 
 
 class StreamOptions(Part):
-    """What a stream of chat completions or completions has besides the answer."""
+    """Additions to a stream of chat completions or completions."""
 
     other_fields = {"include_obfuscation": (False,), "continuous_usage_stats": (False,)}
     include_usage: bool = False
@@ -197,7 +197,7 @@ class CompletionFields(GenerationFields):
 def read_call(
     kind: Kind, fields: GenerationFields, body: Mapping[str, Any], defaults: Defaults, length_fields: tuple[str, ...]
 ) -> Call:
-    """What the fields of all routes say; without a prompt.
+    """Read the fields of all routes; the call has no prompt yet.
 
     Args:
         kind: of the answer's shape.
@@ -299,7 +299,7 @@ def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]
 
 
 def _read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int]:
-    """How many answers to a prompt are given, and how many are generated."""
+    """The numbers of answers to a prompt that are given, and that are generated."""
     best_of = body.n if body.best_of is None else body.best_of
     for name, number in (("n", body.n), ("best_of", best_of)):
         if number > limits.max_answers:

@@ -38,7 +38,7 @@ class InputMessage(Part):
 
 
 class OutputMessage(Part):
-    """What the model has said."""
+    """A message of the model."""
 
     other_fields = _OF_ANSWERS
     type: Literal["message"] = "message"
@@ -57,7 +57,7 @@ class FunctionCall(Part):
 
 
 class FunctionCallOutput(Part):
-    """What a function has answered."""
+    """The answer of a function."""
 
     other_fields = {**_OF_ANSWERS, "caller": (), "namespace": ()}
     type: Literal["function_call_output"]
@@ -74,7 +74,7 @@ class Thought(Part):
 
 
 class ReasoningItem(Part):
-    """What the model has thought."""
+    """Thinking of the model."""
 
     other_fields = {**_OF_ANSWERS, "encrypted_content": ()}
     type: Literal["reasoning"]
@@ -181,7 +181,7 @@ def _few_texts(value: Any) -> Any:
 
 
 class Reasoning(Part):
-    """How much the model is to think."""
+    """Settings of the thinking."""
 
     other_fields = {
         "context": ("auto",),
@@ -200,13 +200,13 @@ class TextConfig(Part):
 
 
 class ResponseStreamOptions(Part):
-    """Nothing that changes a stream."""
+    """Fields that change no stream."""
 
     other_fields = {"include_obfuscation": (False,), "include_usage": (True,)}
 
 
 class ResponseBody(ChatFields):
-    """What a response may hold."""
+    """The fields of a response."""
 
     other_fields = {
         **fields_with(
@@ -233,7 +233,7 @@ class ResponseBody(ChatFields):
 
 
 def read_response(body: object, defaults: Defaults) -> Call:
-    """What a response, any JSON, is to answer.
+    """Read a request for a response, any JSON.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.

@@ -1,4 +1,4 @@
-"""What both engines do with a job: check that the model can run it, keep it while it runs, and find its first row.
+"""The common part of both engines: checks that the model can run a job, keeps it while it runs, finds its first row.
 
 A job that the model cannot run is refused before it comes near other jobs: in a shared batch, and on a GPU, an error of
 the forward pass ends all of them.

@@ -54,7 +54,7 @@ class OneByOne(Engine):
                 running.fail(RuntimeError(f"{type(error).__name__} was raised while the answer was generated"))
 
     def _generate(self, running: RunningJob) -> None:
-        """All answers in one call; one after another where the model has further inputs, which belong to one row."""
+        """Generate all answers in one call; one after another where further inputs of the model belong to one row."""
         answers = range(running.job.num_answers)
         for group in [[answer] for answer in answers] if running.job.model_inputs else [list(answers)]:
             if running.open_answers.intersection(group):

@@ -1,4 +1,4 @@
-"""How tokens are chosen: a job's sampling as transformers takes it, and the sampler of shared batches.
+"""The choice of tokens: a job's sampling as transformers takes it, and the sampler of shared batches.
 
 No error leaves ``BatchSampler``: it would end the generation thread, and with it all answers. An answer that causes one
 ends alone; so does an answer whose constraint cannot be continued.
@@ -156,7 +156,7 @@ class LogitBias(LogitsProcessor):  # type: ignore[misc]  # transformers is untyp
 
 @dataclass(eq=False)
 class SharedAnswer:
-    """One answer in a shared batch: its row, its output, and how its tokens are chosen.
+    """An answer in a shared batch: its row, its output, and how its tokens are chosen.
 
     A manager carries it among the keyword arguments of a request, and keeps it when it starts a request again that has
     lost its cache. Its thread alone writes the answer, once it is queued there.

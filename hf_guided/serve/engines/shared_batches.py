@@ -232,7 +232,7 @@ class BatchManager:
 
     @property
     def error(self) -> Exception | None:
-        """What has ended its thread, if it was an error."""
+        """The error that has ended its thread, if there was one."""
         error: Exception | None = self._manager.background_thread_status.fatal_error
         return error
 
