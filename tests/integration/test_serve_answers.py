@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -241,11 +240,5 @@ def test_both_ways_hold_the_same_settings():
                 free: Any = api.chat.completions.create(model="demo", messages=CHAT, **asked)
                 for found in (guided, free):
                     answers[-1].append((found.choices[0].message.content, found.choices[0].finish_reason))
-            bad = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"anyOf": [{"type": "objekt"}]}}}
-            with pytest.raises(openai.BadRequestError) as caught:
-                api.chat.completions.create(model="demo", messages=CHAT, response_format=bad)
-            assert caught.value.body["pointers"] == ["/anyOf/0/type"]
-            with urllib.request.urlopen(f"{url}/metrics") as answer:
-                assert 'hf_guided_refused_total{code="invalid_constraint"} 1.0\n' in answer.read().decode()
     assert answers[0] == answers[1]
     assert all("e" not in text for text, _ in answers[0][:2])

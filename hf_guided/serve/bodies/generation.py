@@ -42,6 +42,11 @@ class Defaults:
     takes_images: bool = False
     template_variables: frozenset[str] | None = None
 
+    @cached_property
+    def model_name(self) -> str:
+        """The name of the model for clients."""
+        return self.options.public_name
+
     @property
     def limits(self) -> ServeLimits:
         """The limits of a request."""
@@ -240,7 +245,7 @@ def check_model(name: str | None, defaults: Defaults) -> None:
     Raises:
         RequestRefused: 404, as OpenAI answers.
     """
-    known = defaults.options.public_name
+    known = defaults.model_name
     if name is not None and name != known:
         raise refused(
             "model", f"this server has only {known!r}; ask for it, or leave the field out", "model_not_found", 404
