@@ -22,9 +22,10 @@ import torch
 import hf_guided as hg
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
 from hf_guided import demo
+from hf_guided.serve.engines.jobs import Engine
 from hf_guided.serve.engines.one_by_one import OneByOne
 from hf_guided.serve.engines.shared_batches import SharedBatches
-from hf_guided.serve.job import Engine, Job
+from hf_guided.serve.job import Job
 from tests.jobs import finished, job
 
 ENGINES = {"one by one": OneByOne, "shared batches": SharedBatches}

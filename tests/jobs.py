@@ -8,7 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 import hf_guided as hg
-from hf_guided.serve.job import Ended, Engine, Event, Job, NewTokens, Running, Sampling
+from hf_guided.serve.engines.jobs import Engine, RunningJob
+from hf_guided.serve.job import Ended, Event, Job, NewTokens, Sampling
 from hf_guided.session.logprobs import TokenLogprob
 from hf_guided.session.reasoning import Reasoning
 
@@ -59,7 +60,7 @@ class Client:
         self._cancel_after = cancel_after or {}
         self._changed = threading.Condition()
         self._begun = threading.Event()
-        self.running: Running = engine.submit(job, self.emit)
+        self.running: RunningJob = engine.submit(job, self.emit)
         self._begun.set()
 
     def emit(self, event: Event) -> None:

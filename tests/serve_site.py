@@ -37,7 +37,7 @@ class Played:
         self.cancelled_answers: list[int | None] = []
 
     def cancel(self, answer: int | None = None) -> None:
-        """See ``Running``."""
+        """See ``RunningJob``."""
         self.cancelled_answers.append(answer)
         if answer is None or len(set(self.cancelled_answers)) == self.job.num_answers:
             self.cancelled.set()
@@ -50,6 +50,7 @@ class ScriptedEngine:
 
     def __init__(self) -> None:
         self.stats = SessionStats()
+        self.restarts = 0
         self.script: Script = lambda played, emit: emit(Ended(0))
         self.played: list[Played] = []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
+import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +80,23 @@ def calls_of(pieces: Iterable[Any]) -> list[tuple[str, str]]:
             joined[0] += call.function.name or ""
             joined[1] += call.function.arguments or ""
     return [(name, arguments) for _, (name, arguments) in sorted(calls.items())]
+
+
+def metrics(url: str) -> dict[str, float]:
+    """The server's metrics, read by the rules of Prometheus' text format."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        assert answer.headers["content-type"].startswith("text/plain")
+        text = answer.read().decode()
+    samples, typed = {}, set()
+    for line in text.splitlines():
+        if found := re.fullmatch(r"# TYPE ([a-z_]+) (?:counter|gauge)", line):
+            assert found[1] not in typed
+            typed.add(found[1])
+        elif not line.startswith("# HELP "):
+            found = re.fullmatch(r'(([a-z_]+)(?:\{[a-z]+="[a-z_]+"\})?) (\S+)', line)
+            assert found is not None and found[2] in typed, line
+            samples[found[1]] = float(found[3])
+    return samples
 
 
 def client(url: str) -> openai.OpenAI:

@@ -66,35 +66,22 @@ class AnswerColumns:
         """The columns of the answers.
 
         Args:
-            batch: columns of equal length.
+            batch: columns of equal length; a row without a constraint of its own has None or an empty text there.
 
         Returns:
-            As ``answers``.
+            The columns ``ANSWER``: "value" is JSON; "error" says why a row has no answer, and is None where it has one.
 
         Raises:
             InvalidArgument: a column is not there.
         """
         prompts = self._column(batch, self._prompt_column)
-        numbers = None if self._row_column is None else self._column(batch, self._row_column)
-        own = None if self._constraint_column is None else self._column(batch, self._constraint_column)
-        return self.answers(prompts, numbers, own)
-
-    def answers(
-        self, prompts: Sequence[Any], numbers: Sequence[Any] | None = None, own: Sequence[Any] | None = None
-    ) -> dict[str, list[Any]]:
-        """The columns of the answers.
-
-        Args:
-            prompts: of the rows.
-            numbers: of the rows; greedy answers need none.
-            own: the rows' own constraints; None in the place of one that has none.
-
-        Returns:
-            The columns ``ANSWER``: "value" is JSON; "error" says why a row has no answer, and is None where it has one.
-        """
-        if numbers is None or not self.samples:
-            numbers = range(len(prompts))
-        own = [None] * len(prompts) if own is None else own
+        numbers: Sequence[Any] = range(len(prompts))
+        if self._row_column is not None:
+            given = self._column(batch, self._row_column)
+            numbers = given if self.samples else numbers
+        own = [None] * len(prompts)
+        if self._constraint_column is not None:
+            own = self._column(batch, self._constraint_column)
         lines: list[dict[str, Any]] = []
         for first in range(0, len(prompts), self._batch_size):
             part = slice(first, first + self._batch_size)

@@ -7,8 +7,9 @@ An object with known members is a struct, a list a list, and null may stand ever
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import datasets
@@ -27,131 +28,62 @@ _COMPOSES = frozenset(
 )
 
 
-class Column(ABC):
-    """The type of a column, or of a part of it."""
-
-    @property
-    @abstractmethod
-    def feature(self) -> Any:
-        """Of the package datasets."""
-
-    @abstractmethod
-    def cell(self, value: Any) -> Any:
-        """A value, which is not null, as the feature takes it.
-
-        Raises:
-            InvalidArgument: it does not fit.
-        """
-
-
-class JsonText(Column):
-    """Any value, as JSON."""
-
-    @property
-    def feature(self) -> Any:
-        """See ``Column.feature``."""
-        return datasets.Value("string")
-
-    def cell(self, value: Any) -> str:
-        """See ``Column.cell``."""
-        return json.dumps(value, ensure_ascii=False)
-
-
-class Scalar(Column):
-    """Texts, numbers or booleans.
+@dataclass(frozen=True)
+class Column:
+    """The type of a column, or of a part of it.
 
     Args:
-        dtype: of Arrow.
+        feature: of the package datasets.
+        cell: what the feature takes, made of a value that is not null; raises InvalidArgument if it does not fit.
     """
 
-    def __init__(self, dtype: str):
-        self._dtype = dtype
-
-    @property
-    def feature(self) -> Any:
-        """See ``Column.feature``."""
-        return datasets.Value(self._dtype)
-
-    def cell(self, value: Any) -> Any:
-        """See ``Column.cell``."""
-        if not isinstance(value, _PYTHON[self._dtype]) or (isinstance(value, bool) and self._dtype != "bool"):
-            raise InvalidArgument(f"expected a value for a column of {self._dtype}, got {shown(value)}")
-        if self._dtype == "int64":
-            value = int(value)
-            if not -_LARGEST <= value < _LARGEST:
-                raise InvalidArgument(f"expected an integer of 64 bits, got {value}; bound it in the schema")
-        if self._dtype == "float64" and isinstance(value, int):
-            if not -_EXACT <= value <= _EXACT:  # Arrow takes no integer that a float may round
-                raise InvalidArgument(
-                    f"expected a number that 64 bits hold, got {shown(value)}; bound it in the schema"
-                )
-            value = float(value)
-        return value
+    feature: Any
+    cell: Callable[[Any], Any]
 
 
-class Label(Column):
-    """One of some texts.
-
-    Args:
-        names: the texts.
-    """
-
-    def __init__(self, names: list[str]):
-        self._names = names
-
-    @property
-    def feature(self) -> Any:
-        """See ``Column.feature``."""
-        return datasets.ClassLabel(names=self._names)
-
-    def cell(self, value: Any) -> int:
-        """See ``Column.cell``."""
-        return self._names.index(value)
+_JSON = Column(datasets.Value("string"), partial(json.dumps, ensure_ascii=False))
 
 
-class ListOf(Column):
-    """Lists.
-
-    Args:
-        items: of their items.
-    """
-
-    def __init__(self, items: Column):
-        self._items = items
-
-    @property
-    def feature(self) -> Any:
-        """See ``Column.feature``."""
-        return datasets.List(self._items.feature)
-
-    def cell(self, value: Any) -> list[Any]:
-        """See ``Column.cell``."""
-        return [None if item is None else self._items.cell(item) for item in value]
+def _scalar(dtype: str) -> Column:
+    """Texts, numbers or booleans."""
+    return Column(datasets.Value(dtype), partial(_scalar_cell, dtype))
 
 
-class Struct(Column):
-    """Objects.
+def _scalar_cell(dtype: str, value: Any) -> Any:
+    if not isinstance(value, _PYTHON[dtype]) or (isinstance(value, bool) and dtype != "bool"):
+        raise InvalidArgument(f"expected a value for a column of {dtype}, got {shown(value)}")
+    if dtype == "int64":
+        value = int(value)
+        if not -_LARGEST <= value < _LARGEST:
+            raise InvalidArgument(f"expected an integer of 64 bits, got {value}; bound it in the schema")
+    if dtype == "float64" and isinstance(value, int):
+        if not -_EXACT <= value <= _EXACT:  # Arrow takes no integer that a float may round
+            raise InvalidArgument(f"expected a number that 64 bits hold, got {shown(value)}; bound it in the schema")
+        value = float(value)
+    return value
 
-    Args:
-        members: of each member.
-    """
 
-    def __init__(self, members: Mapping[str, Column]):
-        self._members = members
+def _label(names: list[str]) -> Column:
+    """A text out of some, as its number."""
+    return Column(datasets.ClassLabel(names=names), names.index)
 
-    @property
-    def feature(self) -> Any:
-        """See ``Column.feature``."""
-        return {name: member.feature for name, member in self._members.items()}
 
-    def cell(self, value: Any) -> dict[str, Any]:
-        """See ``Column.cell``: a member that is missing is null."""
-        if more := [name for name in value if name not in self._members]:
-            raise InvalidArgument(f"expected the members {', '.join(self._members)}, got also {shown(more)}")
-        return {
-            name: None if value.get(name) is None else member.cell(value[name])
-            for name, member in self._members.items()
-        }
+def _list(items: Column) -> Column:
+    def cell(value: Any) -> list[Any]:
+        return [None if item is None else items.cell(item) for item in value]
+
+    return Column(datasets.List(items.feature), cell)
+
+
+def _struct(members: Mapping[str, Column]) -> Column:
+    """Objects; a member that is missing is null."""
+
+    def cell(value: Any) -> dict[str, Any]:
+        if more := [name for name in value if name not in members]:
+            raise InvalidArgument(f"expected the members {', '.join(members)}, got also {shown(more)}")
+        return {name: None if value.get(name) is None else member.cell(value[name]) for name, member in members.items()}
+
+    return Column({name: member.feature for name, member in members.items()}, cell)
 
 
 def column_of(constraint: Constraint | None, *, class_labels: bool = False) -> Column:
@@ -162,12 +94,13 @@ def column_of(constraint: Constraint | None, *, class_labels: bool = False) -> C
         class_labels: whether one of some texts is a ``ClassLabel``, which holds its number, instead of a text.
     """
     if isinstance(constraint, JsonSchema):
-        return _Reader(constraint.schema, is_closed=constraint.extra != "allow", class_labels=class_labels).column()
+        reader = _Reader(constraint.schema, is_closed=constraint.extra != "allow", class_labels=class_labels)
+        return reader.column(constraint.schema, ())
     if isinstance(constraint, JsonObject):
-        return JsonText()
+        return _JSON
     if isinstance(constraint, Choice) and class_labels:
-        return Label(list(constraint.options))
-    return Scalar("string")
+        return _label(list(constraint.options))
+    return _scalar("string")
 
 
 class _Reader:
@@ -176,10 +109,7 @@ class _Reader:
     def __init__(self, root: Any, *, is_closed: bool, class_labels: bool):
         self._root, self._is_closed, self._class_labels = root, is_closed, class_labels
 
-    def column(self) -> Column:
-        return self._column(self._root, ())
-
-    def _column(self, schema: Any, inside: tuple[str, ...]) -> Column:
+    def column(self, schema: Any, inside: tuple[str, ...]) -> Column:
         """The column of a subschema.
 
         Args:
@@ -187,51 +117,50 @@ class _Reader:
             inside: the references that led to it.
         """
         if not isinstance(schema, dict):
-            return JsonText()
+            return _JSON
         composes = _COMPOSES & schema.keys()
         if "$ref" in schema:
             if composes != {"$ref"} or schema["$ref"] in inside:
-                return JsonText()
-            return self._column(self._target(schema["$ref"]), (*inside, schema["$ref"]))
+                return _JSON
+            return self.column(self._target(schema["$ref"]), (*inside, schema["$ref"]))
         branches = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
         if branches is not None:
             branches = [branch for branch in branches if not _is_null(branch)]
-            return self._column(branches[0], inside) if len(branches) == len(composes) == 1 else JsonText()
+            return self.column(branches[0], inside) if len(branches) == len(composes) == 1 else _JSON
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if values is not None:
             return self._listed([value for value in values if value is not None])
         kinds = schema.get("type")
         kinds = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
         if len(kinds) != 1:
-            return JsonText()
+            return _JSON
         if kinds == ["array"]:
-            return JsonText() if "prefixItems" in schema else self._list(schema.get("items"), inside)
+            items = schema.get("items")
+            fits = isinstance(items, dict) and "prefixItems" not in schema
+            return _list(self.column(items, inside)) if fits else _JSON
         if kinds == ["object"]:
             return self._object(schema, inside)
-        return Scalar(_VALUES[kinds[0]]) if kinds[0] in _VALUES else JsonText()
-
-    def _list(self, items: Any, inside: tuple[str, ...]) -> Column:
-        return ListOf(self._column(items, inside)) if isinstance(items, dict) else JsonText()
+        return _scalar(_VALUES[kinds[0]]) if kinds[0] in _VALUES else _JSON
 
     def _object(self, schema: dict[str, Any], inside: tuple[str, ...]) -> Column:
         is_closed = schema.get("additionalProperties", not self._is_closed) is False
         members = schema.get("properties")
         is_closed &= _COMPOSES & schema.keys() <= {"properties"}
         if not members or not is_closed or any(name not in members for name in schema.get("required", ())):
-            return JsonText()
-        return Struct({name: self._column(member, inside) for name, member in members.items()})
+            return _JSON
+        return _struct({name: self.column(member, inside) for name, member in members.items()})
 
     def _listed(self, values: list[Any]) -> Column:
         kinds = {type(value) for value in values}
         if kinds == {str}:
-            return Label(values) if self._class_labels else Scalar("string")
+            return _label(values) if self._class_labels else _scalar("string")
         for dtype, of_dtype in (("bool", {bool}), ("int64", {int}), ("float64", {int, float})):
             if kinds and kinds <= of_dtype:
-                return Scalar(dtype)
-        return JsonText()
+                return _scalar(dtype)
+        return _JSON
 
     def _target(self, reference: str) -> Any:
-        """What a reference within the schema leads to; None for other references, of which nothing is known."""
+        """The target of a reference within the schema; None for other references, of which nothing is known."""
         if reference != "#" and not reference.startswith("#/"):
             return None
         found = self._root

@@ -71,9 +71,10 @@ class extract:  # noqa: N801 - called as a function
         self._model, self._tokenizer, self._constraint = model, tokenizer, constraint
         self._column, self._prompt, self._into, self._errors = column, prompt, into, errors
         self._row_column, self._class_labels, self._chat = row_column, class_labels, chat
+        self._numbers = row_column or f"number of {column}"  # another name than that of the prompts
         self._loading = dict(loading)
         self._settings = RowSettings(**settings)
-        coerce(constraint)
+        self._is_json = isinstance(coerce(constraint), (JsonSchema, JsonObject))
 
     def features(self, rows: datasets.Dataset) -> datasets.Features:
         """The columns of the data set after ``map``, with the types of the values.
@@ -108,7 +109,8 @@ class extract:  # noqa: N801 - called as a function
                 "temperature: samples need the numbers of rows; call map(..., with_indices=True), or pass row_column; "
                 "temperature=0 is greedy, whatever the generation config says"
             )
-        answers = self._answers.answers(prompts, indices)
+        numbers = range(len(prompts)) if indices is None else indices
+        answers = self._answers({self._column: prompts, self._numbers: numbers})
         cells = [
             (None, error) if error is not None else self._cell(value if self._is_json else text)
             for text, value, error in zip(answers["text"], answers["value"], answers["error"], strict=True)
@@ -137,10 +139,6 @@ class extract:  # noqa: N801 - called as a function
             return None, cause(error)
 
     @cached_property
-    def _is_json(self) -> bool:
-        return isinstance(coerce(self._constraint), (JsonSchema, JsonObject))
-
-    @cached_property
     def _values(self) -> Column:
         return column_of(coerce(self._constraint), class_labels=self._class_labels)
 
@@ -155,10 +153,9 @@ class extract:  # noqa: N801 - called as a function
             self._constraint,
             self._settings,
             prompt_column=self._column,
-            row_column=self._row_column or "indices",
+            row_column=self._numbers,
             chat=self._chat,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        lazy = ("_is_json", "_values", "_answers")
-        return {name: value for name, value in self.__dict__.items() if name not in lazy}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_values", "_answers")}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -26,43 +25,21 @@ from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.utils.json import parse_partial_json
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from ..constraints.coerce import coerce
 from ..constraints.values import JsonObject, JsonSchema
 from ..errors import InvalidArgument, cause
-from ..generation.api import agenerate, generate
 from ..generation.partial import Partial
-from ..guide import Guide
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.result import GuidedResult
-from .chat_call import ChatCall, ChatSettings
+from .chat_call import ChatCall, ChatFields
 
 
-class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not read by the type checker
-    """A chat model.
+class ChatHFGuided(ChatFields, BaseChatModel):  # type: ignore[misc]  # LangChain is not read by the type checker
+    """A chat model; its fields are those of ``ChatFields``, and ``max_new_tokens`` of each answer."""
 
-    Args:
-        model: a transformers model that can generate.
-        tokenizer: its tokenizer, with a chat template.
-        max_tokens: of each answer.
-        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
-        tool_format: how the model writes its calls, see ``hg.ToolCalls``.
-        describe: whether the format of the answer, or the tools, are described in the chat, see ``hg.describe``.
-        chat_template_kwargs: arguments of the chat template.
-        generate_kwargs: other arguments of ``hg.generate``.
-    """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, ignored_types=(cached_property,))
-
-    model: Any = Field(exclude=True)
-    tokenizer: Any = Field(exclude=True)
     max_tokens: int = Field(default=DEFAULT_MAX_NEW_TOKENS, alias="max_new_tokens")
-    temperature: float | None = None
-    tool_format: str = "auto"
-    describe: bool = False
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    generate_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def _llm_type(self) -> str:
@@ -70,33 +47,14 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        return {"model_name": self._name, "max_tokens": self.max_tokens, "temperature": self.temperature}
+        return {"model_name": self._model_name, "max_tokens": self.max_tokens, "temperature": self.temperature}
 
-    @property
-    def _name(self) -> str:
-        return getattr(self.model, "name_or_path", "") or type(self.model).__name__
-
-    @cached_property
-    def _guide(self) -> Guide:
-        return Guide(self.tokenizer, self.model)
-
-    @property
-    def _settings(self) -> ChatSettings:
-        return ChatSettings(
-            self.model,
-            self.tokenizer,
-            self._guide,
-            max_new_tokens=self.max_tokens,
-            temperature=self.temperature,
-            tool_format=self.tool_format,
-            describe=self.describe,
-            chat_template_kwargs=self.chat_template_kwargs,
-            generate_kwargs=self.generate_kwargs,
-        )
+    def _call(self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> _Call:
+        return _Call(self, self.max_tokens, as_chat(messages), {**kwargs, "stop": stop})
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         given = super()._get_ls_params(stop=stop, **kwargs)
-        given.update(ls_provider="hf_guided", ls_model_name=self._name, ls_max_tokens=self.max_tokens)
+        given.update(ls_provider="hf_guided", ls_model_name=self._model_name, ls_max_tokens=self.max_tokens)
         return given
 
     # -- formats and tools
@@ -160,9 +118,8 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        call = _Call(self, messages, stop, kwargs)
-        [result] = generate(*call.positional, **call.arguments)
-        return call.chat_result(result)
+        call = self._call(messages, stop, kwargs)
+        return call.chat_result(call.result())
 
     async def _agenerate(
         self,
@@ -171,9 +128,8 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        call = _Call(self, messages, stop, kwargs)
-        [result] = await agenerate(*call.positional, **call.arguments)
-        return call.chat_result(result)
+        call = self._call(messages, stop, kwargs)
+        return call.chat_result(await call.aresult())
 
     def _stream(
         self,
@@ -182,8 +138,8 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        call = _Call(self, messages, stop, kwargs)
-        for partial in generate(*call.positional, stream=True, **call.arguments):
+        call = self._call(messages, stop, kwargs)
+        for partial in call.partials():
             for chunk in call.chunks(partial):
                 if run_manager is not None:
                     run_manager.on_llm_new_token(chunk.text, chunk=chunk)
@@ -196,8 +152,8 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        call = _Call(self, messages, stop, kwargs)
-        async for partial in agenerate(*call.positional, stream=True, **call.arguments):
+        call = self._call(messages, stop, kwargs)
+        async for partial in call.apartials():
             for chunk in call.chunks(partial):
                 if run_manager is not None:
                     await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
@@ -205,18 +161,7 @@ class ChatHFGuided(BaseChatModel):  # type: ignore[misc]  # LangChain is not rea
 
 
 class _Call(ChatCall):
-    """One call of the model.
-
-    Args:
-        chat: the chat model.
-        messages: of the chat.
-        stop: texts that end a free answer.
-        kwargs: of the call.
-    """
-
-    def __init__(self, chat: ChatHFGuided, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]):
-        super().__init__(chat._settings, as_chat(messages), stop, kwargs)
-        self._name = chat._name
+    """A call of the model, and its results."""
 
     def chat_result(self, result: GuidedResult[Any]) -> ChatResult:
         """The whole answer."""
@@ -230,7 +175,7 @@ class _Call(ChatCall):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def chunks(self, partial: Partial[Any, Any]) -> Iterator[ChatGenerationChunk]:
-        """What is new in an answer that is being generated."""
+        """The new chunks of an answer that is being generated."""
         parts = self.parts(partial)
         if parts.new_text or parts.new_calls:
             first = len(parts.calls) - len(parts.new_calls)
@@ -253,7 +198,7 @@ class _Call(ChatCall):
         return UsageMetadata(input_tokens=prompt, output_tokens=answer, total_tokens=prompt + answer)
 
     def _metadata(self, result: GuidedResult[Any]) -> dict[str, Any]:
-        known = {"finish_reason": result.finish_reason, "model_name": self._name, "model_provider": "hf_guided"}
+        known = {"finish_reason": result.finish_reason, "model_name": self.model_name, "model_provider": "hf_guided"}
         return known if result.error is None else known | {"error": result.error}
 
 

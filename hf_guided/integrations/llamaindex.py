@@ -7,8 +7,8 @@ response = llm.chat_with_tools([weather], "Is it going to rain?")
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 from llama_index.core.base.llms.types import (
@@ -16,56 +16,43 @@ from llama_index.core.base.llms.types import (
     ChatResponse,
     CompletionResponse,
     LLMMetadata,
+    MessageRole,
+    TextBlock,
     ToolCallBlock,
 )
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.program.utils import create_flexible_model
 from llama_index.core.types import PydanticProgramMode
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel
 
-from ..errors import InvalidArgument
-from ..generation.api import agenerate, generate
+from ..errors import InvalidArgument, PromptError, shown
+from ..generation.api import value_of
+from ..generation.partial import Partial
 from ..generation.templates import has_template
-from ..guide import Guide
 from ..options import DEFAULT_MAX_NEW_TOKENS
-from .chat_call import ChatSettings
-from .llamaindex_messages import GrowingValue, LlamaIndexCall, as_chat, value_of_response
+from ..session.result import GuidedResult
+from .chat_call import AnswerParts, ChatCall, ChatFields
 
 _span = get_dispatcher(__name__).span
 
 
-class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is not read by the type checker
-    """An LLM.
+class HFGuidedLLM(ChatFields, FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is not read by the type checker
+    """An LLM; its fields are those of ``ChatFields``, and two more.
 
     Every call takes ``response_format``, in any form that ``hg.generate`` takes, and other arguments of
     ``hg.generate``. In responses, ``raw`` has the ``GuidedResult`` ("result"), "finish_reason" and "usage"; in a stream
-    it has the ``Partial`` ("partial").
+    it has the ``Partial`` ("partial"). Without a chat template, only texts can be completed.
 
     Args:
-        model: a transformers model that can generate.
-        tokenizer: its tokenizer. Without a chat template, only texts can be completed.
         max_new_tokens: of each answer.
-        temperature: of the samples; 0 is greedy. None samples as the model's generation config says, else is greedy.
         context_window: how many tokens a prompt and its answer may have; None is what the model's config says.
-        tool_format: how the model writes its calls, see ``hg.ToolCalls``.
-        describe: whether the format of the answer, or the tools, are described in the chat, see ``hg.describe``.
-        chat_template_kwargs: arguments of the chat template.
-        generate_kwargs: other arguments of ``hg.generate``.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, ignored_types=(cached_property,))
-
-    model: Any = Field(exclude=True)
-    tokenizer: Any = Field(exclude=True)
     max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS
-    temperature: float | None = None
     context_window: int | None = None
-    tool_format: str = "auto"
-    describe: bool = False
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    generate_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @classmethod
     def class_name(cls) -> str:
@@ -74,7 +61,7 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
 
     @property
     def metadata(self) -> LLMMetadata:
-        """What LlamaIndex has to know about the model."""
+        """Properties of the model that LlamaIndex asks for."""
         is_chat_model = has_template(self.tokenizer, self.chat_template_kwargs)
         window = self.context_window or getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         return LLMMetadata(
@@ -82,26 +69,11 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
             num_output=self.max_new_tokens,
             is_chat_model=is_chat_model,
             is_function_calling_model=is_chat_model,
-            model_name=getattr(self.model, "name_or_path", "") or type(self.model).__name__,
+            model_name=self._model_name,
         )
 
-    @cached_property
-    def _guide(self) -> Guide:
-        return Guide(self.tokenizer, self.model)
-
-    def _call(self, prompt: Any, kwargs: dict[str, Any]) -> LlamaIndexCall:
-        settings = ChatSettings(
-            self.model,
-            self.tokenizer,
-            self._guide,
-            max_new_tokens=self.max_new_tokens,
-            temperature=self.temperature,
-            tool_format=self.tool_format,
-            describe=self.describe,
-            chat_template_kwargs=self.chat_template_kwargs,
-            generate_kwargs=self.generate_kwargs,
-        )
-        return LlamaIndexCall(settings, prompt, kwargs.pop("stop", None), kwargs)
+    def _call(self, prompt: Any, kwargs: dict[str, Any]) -> _Call:
+        return _Call(self, self.max_new_tokens, prompt, kwargs)
 
     # -- chats
 
@@ -118,29 +90,25 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
             HFGuidedError: see ``hg.generate``.
         """
         call = self._call(as_chat(messages), kwargs)
-        [result] = generate(*call.positional, **call.arguments)
-        return call.chat_response(result)
+        return call.chat_response(call.result())
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """As ``chat``."""
+        """See ``chat``."""
         call = self._call(as_chat(messages), kwargs)
-        [result] = await agenerate(*call.positional, **call.arguments)
-        return call.chat_response(result)
+        return call.chat_response(await call.aresult())
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> Iterator[ChatResponse]:
         """The answer to a chat, while it is generated; arguments and errors as for ``chat``."""
         call = self._call(as_chat(messages), kwargs)
-        partials = generate(*call.positional, stream=True, **call.arguments)
-        return (call.chat_response(partial) for partial in partials)
+        return (call.chat_response(partial) for partial in call.partials())
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> AsyncIterator[ChatResponse]:
-        """As ``stream_chat``."""
+        """See ``stream_chat``."""
         call = self._call(as_chat(messages), kwargs)
-        partials = agenerate(*call.positional, stream=True, **call.arguments)
-        return (call.chat_response(partial) async for partial in partials)
+        return (call.chat_response(partial) async for partial in call.apartials())
 
     # -- texts
 
@@ -158,31 +126,27 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
             HFGuidedError: see ``hg.generate``.
         """
         call = self._call(self._prompt(prompt, formatted), kwargs)
-        [result] = generate(*call.positional, **call.arguments)
-        return call.completion_response(result)
+        return call.completion_response(call.result())
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """As ``complete``."""
+        """See ``complete``."""
         call = self._call(self._prompt(prompt, formatted), kwargs)
-        [result] = await agenerate(*call.positional, **call.arguments)
-        return call.completion_response(result)
+        return call.completion_response(await call.aresult())
 
     @llm_completion_callback()
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Iterator[CompletionResponse]:
         """The answer to a text, while it is generated; arguments and errors as for ``complete``."""
         call = self._call(self._prompt(prompt, formatted), kwargs)
-        partials = generate(*call.positional, stream=True, **call.arguments)
-        return (call.completion_response(partial) for partial in partials)
+        return (call.completion_response(partial) for partial in call.partials())
 
     @llm_completion_callback()
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> AsyncIterator[CompletionResponse]:
-        """As ``stream_complete``."""
+        """See ``stream_complete``."""
         call = self._call(self._prompt(prompt, formatted), kwargs)
-        partials = agenerate(*call.positional, stream=True, **call.arguments)
-        return (call.completion_response(partial) async for partial in partials)
+        return (call.completion_response(partial) async for partial in call.apartials())
 
     def _prompt(self, text: str, formatted: bool) -> Any:
         if formatted or not self.metadata.is_chat_model:
@@ -210,17 +174,17 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
         if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
             return super().structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
         call = self.chat if self.metadata.is_chat_model else self.complete
-        return value_of_response(call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)))
+        return _value_of(call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)))
 
     @_span
     async def astructured_predict(
         self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
     ) -> Any:
-        """As ``structured_predict``."""
+        """See ``structured_predict``."""
         if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
             return await super().astructured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
         call = self.achat if self.metadata.is_chat_model else self.acomplete
-        return value_of_response(await call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)))
+        return _value_of(await call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)))
 
     @_span
     def stream_structured_predict(
@@ -235,7 +199,7 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
             yield from super().stream_structured_predict(output_cls, prompt, llm_kwargs, **prompt_args)
             return
         call = self.stream_chat if self.metadata.is_chat_model else self.stream_complete
-        growing = GrowingValue(output_cls)
+        growing = _GrowingValue(output_cls)
         for response in call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args)):
             yield from growing.values(response)
 
@@ -243,7 +207,7 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
     async def astream_structured_predict(
         self, output_cls: type[Any], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
     ) -> AsyncIterator[Any]:
-        """As ``stream_structured_predict``."""
+        """See ``stream_structured_predict``."""
         if self.pydantic_program_mode != PydanticProgramMode.DEFAULT:
             streamed: AsyncIterator[Any] = await super().astream_structured_predict(
                 output_cls, prompt, llm_kwargs, **prompt_args
@@ -251,7 +215,7 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
             return streamed
         call = self.astream_chat if self.metadata.is_chat_model else self.astream_complete
         responses = await call(**self._structured(output_cls, prompt, llm_kwargs, prompt_args))
-        growing = GrowingValue(output_cls)
+        growing = _GrowingValue(output_cls)
         return (value async for response in responses for value in growing.values(response))
 
     def _structured(
@@ -324,3 +288,116 @@ class HFGuidedLLM(FunctionCallingLLM):  # type: ignore[misc]  # LlamaIndex is no
             ToolSelection(tool_id=call.tool_call_id, tool_name=call.tool_name, tool_kwargs=call.tool_kwargs)
             for call in calls
         ]
+
+
+class _Call(ChatCall):
+    """A call of the model, and its responses."""
+
+    _call_blocks: tuple[ToolCallBlock, ...] = ()
+
+    def chat_response(self, answer: GuidedResult[Any] | Partial[Any, Any]) -> ChatResponse:
+        """The answer, or the part of it that is there."""
+        parts = self.parts(answer)
+        self._call_blocks += tuple(
+            ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=call.arguments)
+            for call in parts.new_calls
+        )
+        blocks = [*([TextBlock(text=parts.text)] if parts.text or not parts.calls else []), *self._call_blocks]
+        # LlamaIndex's own FunctionCallingProgram looks here whether there are calls.
+        legacy = {"tool_calls": [_openai_call(block) for block in self._call_blocks]} if self._call_blocks else {}
+        message = ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=legacy)
+        return ChatResponse(message=message, **self._rest(answer, parts))
+
+    def completion_response(self, answer: GuidedResult[Any] | Partial[Any, Any]) -> CompletionResponse:
+        """The answer, or the part of it that is there."""
+        parts = self.parts(answer)
+        return CompletionResponse(text=parts.text, **self._rest(answer, parts))
+
+    def _rest(self, answer: GuidedResult[Any] | Partial[Any, Any], parts: AnswerParts) -> dict[str, Any]:
+        result = answer if isinstance(answer, GuidedResult) else answer.result
+        usage: dict[str, int] = {}
+        raw: dict[str, Any] = {"result": result}
+        if result is not None:
+            written = len(result.token_ids)
+            usage = {"prompt_tokens": self.prompt_tokens, "completion_tokens": written}
+            usage["total_tokens"] = sum(usage.values())
+            raw |= {"finish_reason": result.finish_reason, "usage": usage}
+        if isinstance(answer, GuidedResult):
+            return {"raw": raw, "additional_kwargs": dict(usage)}
+        return {"raw": raw | {"partial": answer}, "additional_kwargs": dict(usage), "delta": parts.new_text}
+
+
+class _GrowingValue:
+    """The values of a stream's responses.
+
+    Args:
+        output_cls: the class of the last one.
+    """
+
+    def __init__(self, output_cls: type[Any]):
+        self._flexible = create_flexible_model(output_cls)
+        self._last: dict[str, Any] | None = None
+
+    def values(self, response: ChatResponse | CompletionResponse) -> Iterator[Any]:
+        """The value so far, if it has changed; at the end that of the answer."""
+        if response.raw["result"] is not None:
+            yield _value_of(response)
+            return
+        members = _members(response.raw["partial"].value)
+        if members is not None and members != self._last:
+            self._last = members
+            yield self._flexible.model_validate(members)
+
+
+def _members(value: Any) -> Any:
+    """The members that are certain; ``model_dump`` would run serializers of the class on a part of its instance."""
+    if isinstance(value, BaseModel):
+        return {name: _members(getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, list):
+        return [_members(item) for item in value]
+    return {name: _members(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
+def _value_of(response: ChatResponse | CompletionResponse) -> Any:
+    """The value of an answer that has a format; raises NoValue."""
+    return value_of(response.raw["result"])
+
+
+def as_chat(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """LlamaIndex's messages as chat templates take them.
+
+    Raises:
+        PromptError: a message holds something else than text and calls of tools.
+    """
+    return [_message(index, message) for index, message in enumerate(messages)]
+
+
+def _message(index: int, message: ChatMessage) -> dict[str, Any]:
+    chat_message: dict[str, Any] = {"role": message.role.value, "content": message.content or ""}
+    calls = []
+    for block in message.blocks:
+        if isinstance(block, ToolCallBlock):
+            try:
+                calls.append(_openai_call(block))
+            except ValueError as error:
+                raise PromptError(
+                    f"message {index}: expected the arguments of the call of {block.tool_name!r} as a dict or as JSON, "
+                    f"got {shown(block.tool_kwargs)}: {error}"
+                ) from error
+        elif not isinstance(block, TextBlock):
+            raise PromptError(
+                f"message {index}: expected text or calls of tools, got {type(block).__name__}, which the model would "
+                "not see; call hg.generate with the model's processor"
+            )
+    if calls:
+        chat_message["tool_calls"] = calls
+    for name in ("tool_call_id", "name"):
+        if name in message.additional_kwargs:
+            chat_message[name] = message.additional_kwargs[name]
+    return chat_message
+
+
+def _openai_call(block: ToolCallBlock) -> dict[str, Any]:
+    given = block.tool_kwargs
+    function = {"name": block.tool_name, "arguments": json.loads(given) if isinstance(given, str) else given}
+    return {"type": "function", "id": block.tool_call_id, "function": function}

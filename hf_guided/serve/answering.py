@@ -1,4 +1,4 @@
-"""One request to a route that generates: from its body to JSON, or to a stream of events.
+"""Answering one request to a route that generates: from its body to JSON, or to a stream of events.
 
 Its body becomes a ``Call``; its prompts are rendered, its constraint compiled, its jobs submitted; the engine's events
 are read into answers, and a writer puts these into the form of the route. A client that leaves ends its request,
@@ -27,12 +27,13 @@ from .answers.response import ResponseWriter
 from .answers.writers import HEARTBEAT, ChatWriter, CompletionWriter, Writer, new_id
 from .bodies.chat import SWITCHES
 from .bodies.generation import Defaults
+from .engines.jobs import Engine, RunningJob
 from .error_responses import RequestRefused, as_refused, log, shuts_down
 from .guidance import Guidance
-from .job import Call, Ended, Engine, Event, Job, NewTokens, Running
+from .job import Call, Ended, Event, NewTokens
 from .limits import Admission, ThreadPool, body_of, key_of, parsed
 from .metrics import Metrics, Outcome
-from .models import ServedModel
+from .models import Rendered, ServedModel
 from .options import ServeOptions
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class Answering:
         self._has_keys = bool(options.api_keys)
 
     async def run(self, request: Request, work: Callable[[object], T]) -> T:
-        """What ``work`` makes of a request's JSON, on a thread.
+        """Read a request's JSON, and let ``work`` make the answer of it, on a thread.
 
         Raises:
             RequestRefused, HFGuidedError: no answer can be given.
@@ -111,7 +112,7 @@ class Answering:
             return _EventStream(self._events(live, begun, deadline), held.pop_all())
 
     def _client_of(self, request: Request) -> str:
-        """Who asks: by the key, where keys are needed; or else by the address."""
+        """Name the client: by its key, where keys are needed; or else by its address."""
         if self._has_keys:
             return key_of(request.headers)
         return request.client.host if request.client else ""
@@ -157,13 +158,8 @@ class Answering:
             writer = live.writer()
             yield "".join(writer.begin())
             while not live.is_over:
-                events: list[str] = []
                 deltas = await live.deltas(min(_HEARTBEAT_S, deadline.left_s))
-                for answer, delta in deltas:
-                    events += writer.add(answer, delta)
-                for answer in dict.fromkeys(answer for answer, _ in deltas):  # one that has ended gets no more deltas
-                    if answer.finish_reason is not None:
-                        events += writer.end(answer)
+                events = [event for answer, delta in deltas for event in writer.add(answer.index, delta)]
                 deadline.check()
                 if events or not deltas:
                     yield "".join(events) or HEARTBEAT
@@ -228,13 +224,13 @@ def _late_answer() -> RequestRefused:
 
 
 class _LiveRequest:
-    """One request while it is answered; on the event loop."""
+    """A request while it is answered; on the event loop."""
 
     def __init__(self, shared: Answering, call: Call, request_id: str, client: str):
         self._shared, self.call, self._request_id, self._client = shared, call, request_id, client
         self.answers: list[Answer] = []
         self._open: set[Answer] = set()
-        self._jobs: list[Running] = []
+        self._jobs: list[RunningJob] = []
         self._events = Events(asyncio.get_running_loop(), self._end_jobs, 1 if call.stream else _TOKENS_AT_ONCE)
         self._guided = False
         self._ended = False
@@ -243,7 +239,7 @@ class _LiveRequest:
         self._echoes = [""] * len(call.prompts)
 
     async def begin(self) -> None:
-        """Render, compile, check and submit it.
+        """Render, compile, check and submit the request.
 
         Raises:
             RequestRefused, HFGuidedError: it cannot be answered.
@@ -251,21 +247,19 @@ class _LiveRequest:
         shared, call = self._shared, self.call
         prompts = await shared.pool.run(self._rendered)
         lengths = [self._max_new_tokens(len(token_ids)) for token_ids, _ in prompts]
-        guided, format = await shared.guidance.read(call, self._client, lengths)
+        jobs = await shared.guidance.jobs(call, prompts, lengths, self._client, self._request_id)
         if self._ended:  # before Python 3.12, wait_for may lose the cancellation
             raise asyncio.CancelledError
-        self._guided = format.constraint is not None
-        ranks = call.best_of > call.num_answers
-        top_logprobs = 0 if ranks and call.logprobs is None else call.logprobs
+        self._guided = jobs[0].guided.constraint is not None
         if call.echo:
             self._echoes = [
-                given if isinstance(given, str) else shared.served.tokenizer.decode(token_ids)
-                for given, (token_ids, _) in zip(call.prompts, prompts, strict=True)
+                given if isinstance(given, str) else shared.served.tokenizer.decode(job.prompt)
+                for given, job in zip(call.prompts, jobs, strict=True)
             ]
-        self._num_prompt_tokens = sum(len(token_ids) for token_ids, _ in prompts)
+        self._num_prompt_tokens = sum(len(job.prompt) for job in jobs)
         self.answers = [
-            Answer(number * call.best_of + index, format, token_ids, top_logprobs)
-            for number, (token_ids, _) in enumerate(prompts)
+            Answer(number * call.best_of + index, job, shared.guidance.guide)
+            for number, job in enumerate(jobs)
             for index in range(call.best_of)
         ]
         self._open = set(self.answers)
@@ -273,18 +267,7 @@ class _LiveRequest:
         if self._guided:
             shared.metrics.count("generations_running")
         self._counted = False
-        for number, ((token_ids, model_inputs), length) in enumerate(zip(prompts, lengths, strict=True)):
-            job = Job(
-                request_id=f"{self._request_id}/{number}",
-                prompt=token_ids,
-                guided=guided,
-                sampling=call.sampling,
-                max_new_tokens=length,
-                stop_token_ids=tuple(sorted(format.stop_token_ids)),
-                num_answers=call.best_of,
-                top_logprobs=top_logprobs,
-                model_inputs=model_inputs,
-            )
+        for number, job in enumerate(jobs):
             self._jobs.append(shared.engine.submit(job, self._events.taker(number)))
 
     @property
@@ -298,12 +281,12 @@ class _LiveRequest:
         return not self._open
 
     def writer(self) -> Writer:
-        """Of its response; before ``begin`` only for one that fails."""
+        """The writer of the response; before ``begin`` only for one that fails."""
         kind, name = _WRITERS[self.call.kind], self._shared.served.name
         return kind(self.call, name, self._request_id, self._num_prompt_tokens, self._echoes)
 
     async def deltas(self, timeout_s: float) -> list[tuple[Answer, Delta]]:
-        """What the next events add to answers; an answer whose finish reason is set has ended with it.
+        """Read the next events; each adds to an answer.
 
         Args:
             timeout_s: how long to wait for one.
@@ -326,7 +309,7 @@ class _LiveRequest:
         return [answer for group in best for answer in sorted(group, key=lambda answer: answer.index)]
 
     def end(self, outcome: Outcome) -> None:
-        """End it, and count it; only the first call counts. Nothing more is submitted."""
+        """End the request, and count it; only the first call counts. Nothing more is submitted."""
         self._ended = True
         self._end_jobs()
         if not self._counted:
@@ -336,8 +319,7 @@ class _LiveRequest:
                 metrics.count("generations_running", number=-1)
                 metrics.count("generations", outcome)
 
-    def _rendered(self) -> list[Any]:
-        """For each prompt its token ids, and further inputs of the model."""
+    def _rendered(self) -> list[Rendered]:
         shared = self._shared
         thinks, calls = shared.guidance.thinks(self.call), isinstance(self.call.constraint, ToolCalls)
         limits = (shared.limits.max_prompt_tokens, _minus(shared.engine.max_tokens, 1))
@@ -373,7 +355,7 @@ class _LiveRequest:
             if answer.stopped and answer.has_all_logprobs:
                 self._jobs[number].cancel(event.answer)
                 last = answer.end("stop")
-                delta = Delta(delta.parts + last.parts, delta.logprobs + last.logprobs)
+                delta = Delta(delta.parts + last.parts, delta.logprobs + last.logprobs, last.finish_reason)
         if answer.finish_reason is not None:
             self._open.discard(answer)
         yield answer, delta
@@ -410,7 +392,7 @@ class Events:
         self.overflowed = False
 
     def taker(self, job: int) -> Callable[[Event], None]:
-        """What an engine calls with the events of a job, which has this number in the request."""
+        """The function that takes the events of a job, which has this number in the request."""
 
         def take(event: Event) -> None:
             with self._lock:
@@ -433,7 +415,7 @@ class Events:
         return take
 
     async def get(self, timeout_s: float) -> list[tuple[int, Event]]:
-        """All that wait, with the numbers of their jobs; none after the timeout, or after an overflow."""
+        """Take all waiting events, with the numbers of their jobs; none after the timeout, or after an overflow."""
         deadline = self._loop.time() + timeout_s
         while True:
             with self._lock:
@@ -457,7 +439,7 @@ class Events:
 
 
 def _size(event: Event) -> int:
-    """In tokens, roughly: a token with alternatives takes as much as several."""
+    """Size of an event in tokens, roughly: a token with alternatives takes as much as several."""
     if isinstance(event, Ended):
         return 1
     assert isinstance(event, NewTokens)

@@ -19,11 +19,11 @@ from .answering import Answering
 from .bodies.chat import read_chat
 from .bodies.completion import read_completion
 from .bodies.response import read_response
+from .engines.jobs import Engine
 from .engines.one_by_one import OneByOne
 from .engines.shared_batches import SharedBatches
 from .error_responses import Failures, RequestRefused, answer_error, log
 from .guidance import Guidance
-from .job import Engine
 from .limits import ApiKeys, RequestSizeLimit, is_local, limited_protocol
 from .metrics import Metrics
 from .options import ServeOptions
@@ -121,7 +121,7 @@ def _add_routes(app: FastAPI, answering: Answering) -> None:
 
 
 def _add_middleware(app: FastAPI, options: ServeOptions, takes_media: bool) -> None:
-    """Who may ask, how much, and every error in the shape of OpenAI's; what is added last comes first."""
+    """Add the limits, and the shape of OpenAI's errors; what is added last comes first."""
     app.add_middleware(RequestSizeLimit, max_bytes=options.limits.request_bytes(takes_media))
     if options.api_keys:
         app.add_middleware(ApiKeys, keys=options.api_keys)
@@ -142,11 +142,11 @@ def _measure(answering: Answering) -> None:
     metrics, engine, guidance = answering.metrics, answering.engine, answering.guidance
     metrics.follow(engine.stats)
     if isinstance(engine, SharedBatches):
-        metrics.follow(engine.alone_stats)
+        metrics.follow(engine.alone.stats)
     metrics.compiler(guidance.guide.stats)
     metrics.gauge("requests_held", "Requests that run or wait.", lambda: answering.admission.held)
     metrics.gauge("compiles_waiting", "Constraints that wait to be compiled.", lambda: guidance.queue.num_waiting)
-    metrics.counter("engine_restarts", "Engines that died and were replaced.", lambda: getattr(engine, "restarts", 0))
+    metrics.counter("engine_restarts", "Engines that died and were replaced.", lambda: engine.restarts)
 
 
 class Server(uvicorn.Server):

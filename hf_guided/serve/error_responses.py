@@ -77,7 +77,7 @@ class RequestRefused(Exception):
         return str(self.body["error"]["code"])
 
     def response(self, app: Any) -> JSONResponse:
-        """As an HTTP answer; the app's metrics count it."""
+        """The refusal as an HTTP answer; the app's metrics count it."""
         app.state.metrics.count("refused", self.code)
         return JSONResponse(self.body, self.status, self.headers)
 
@@ -94,7 +94,7 @@ def shuts_down() -> RequestRefused:
 
 
 def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
-    """One of our errors as an answer: 400 where the request is at fault, 500 otherwise.
+    """An error of ours as an answer: 400 where the request is at fault, 500 otherwise.
 
     Its message and its pointers together have at most ``MOST_ECHOED`` characters, for all of it may be the request's.
 

@@ -1,4 +1,4 @@
-"""From a request's constraint to one that is compiled and checked, before anything runs; whose turn it is for that."""
+"""Compiles and checks the constraints of requests, before anything runs; decides whose turn it is for that."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from ..hf.generation_settings import GenerationSettings
 from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request
-from .answers.parts import Format
 from .error_responses import RequestRefused, naming
-from .job import Call, Chat
+from .job import Call, Chat, Job
 from .metrics import Metrics
-from .models import ServedModel
+from .models import Rendered, ServedModel
 from .options import ServeOptions
 
 # Also on a machine with one core: a slow schema then delays the others, but does not block them. A compile may take
@@ -70,38 +69,48 @@ class Guidance:
         self._metrics = metrics
         self.queue = CompileQueue(compiler.workers)
 
-    async def read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> tuple[Request, Format]:
-        """The constraint of a request for the engine, and how its answers are read; waits for compilation.
+    async def jobs(
+        self, call: Call, prompts: Sequence[Rendered], max_new_tokens: Sequence[int], client: str, request_id: str
+    ) -> list[Job]:
+        """The jobs of a request, one for each prompt; waits for compilation.
 
         Args:
             call: the request.
-            client: who asks.
+            prompts: of the request.
             max_new_tokens: of the answers to each prompt.
+            client: who asks.
+            request_id: of the request.
 
         Raises:
-            RequestRefused: no answer that keeps to it can be promised.
+            RequestRefused: no answer that keeps to the constraint can be promised.
         """
         with naming(call.param):
             gate = self._gate if self.thinks(call) else None
             settings = self._settings(call, min(max_new_tokens))
-            format = Format(
-                self.guide.vocabulary,
-                constraint=self._bound(call),
-                gate=self.guide.answer_gate(gate, call.constraint),
-                header=self.guide.answer_header.encode(),
-                stop=call.stop,
-                stop_token_ids=frozenset(settings.stop_token_ids()),
-            )
-            request = Request()
-            if format.constraint is not None:
-                request = await self._compiled(format.constraint, gate, client)
-                assert request.compiled is not None
-                await asyncio.to_thread(check_settings, [request], settings)
+            constraint = self._bound(call)
+            guided = Request(gate=self.guide.answer_gate(gate, call.constraint))
+            if constraint is not None:
+                guided = await self._compiled(constraint, gate, client)
+                await asyncio.to_thread(check_settings, [guided], settings)
                 if self._strict_budget:
-                    await asyncio.to_thread(check_budgets, [request], settings, [()])
-                format = replace(format, vocabulary=request.compiled.result().vocabulary)
-        self._metrics.count("requests", "free" if format.constraint is None else format.constraint.kind)
-        return request, format
+                    await asyncio.to_thread(check_budgets, [guided], settings, [()])
+        self._metrics.count("requests", "free" if constraint is None else constraint.kind)
+        ranks = call.best_of > call.num_answers  # by log probability
+        return [
+            Job(
+                request_id=f"{request_id}/{number}",
+                prompt=token_ids,
+                guided=guided,
+                sampling=call.sampling,
+                max_new_tokens=length,
+                stop_token_ids=settings.stop_token_ids(),
+                num_answers=call.best_of,
+                top_logprobs=0 if ranks and call.logprobs is None else call.logprobs,
+                model_inputs=model_inputs,
+                stop=call.stop,
+            )
+            for number, ((token_ids, model_inputs), length) in enumerate(zip(prompts, max_new_tokens, strict=True))
+        ]
 
     def thinks(self, call: Call) -> bool:
         """Whether the answers to a request begin after thinking.
@@ -172,7 +181,7 @@ _RETRY_S = 10
 
 
 class CompileQueue:
-    """Which constraint is compiled next: each client's in their order, and the clients in turn; on the event loop.
+    """Decides which constraint is compiled next: clients in turn, and each client's in their order; on the event loop.
 
     The compiler has a few threads, and one constraint may take seconds. What it knows already does not wait here. A
     client that sends many constraints never holds all threads: one of them is left for the others.
@@ -194,7 +203,7 @@ class CompileQueue:
         return sum(map(len, self._waiting.values()))
 
     async def begin(self, client: str, submit: Callable[[], Future[Any]]) -> Future[Any]:
-        """What ``submit`` returns, called when it is this client's turn.
+        """Call ``submit`` when it is this client's turn, and return its future.
 
         Raises:
             RequestRefused: others come first for too long (503).

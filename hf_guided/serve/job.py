@@ -1,4 +1,4 @@
-"""What one HTTP request asks for (``Call``), what an engine generates for one of its prompts (``Job``), and the events.
+"""The request as it is read (``Call``), the work of an engine for one of its prompts (``Job``), and the events.
 
 A ``Call`` is read from a body and checked, and has not touched the model. A ``Job`` has: its prompt is rendered, its
 constraint compiled. The web side and the engines share these types alone: an engine knows no HTTP.
@@ -6,14 +6,13 @@ constraint compiled. The web side and the engines share these types alone: an en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..constraints.values import Constraint
 from ..session.logprobs import TokenLogprob
 from ..session.requests import Request
-from ..session.stats import SessionStats
 
 Kind = Literal["chat", "completion", "response"]
 # A prompt that a template renders, a text, or token ids as they are.
@@ -39,7 +38,7 @@ class Chat:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, in this order: penalties and bias, the mask, temperature, top-k, top-p, min-p, the choice.
+    """The choice of tokens, in this order: penalties and bias, the mask, temperature, top-k, top-p, min-p, the choice.
 
     Args:
         temperature: 0 takes the best token, and so does less than 1e-5.
@@ -66,7 +65,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Call:
-    """One request.
+    """A request as it is read.
 
     Args:
         kind: of the answer's shape.
@@ -112,18 +111,19 @@ EndReason = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Job:
-    """One prompt, and what to generate for it.
+    """A prompt, what to generate for it, and how the tokens are to be read.
 
     Args:
         request_id: unique in the server; for the log.
         prompt: token ids.
-        guided: the constraint, compiled, and the thinking before it; ``Request()`` is a free answer.
+        guided: the constraint, compiled, and the thinking before the answer; a free answer has no constraint.
         sampling: how tokens are chosen.
         max_new_tokens: of each answer.
-        stop_token_ids: tokens that end an answer.
+        stop_token_ids: tokens that end an answer, and are no part of its text.
         num_answers: how many answers to the same prompt.
         top_logprobs: report log probabilities with this many alternatives; None reports none.
         model_inputs: further inputs of the model for one row, such as ``pixel_values``; such a job runs alone.
+        stop: texts that end an answer. Its reader finds them, not its engine.
     """
 
     request_id: str
@@ -135,6 +135,7 @@ class Job:
     num_answers: int = 1
     top_logprobs: int | None = None
     model_inputs: Mapping[str, Any] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,44 +170,3 @@ class Ended:
 
 
 Event: TypeAlias = "NewTokens | Ended"
-
-
-class Running(Protocol):
-    """A job that was submitted."""
-
-    def cancel(self, answer: int | None = None) -> None:
-        """End one answer, or all, at the next token; no further events come for it. Thread safe; may be repeated."""
-
-
-class Engine(Protocol):
-    """Generates the answers of jobs."""
-
-    @property
-    def stats(self) -> SessionStats:
-        """The work of all its jobs so far."""
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The most tokens of a prompt and its answer together; None: no limit is known."""
-
-    def submit(self, job: Job, emit: Callable[[Event], None]) -> Running:
-        """Queue a job; never waits.
-
-        Args:
-            job: what to generate.
-            emit: gets the events, on a thread of the engine or of ``end_jobs``; each answer's last event is ``Ended``,
-                also after an error. If it raises, its answer is cancelled.
-
-        Raises:
-            RequestRefused: the model cannot run it (400: an empty prompt, too many tokens, an unknown token), or the
-                engine shuts down (503).
-        """
-
-    def alive(self) -> bool:
-        """Whether the engine can answer."""
-
-    def end_jobs(self) -> None:
-        """End all jobs with the error ``shuts_down()``, and refuse new ones."""
-
-    def close(self) -> None:
-        """End all jobs, and wait for the engine's threads."""

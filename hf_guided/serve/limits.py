@@ -1,4 +1,4 @@
-"""Who may ask, and how much of the server one client can take: keys, bytes, time, requests, threads, connections.
+"""Limits of who may ask, and of how much one client can take: keys, bytes, time, requests, threads, connections.
 
 The order in which a request meets the limits: its connection (``limited_protocol``), its key (``ApiKeys``), its size
 (``RequestSizeLimit``), the requests that are held (``Admission``), the time of its body (``body_of``), and the threads
@@ -139,7 +139,7 @@ class Admission:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Around one request.
+        """Hold a place for one request.
 
         Raises:
             RequestRefused: there are too many (429), or the server shuts down (503).
@@ -217,7 +217,7 @@ class ThreadPool:
         self._threads: list[threading.Thread] = []
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """What the function returns or raises.
+        """Return or raise what the function does.
 
         Raises:
             RequestRefused: no thread was free in time (503), or the function takes too long (400).

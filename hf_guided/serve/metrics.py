@@ -59,11 +59,11 @@ class Metrics(Collector):
         self._read.append((CounterMetricFamily, name, about, value))
 
     def text(self) -> bytes:
-        """All counts in Prometheus' text format."""
+        """Write all counts in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing in advance, so that a registry does not collect when it gets this one."""
+        """Describe nothing in advance, so that a registry does not collect when it gets this one."""
         return []
 
     def collect(self) -> Iterator[Metric]:

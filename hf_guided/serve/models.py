@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch.nn.functional as F
 import transformers
@@ -18,6 +18,9 @@ from ..generation.templates import answer_start, applied, rendered, unshown
 from ..vocabulary.processors import tokenizer_of
 from .job import Chat, Prompt
 from .options import ServeOptions
+
+# A prompt as token ids, and inputs of the model for images and the like.
+Rendered: TypeAlias = "tuple[tuple[int, ...], Mapping[str, Any]]"
 
 log = logging.getLogger("hf_guided.serve")
 
@@ -64,8 +67,8 @@ class ServedModel:
         generates: bool = True,
         thinks: bool = True,
         calls: bool = False,
-    ) -> tuple[tuple[int, ...], Mapping[str, Any]]:
-        """A prompt as token ids, and inputs of the model for images and the like; runs the model's own template.
+    ) -> Rendered:
+        """Write a prompt; runs the model's own template.
 
         Args:
             prompt: a chat, a text, or token ids.
@@ -96,9 +99,7 @@ class ServedModel:
             for name, value in inputs.items()
         }
 
-    def _applied(
-        self, chat: Chat, arguments: Mapping[str, Any], generates: bool
-    ) -> tuple[tuple[int, ...], dict[str, Any]]:
+    def _applied(self, chat: Chat, arguments: Mapping[str, Any], generates: bool) -> Rendered:
         tensors = {"return_tensors": "pt"} if self.takes_media else {}
         messages = [dict(message) for message in chat.messages]
         try:
@@ -123,7 +124,7 @@ class ServedModel:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What a template says itself; of other errors the kind alone, for they may repeat a whole image."""
+    """The message of a template itself; of other errors the kind alone, for they may repeat a whole image."""
     from jinja2 import TemplateError
 
     return str(error)[:_LONGEST] if isinstance(error, TemplateError) else type(error).__name__

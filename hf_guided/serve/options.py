@@ -13,7 +13,7 @@ from ..errors import InvalidArgument, shown
 
 @dataclass(frozen=True)
 class ServeLimits:
-    """What a request may ask for; a request beyond is refused before the model sees it.
+    """Limits of what a request may ask for; a request beyond is refused before the model sees it.
 
     Args:
         max_prompt_tokens: the most tokens in a prompt; None: what the model's context holds.
@@ -67,7 +67,7 @@ class ServeLimits:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Where a server listens, what it loads, who may ask, and the limits of one request.
+    """Options of a server: where it listens, what it loads, who may ask, and the limits of one request.
 
     Args:
         model: a folder, an id on the Hub, or "demo" for the one that comes with the package.

@@ -44,7 +44,7 @@ class DetokenizeBody(Part):
 
 
 def read_tokenize(body: object, defaults: Defaults) -> tuple[TokenizeBody, Prompt]:
-    """What to tokenize, any JSON: its fields, and its text or chat.
+    """Read what to tokenize, any JSON: its fields, and its text or chat.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.
@@ -60,7 +60,7 @@ def read_tokenize(body: object, defaults: Defaults) -> tuple[TokenizeBody, Promp
             raise refused(of_chats[0], "expected it only with messages; a prompt has no template", "unsupported_field")
         return asked, asked.prompt
     constraint, _ = read_constraint({"tools": [*map(for_template, asked.tools)]}, defaults)
-    variables, _ = read_thinking(asked.chat_template_kwargs, None, defaults)
+    variables, _ = read_thinking(asked.chat_template_kwargs, ("reasoning_effort", None), defaults)
     return asked, Chat(render_messages(asked.messages, defaults.takes_images), shown_tools(constraint), variables)
 
 

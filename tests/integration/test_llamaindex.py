@@ -22,8 +22,7 @@ from llama_index.core.types import PydanticProgramMode
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.integrations.llamaindex import HFGuidedLLM
-from hf_guided.integrations.llamaindex_messages import as_chat
+from hf_guided.integrations.llamaindex import HFGuidedLLM, as_chat
 
 TEMPLATE = (
     "{% if tools %}Tools: {{ tools | tojson }}\n{% endif %}"

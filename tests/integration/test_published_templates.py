@@ -21,7 +21,8 @@ from transformers import PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
 from hf_guided.serve.answers.answer import Answer
-from hf_guided.serve.answers.parts import Format
+from hf_guided.serve.job import Job, Sampling
+from hf_guided.session.requests import Request
 from tests import vocabularies
 from tests.integration import models
 from tests.serving import client, serving
@@ -363,11 +364,12 @@ def test_the_channels_of_a_free_answer(thought: str, size: int) -> None:
         pytest.skip(f"no {name} in {FOLDER}")
     guide = hg.Guide(tokenizer_of(name), model_of(name))
     gate = guide.answer_gate(guide.gate(hg.Reasoning()), None)
-    header = "<|channel|>final<|message|>"
+    header = guide.answer_header
+    assert header == "<|channel|>final<|message|>"
     analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
     ids = tokenizer_of(name).encode(f"{analysis}{header}It is dry.<|return|>", add_special_tokens=False)
-    stops = frozenset(model_of(name).generation_config.eos_token_id)
-    answer = Answer(0, Format(guide.vocabulary, None, gate, header.encode(), stop_token_ids=stops), [])
+    stops = tuple(model_of(name).generation_config.eos_token_id)
+    answer = Answer(0, Job("job", (), Request(gate=gate), Sampling(), 60, stops), guide)
     for start in range(0, len(ids), size):
         answer.take(ids[start : start + size])
     answer.end("stop")

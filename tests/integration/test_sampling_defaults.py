@@ -18,7 +18,7 @@ from hf_guided import demo
 from hf_guided.cli.commands import main
 from hf_guided.generation.row_answers import RowAnswers, RowRequest, RowSettings
 from hf_guided.integrations.answer_columns import AnswerColumns
-from hf_guided.integrations.chat_call import ChatCall, ChatSettings
+from hf_guided.integrations.chat_call import ChatCall, ChatFields
 from tests.serving import client, serving
 
 PROMPT = demo.EXAMPLES[0].prompt
@@ -141,10 +141,8 @@ def by_rows(model: Any, tokenizer: Any, temperature: float | None) -> list[str]:
 
 
 def by_chat_call(model: Any, tokenizer: Any, temperature: float | None) -> list[str]:
-    guide = hg.Guide(tokenizer, model)
-    settings = ChatSettings(model, tokenizer, guide, 20, temperature, "auto", False, {}, {})
-    calls = [ChatCall(settings, "x", None, {"response_format": WORD}) for _ in range(4)]
-    return [hg.generate(*call.positional, **call.arguments)[0].text for call in calls]
+    fields = ChatFields(model=model, tokenizer=tokenizer, temperature=temperature)
+    return [ChatCall(fields, 20, "x", {"response_format": WORD}).result().text for _ in range(4)]
 
 
 @pytest.mark.parametrize("face", [by_rows, by_chat_call])

@@ -32,7 +32,6 @@ WEATHER = {
 }
 CLOCK = {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
 TOOLS: list[Any] = [{"type": "function", "function": one} for one in (WEATHER, CLOCK)]
-FLAT_TOOLS: list[Any] = [{"type": "function", **one} for one in (WEATHER, CLOCK)]
 HOT = {"generation_config": json.dumps({"do_sample": True, "temperature": 4.0, "max_new_tokens": 100})}
 
 
@@ -148,15 +147,6 @@ def test_responses(api):
     jsonschema.validate(json.loads(text), EXAMPLE.schema)
     assert events[-1].type == "response.completed"
     assert events[-1].response.output_text == text
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_responses_with_tools(api, stream):
-    asked: Any = {"tools": FLAT_TOOLS, "tool_choice": {"type": "function", "name": "get_weather"}, "stream": stream}
-    found = api.responses.create(model="demo", input=EXAMPLE.prompt, parallel_tool_calls=False, extra_body=HOT, **asked)
-    response = list(found)[-1].response if stream else found
-    calls = [(item.name, item.arguments) for item in response.output if item.type == "function_call"]
-    assert (len(calls), check_calls(calls)) == (1, {"get_weather"})
 
 
 NO = {"type": "object", "properties": {"a/b": {"type": "array", "items": {"type": "objekt"}}}}

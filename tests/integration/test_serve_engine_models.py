@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 import hf_guided as hg
 from hf_guided.errors import UnsupportedModel
+from hf_guided.serve.engines.jobs import Engine
 from hf_guided.serve.engines.one_by_one import OneByOne
 from hf_guided.serve.engines.shared_batches import SharedBatches
-from hf_guided.serve.job import Engine
 from tests import vocabularies
 from tests.integration import models
 from tests.jobs import Client, finished, job
@@ -93,7 +93,7 @@ def test_transformers_own_loop() -> None:
             made = job(guide, prompt, CONSTRAINT, num_answers=3, **settings)
             client = Client(engine, made, cancel_after={1: 1})
             assert client.finished()[::2] == tokens[::2] and client.cancelled == {1}
-        assert engine.stats.forced_tokens == 0  # type: ignore[attr-defined]
+        assert engine.stats.forced_tokens == 0
         client = Client(engine, job(guide, prompt, max_new_tokens=300, num_answers=2), cancel_after={0: 1, 1: 1}).wait()
         assert finished(engine, job(guide, prompt, max_new_tokens=3))
         assert max(map(len, client.tokens)) < 5

@@ -14,10 +14,11 @@ from transformers import LogitsProcessorList, PreTrainedModel
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.serve.engines.jobs import Engine
 from hf_guided.serve.engines.one_by_one import OneByOne
 from hf_guided.serve.engines.sampler import own_processors
 from hf_guided.serve.engines.shared_batches import SharedBatches
-from hf_guided.serve.job import Engine, Job
+from hf_guided.serve.job import Job
 from tests import vocabularies
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats

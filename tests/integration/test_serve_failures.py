@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -117,33 +117,6 @@ def test_shared_batches_of_a_model_that_raises(faulty):
         assert len(ask(api, stream=False, guided=True)) == len(ask(api, stream=True, guided=True)) == 20
         with urllib.request.urlopen(f"{url}/metrics") as answer:
             assert re.search(r"^hf_guided_engine_restarts_total [1-9]", answer.read().decode(), re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("chat/completions", {"model": "demo"}, 400),
-        ("chat/completions", {"model": "demo", "messages": CHAT, "generation_config": "{"}, 400),
-        ("chat/completions", {"model": "demo", "messages": CHAT, "temperature": "hot"}, 400),
-        ("chat/completions", {"model": "demo", "messages": CHAT, "no_such_field": 1}, 400),
-        ("chat/completions", [1], 400),
-        ("responses", {"model": "demo"}, 400),
-        ("no/such/path", {}, 404),
-    ],
-)
-def test_requests_that_are_none(api, path, body, status):
-    with pytest.raises(openai.APIStatusError) as caught:
-        api.post(f"/{path}", body=body, cast_to=object)
-    assert caught.value.status_code == status
-    assert isinstance(caught.value.body, dict)
-    assert caught.value.body["type"] == "invalid_request_error"
-    assert caught.value.body["message"]
-
-
-@pytest.fixture(scope="module")
-def api() -> Iterator[openai.OpenAI]:
-    with serving() as url, client(url) as found:
-        yield found
 
 
 @pytest.mark.slow  # test_serve_faults.py lets a command end in every run

@@ -128,18 +128,18 @@ def test_a_client_that_leaves_ends_its_job(stream):
 
 
 def test_a_client_that_leaves_while_its_constraint_compiles_gets_no_job(monkeypatch):
-    read, began, swallowed = Guidance.read, threading.Event(), threading.Event()
+    jobs, began, swallowed = Guidance.jobs, threading.Event(), threading.Event()
 
-    async def slow_read(*arguments: Any) -> Any:
+    async def slow_jobs(*arguments: Any) -> Any:
         """Goes on after a cancellation, as asyncio.wait_for may before Python 3.12."""
         if not began.is_set():
             began.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
             swallowed.set()
-        return await read(*arguments)
+        return await jobs(*arguments)
 
-    monkeypatch.setattr(Guidance, "read", slow_read)
+    monkeypatch.setattr(Guidance, "jobs", slow_jobs)
     with site() as plain:
         body = json.dumps(chat()).encode()
         with plain.connect() as connection:
@@ -254,7 +254,7 @@ def test_a_stream_that_waits_gets_comments(monkeypatch):
         status, _, text = plain.send(chat(stream=True))
         assert status == 200 and text.count(": waiting\n\n") >= 3
         # The same while a constraint compiles; what is refused then is an event.
-        monkeypatch.setattr(Guidance, "read", refuses_late)
+        monkeypatch.setattr(Guidance, "jobs", refuses_late)
         status, _, text = plain.send(chat(stream=True))
         assert status == 200 and text.count(": waiting\n\n") >= 3
         assert events(text)[-1]["error"]["code"] == "too_late_to_be_a_status"
@@ -266,7 +266,7 @@ def test_a_server_that_shuts_down_does_not_wait_for_compiles(monkeypatch, stream
 
     monkeypatch.setattr(app, "_LAST_ANSWER_S", 0.2)
     monkeypatch.setattr(answering, "_HEARTBEAT_S", 0.2)
-    monkeypatch.setattr(Guidance, "read", never)
+    monkeypatch.setattr(Guidance, "jobs", never)
     answers: list[tuple[int, Any, str]] = []
     began = time.monotonic()
     with site() as plain:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 import hf_guided as hg
 from hf_guided import demo
+from tests import media_models
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the package's own imports
@@ -80,6 +81,23 @@ def test_without_a_format_it_is_their_model(folder):
     theirs, ours = make(TransformersModel, folder, **settings), make(GuidedTransformersModel, folder, **settings)
     assert ours.generate(CHAT).content == theirs.generate(CHAT).content
     assert [one.content for one in ours.generate_stream(CHAT)] == [one.content for one in theirs.generate_stream(CHAT)]
+
+
+def test_images_are_seen_as_by_the_library(tmp_path):
+    pair = media_models.llava()
+    for part in pair:
+        part.save_pretrained(tmp_path)
+    model = make(GuidedTransformersModel, str(tmp_path), max_new_tokens=30, do_sample=False)
+    for seed in (1, 2):
+        image = media_models.image(seed)
+        chat = [{"role": "user", "content": [{"type": "text", "text": "See"}, {"type": "image", "image": image}]}]
+        [expected] = hg.generate(*pair, [chat], hg.Regex("[a-f]{8}"), do_sample=False, max_new_tokens=30)
+        message = model.generate(chat, response_format=hg.Regex("[a-f]{8}"))
+        assert message.content == expected.text
+        deltas = list(model.generate_stream(chat, response_format=hg.Regex("[a-f]{8}")))
+        assert "".join(delta.content for delta in deltas) == expected.text
+        assert message.token_usage == deltas[-1].token_usage
+        assert message.token_usage.output_tokens == len(expected.token_ids) and message.token_usage.input_tokens > 1
 
 
 def test_what_cannot_be_promised(hot):

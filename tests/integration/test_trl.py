@@ -24,11 +24,15 @@ from trl import GRPOConfig, GRPOTrainer
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.integrations.trl import GuidedGRPOTrainer, RolloutSettings, guided_rollout
-from hf_guided.integrations.trl_correction import importance_ratio
-from hf_guided.integrations.trl_masks import MaskTable, masked_logprobs
-from hf_guided.integrations.trl_rollout import Completions
-from hf_guided.integrations.trl_rows import RowConstraints
+from hf_guided.integrations.trl import (
+    GuidedGRPOTrainer,
+    MaskTable,
+    RolloutSettings,
+    guided_rollout,
+    importance_ratio,
+    masked_logprobs,
+)
+from hf_guided.integrations.trl_sampling import Completions, RowConstraints
 from hf_guided.session.logprobs import TokenLogprob
 from hf_guided.session.result import GuidedResult
 

@@ -17,12 +17,13 @@ from pydantic import TypeAdapter
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.serve.answers.answer import Answer
-from hf_guided.serve.answers.parts import CallArguments, CallBegins, Format, StopStrings, Text, Thinking
+from hf_guided.serve.answers.parts import CallArguments, CallBegins, StopStrings, Text, Thinking
 from hf_guided.serve.answers.response import ResponseWriter
 from hf_guided.serve.answers.writers import ChatWriter, CompletionWriter
 from hf_guided.serve.error_responses import RequestRefused
-from hf_guided.serve.job import Call
+from hf_guided.serve.job import Call, Job, Sampling
 from hf_guided.session.logprobs import TokenLogprob, TopLogprobs
+from hf_guided.session.requests import Request
 from hf_guided.vocabulary.tokens import Vocabulary
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -50,6 +51,14 @@ def random_steps(vocabulary: Vocabulary, text: str, chance: random.Random) -> li
         steps.append(ids[:length])
         ids = ids[length:]
     return steps
+
+
+def answer_of(
+    guide: hg.Guide, constraint: Any = None, reasoning: hg.Reasoning | None = None, index: int = 0, **more: Any
+) -> Answer:
+    """An answer in the vocabulary of the guide, to an empty prompt."""
+    guided = Request(gate=guide.gate(reasoning), constraint=constraint)
+    return Answer(index, Job("job", (), guided, Sampling(), 60, (), **more), guide)
 
 
 THINKS = hg.Reasoning()
@@ -81,7 +90,7 @@ QWEN = hg.ToolCalls(TOOLS, "qwen_3")
 def test_parts_do_not_depend_on_the_tokenization(guide, constraint, reasoning, text, content, thinking, arguments):
     chance = random.Random(text)
     for _ in range(20):
-        answer = Answer(0, Format(guide.vocabulary, constraint, guide.gate(reasoning)), [])
+        answer = answer_of(guide, constraint, reasoning)
         for step in random_steps(answer.vocabulary, text, chance):
             answer.take(step)
         answer.end("length")
@@ -92,7 +101,7 @@ def test_parts_do_not_depend_on_the_tokenization(guide, constraint, reasoning, t
 
 
 def test_parts_come_as_soon_as_they_are_decided(guide):
-    answer = Answer(0, Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [])
+    answer = answer_of(guide, QWEN, THINKS)
     pieces = [answer.take(guide.vocabulary.encode_bytes(text.encode())).parts for text in (
         "<think>", "a</", "think", ">b", "c<tool_", "x", "<tool_call>",
         '\n{"name": "f", "arguments": {', '"a', '": 1}', "}",
@@ -155,9 +164,8 @@ def test_logprobs_are_those_of_the_answers_text(guide, late, stop):
     text = "<think>né</think>éa ENd x END after"
     shown = "éa ENd x " if stop else "éa ENd x END after"
     chance = random.Random(3)
-    format = Format(guide.vocabulary, hg.Regex(".*"), guide.gate(THINKS), stop=stop)
     for _ in range(10):
-        answer = Answer(0, format, [], top_logprobs=1)
+        answer = answer_of(guide, hg.Regex(".*"), THINKS, stop=stop, top_logprobs=1)
         steps = random_steps(answer.vocabulary, text, chance)
         ids = [token_id for step in steps for token_id in step]
         every = with_logprobs(ids, guide.vocabulary)
@@ -192,9 +200,9 @@ def streamed(shape: Any, answers: list[Answer], texts: list[str], guide: hg.Guid
         for answer, left in zip(answers, steps, strict=True):
             if left:
                 ids = left.pop(0)
-                events += shape.add(answer, answer.take(ids, with_logprobs(ids, guide.vocabulary)))
+                events += shape.add(answer.index, answer.take(ids, with_logprobs(ids, guide.vocabulary)))
                 if not left:
-                    events += [*shape.add(answer, answer.end("stop")), *shape.end(answer)]
+                    events += shape.add(answer.index, answer.end("stop"))
     events += shape.finish(answers)
     found = []
     for block in "".join(events).split("\n\n")[:-1]:
@@ -206,8 +214,7 @@ def streamed(shape: Any, answers: list[Answer], texts: list[str], guide: hg.Guid
 
 
 def test_two_chats_in_one_stream(guide):
-    format = Format(guide.vocabulary, QWEN)
-    answers = [Answer(index, format, [], 1) for index in range(2)]
+    answers = [answer_of(guide, QWEN, index=index, top_logprobs=1) for index in range(2)]
     shape = ChatWriter(*reply("chat", num_answers=2, logprobs=1, include_usage=True, stream=True))
     events = streamed(shape, answers, [f"Well{CALL}", "é plain"], guide)
     assert events[-1][1] == "[DONE]"
@@ -235,8 +242,7 @@ def test_two_chats_in_one_stream(guide):
 
 
 def test_completions_of_several_prompts(guide):
-    format = Format(guide.vocabulary)
-    answers = [Answer(index, format, [], 1) for index in range(4)]
+    answers = [answer_of(guide, index=index, top_logprobs=1) for index in range(4)]
     asked: dict[str, Any] = {"prompts": 2, "num_answers": 2, "logprobs": 1}
     events = streamed(
         CompletionWriter(*reply("completion", stream=True, **asked)), answers, ["aé", "b", "c", "d"], guide
@@ -258,7 +264,7 @@ def test_completions_of_several_prompts(guide):
 
 
 def test_the_events_of_a_response_build_it(guide):
-    answer = Answer(0, Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [], 1)
+    answer = answer_of(guide, QWEN, THINKS, top_logprobs=1)
     text = f"<think>hm é</think>Well{CALL}"
     found = streamed(ResponseWriter(*reply("response", stream=True, logprobs=1)), [answer], [text], guide)
     events = [TypeAdapter(ResponseStreamEvent).validate_python(data) for _, data in found]

@@ -408,6 +408,25 @@ def test_responses_as_messages():
     assert messages_of(response()) == [USER]
 
 
+@pytest.mark.parametrize(
+    "response_format",
+    [
+        {"type": "text"},
+        {"type": "json_object"},
+        {"type": "regex", "regex": "a"},
+        {"type": "choice", "choice": ["a", "b"]},
+        {"type": "grammar", "grammar": 'root ::= "a"'},
+        {"type": "json_schema", "name": "r", "schema": SCHEMA, "strict": False},
+    ],
+)
+def test_the_format_of_a_response_is_that_of_a_chat(response_format):
+    nested = {"type": "json_schema", "json_schema": {k: v for k, v in response_format.items() if k != "type"}}
+    asked, told = chat(response_format=nested if "schema" in response_format else response_format), response_format
+    call = response(text={"format": told})
+    assert (call.constraint, call.param) == (asked.constraint, asked.param and "text.format")
+    assert (call.constraint is None) == (told["type"] == "text")
+
+
 def test_tools_and_choices():
     def shown(call: Call) -> Any:
         return call.prompts[0].tools  # type: ignore[union-attr]

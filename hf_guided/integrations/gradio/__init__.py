@@ -12,8 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(f"the page needs Gradio ({error}); pip install 'hf-guided[ui]'") from error
 
-from .examples import demo_examples
-from .form import Example, UiLimits
-from .page import Page, ui
+from .form import UiLimits
+from .page import Example, Page, demo_examples, ui
 
 __all__ = ["Example", "Page", "UiLimits", "demo_examples", "ui"]

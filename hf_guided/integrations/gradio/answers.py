@@ -7,7 +7,7 @@ import html
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...constraints.coerce import coerce
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """What the page shows.
+    """A state of the page.
 
     Args:
         text: of the answer, so far; plain text.
@@ -37,13 +37,6 @@ class Shown(NamedTuple):
     text: str
     status: str
     trace: str | None = None
-
-
-@dataclass(frozen=True)
-class _Ready:
-    prompt: Prompt
-    constraint: Constraint | None
-    arguments: Mapping[str, Any]
 
 
 class Answers:
@@ -78,26 +71,26 @@ class Answers:
         yield Shown(text, note("Reading the format …"), "")
         try:
             # On a thread, because a large schema would stop the server for all users.
-            ready = await asyncio.to_thread(self._ready, form)
+            prompt, constraint, arguments = await asyncio.to_thread(self._ready, form)
             yield Shown(text, note("Waiting for the model …"))
-            partials = agenerate(
-                self._model, self._tokenizer, [ready.prompt], [ready.constraint], stream=True, **ready.arguments
-            )
+            partials = agenerate(self._model, self._tokenizer, [prompt], [constraint], stream=True, **arguments)
             async with aclosing(partials):
                 async for partial in partials:
                     text = partial.text
                     if partial.result is not None:
-                        yield Shown(text, finished(partial.result), _trace_of(partial.result))
+                        # The trace's page is in a sandboxed frame, with the model's text.
+                        trace = "" if partial.result.trace is None else partial.result.trace._repr_html_()
+                        yield Shown(text, _finished(partial.result), trace)
                     else:
                         yield Shown(text, note("Writing …"))
         except HFGuidedError as error:
-            yield Shown(text, error_html(error), "")
+            yield Shown(text, _alert(str(error), getattr(error, "pointers", ())), "")
         except Exception:  # the browser sees no traceback and no path of this machine
             _log.exception("the page could not answer a request")
-            yield Shown(text, alert("The generation failed inside the server. Its log has the reason.", ()), "")
+            yield Shown(text, _alert("The generation failed inside the server. Its log has the reason.", ()), "")
 
-    def _ready(self, form: Form) -> _Ready:
-        """The arguments of ``hg.agenerate``; raises HFGuidedError."""
+    def _ready(self, form: Form) -> tuple[Prompt, Constraint | None, dict[str, Any]]:
+        """The prompt, the constraint and other arguments of ``hg.agenerate``; raises HFGuidedError."""
         form.check(self._limits)
         constraint = form.constraint(self._types, self._limits)
         chat = bool(getattr(self._tokenizer, "chat_template", None))
@@ -120,7 +113,7 @@ class Answers:
             "progress": False,
             **sampling_at(float(form.temperature)),
         }
-        return _Ready(replace(prompt, tokens=tokens), constraint, arguments)
+        return replace(prompt, tokens=tokens), constraint, arguments
 
 
 def named(types: Sequence[Any]) -> dict[str, Constraint]:
@@ -146,7 +139,7 @@ def note(text: str) -> str:
     return f'<p class="hf-guided-note">{html.escape(text)}</p>'
 
 
-def finished(result: GuidedResult[Any]) -> str:
+def _finished(result: GuidedResult[Any]) -> str:
     """The value, how the answer ended, and its numbers."""
     return result_html(
         text=None,
@@ -159,18 +152,8 @@ def finished(result: GuidedResult[Any]) -> str:
     )
 
 
-def error_html(error: HFGuidedError) -> str:
-    """The message of an error, and the JSON pointers that it has."""
-    return alert(str(error), getattr(error, "pointers", ()))
-
-
-def alert(message: str, pointers: Sequence[str]) -> str:
-    """A message as an error; all of it is escaped."""
+def _alert(message: str, pointers: Sequence[str]) -> str:
+    """A message as an error, with the JSON pointers that it has; all of it is escaped."""
     places = "".join(f"<li><code>{html.escape(pointer) or '/'}</code></li>" for pointer in pointers)
     where = f"<p>Where in the schema:</p><ul>{places}</ul>" if places else ""
     return f'<div class="hf-guided-error" role="alert"><p>{html.escape(message)}</p>{where}</div>'
-
-
-def _trace_of(result: GuidedResult[Any]) -> str:
-    """The trace's page in a sandboxed frame, with the model's text; empty if none was recorded."""
-    return "" if result.trace is None else result.trace._repr_html_()

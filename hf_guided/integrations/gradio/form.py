@@ -1,4 +1,4 @@
-"""What the page sends, its limits, and the constraint that it describes. No text is executed."""
+"""The form that the page sends, its limits, and the constraint that it describes. No text is executed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_TEMPERATURE = 5
 
 @dataclass(frozen=True)
 class UiLimits:
-    """What one user of the page may send; the page refuses more before the model runs.
+    """Limits of what one user of the page may send; the page refuses more before the model runs.
 
     Args:
         max_format_chars: the most characters in a schema, a pattern, or all options of a choice.
@@ -46,19 +46,6 @@ class UiLimits:
                 )
 
 
-@dataclass(frozen=True)
-class Example:
-    """A prompt and a JSON Schema to begin with.
-
-    Args:
-        prompt: the prompt.
-        schema: the JSON Schema of its answer, as text.
-    """
-
-    prompt: str
-    schema: str
-
-
 class _PagePattern(Regex):
     """A regex whose value is its text.
 
@@ -72,7 +59,7 @@ class _PagePattern(Regex):
 
 @dataclass(frozen=True)
 class Form:
-    """One request of the page, with its fields as they come: a client may send any JSON value.
+    """A request of the page, with its fields as they come: a client may send any JSON value.
 
     Args:
         prompt: the prompt.

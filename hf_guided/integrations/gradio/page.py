@@ -4,22 +4,59 @@ from __future__ import annotations
 
 import html
 import ipaddress
+import json
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import gradio as gr
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ... import demo
 from ...errors import InvalidArgument, shown
 from .answers import Answers, named, note
-from .examples import start
-from .form import CHOICE, FREE, MOST_TEMPERATURE, PATTERN, SCHEMA, TYPE, Example, Form, UiLimits
-from .guard import LOOPBACK, Guard
+from .form import CHOICE, FREE, MOST_TEMPERATURE, PATTERN, SCHEMA, TYPE, Form, UiLimits
 
 _DEFAULT_MAX_NEW_TOKENS = 256
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 40}, "age": {"type": "integer", "minimum": 0}},
+    "required": ["name", "age"],
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prompt and a JSON Schema to begin with.
+
+    Args:
+        prompt: the prompt.
+        schema: the JSON Schema of its answer, as text.
+    """
+
+    prompt: str
+    schema: str
+
+
+def demo_examples() -> list[Example]:
+    """Examples for the demo model: one of each kind of text that it reads."""
+    kinds = {example.kind: example for example in reversed(demo.EXAMPLES)}
+    return [Example(kinds[kind].prompt, _schema_text(kinds[kind].schema)) for kind in ("person", "booking", "invoice")]
+
+
+def _schema_text(schema: dict[str, Any]) -> str:
+    """The schema of an object as JSON, with one line for each property."""
+    properties = ",\n".join(f"    {json.dumps(name)}: {json.dumps(of)}" for name, of in schema["properties"].items())
+    rest = {name: value for name, value in schema.items() if name not in ("type", "properties")}
+    lines = "".join(f",\n  {json.dumps(name)}: {json.dumps(value)}" for name, value in rest.items())
+    return f'{{\n  "type": "object",\n  "properties": {{\n{properties}\n  }}{lines}\n}}'
 
 
 def ui(
@@ -53,7 +90,8 @@ def ui(
     known = named(types)
     title = name or str(getattr(model, "name_or_path", "")) or type(model).__name__
     answers = Answers(model, tokenizer, known, limits)
-    return Page(_blocks(answers, list(known), list(examples) or [start()], title, limits), limits)
+    for_any_model = Example("Our gardener Daria Pinto is 50 years old. As JSON:", _schema_text(_PERSON))
+    return Page(_blocks(answers, list(known), list(examples) or [for_any_model], title, limits), limits)
 
 
 class Page:
@@ -98,8 +136,8 @@ class Page:
         if type(port) is not int or not 0 <= port < 2**16:
             raise InvalidArgument(f"port: expected a number from 0 to 65535, got {shown(port)}", name="port")
         name = f"[{host}]" if ":" in host else host  # as in a URL
-        hosts = (*LOOPBACK, name.lower()) if is_loopback(host) else None
-        guard = Middleware(Guard, hosts=hosts, max_bytes=self._limits.max_request_bytes)
+        hosts = (*_LOOPBACK, name.lower()) if is_loopback(host) else None
+        guard = Middleware(_Guard, hosts=hosts, max_bytes=self._limits.max_request_bytes)
         _, url, _ = self.blocks.launch(
             server_name=name,
             server_port=_free_port(host, port),
@@ -123,6 +161,71 @@ class Page:
     def close(self) -> None:
         """Stop showing it."""
         self.blocks.close(verbose=False)
+
+
+class _Guard:
+    """An ASGI layer before Gradio's own server, which takes files from everyone, and bodies of any size.
+
+    Refuses file uploads, large bodies, and requests that were addressed to another host.
+
+    Args:
+        app: the server that gets the requests that are not refused.
+        hosts: names in the Host header that are served; None serves all. A page of another site can make its own name
+            point to this machine (DNS rebinding); its requests carry that name.
+        max_bytes: the most bytes in a body.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None, max_bytes: int):
+        self._app, self._hosts, self._max_bytes = app, hosts, max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        refused = self._refused(scope["path"], Headers(scope=scope))
+        if refused is None and "content-length" not in Headers(scope=scope):
+            receive, refused = await self._read(receive)
+        return await (self._app if refused is None else refused)(scope, receive, send)
+
+    def _refused(self, path: str, headers: Headers) -> ASGIApp | None:
+        if self._hosts is not None and _host(headers.get("host", "")) not in self._hosts:
+            return _refusal(400, "this host name is not served here")
+        kinds = [kind.strip().lower() for kind in headers.getlist("content-type")]
+        # Gradio also keeps files that come to other paths, as recordings.
+        if path.rstrip("/").endswith("/upload") or any(kind.startswith("multipart/") for kind in kinds):
+            return _refusal(403, "this page takes no files")
+        length = headers.get("content-length", "0")
+        if not (length.isdecimal() and int(length) <= self._max_bytes):
+            return _refusal(413, "the request is too large")
+        return None
+
+    async def _read(self, receive: Receive) -> tuple[Receive, ASGIApp | None]:
+        """Read a body of unknown length; gives it again as one message, or refuses it."""
+        body, first = b"", await receive()
+        while first["type"] == "http.request":
+            body += first.get("body", b"")
+            if len(body) > self._max_bytes:
+                return receive, _refusal(413, "the request is too large")
+            if not first.get("more_body", False):
+                first = {"type": "http.request", "body": body, "more_body": False}
+                break
+            first = await receive()
+        waiting = [first]
+
+        async def replayed() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        return replayed, None
+
+
+def _refusal(status: int, reason: str) -> ASGIApp:
+    return PlainTextResponse(reason, status, headers={"connection": "close"})
+
+
+def _host(header: str) -> str:
+    """The name in a Host header, without the port."""
+    name, _, port = header.rpartition(":")
+    return (name if port.isdecimal() else header).lower()
 
 
 def _theme() -> Any:

@@ -1,4 +1,4 @@
-"""One answer as it grows: its parts, its finish reason, its log probabilities, and its tokens."""
+"""An answer as it grows: its parts, its finish reason, its log probabilities, and its tokens."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...constraints.tool_calls import ToolCalls
+from ...guide import Guide
 from ...session.logprobs import TokenLogprob
-from ..job import EndReason
+from ..job import EndReason, Job
 from .parts import (
     CallArguments,
     CallBegins,
     CallReader,
-    Format,
     Part,
     StopStrings,
     Text,
@@ -39,15 +39,17 @@ class ShownToken(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What further tokens add to an answer.
+    """The addition of further tokens to an answer.
 
     Args:
         parts: in order.
         logprobs: of the tokens of the text that has been passed on.
+        finish_reason: of the answer, if it has ended with them.
     """
 
     parts: list[Part]
     logprobs: list[ShownToken]
+    finish_reason: FinishReason | None = None
 
 
 @dataclass
@@ -81,36 +83,39 @@ class Content:
 
 
 class Answer:
-    """One answer, from tokens to parts; each part is given as soon as its kind is known.
+    """An answer, from tokens to parts; each part is given as soon as its kind is known.
 
     Args:
         index: in the whole response.
-        format: how its tokens are to be read.
-        prompt: token ids, which may have begun the thinking.
-        top_logprobs: how many alternatives of each token are reported; None: no log probabilities.
+        job: that generates it.
+        guide: of the model.
     """
 
-    def __init__(self, index: int, format: Format, prompt: Sequence[int], top_logprobs: int | None = None):
-        gate = None if format.gate is None else format.gate.for_vocabulary(format.vocabulary)
-        constraint = format.constraint
+    def __init__(self, index: int, job: Job, guide: Guide):
+        constraint, compiled = job.guided.constraint, job.guided.compiled
+        # All that the constraint writes is text in its vocabulary.
+        vocabulary = guide.vocabulary if compiled is None else compiled.result().vocabulary
+        gate = None if job.guided.gate is None else job.guided.gate.for_vocabulary(vocabulary)
         self.index = index
         self.content = Content()
         self.logprobs: list[ShownToken] = []  # all that have been given
         self.finish_reason: FinishReason | None = None
         self.num_tokens = 0
         self.num_thinking_tokens = 0
-        self.vocabulary = format.vocabulary if gate is None else gate.vocabulary
-        self._stop_token_ids = format.stop_token_ids
-        self._stops = StopStrings(format.stop)
+        self.vocabulary = vocabulary if gate is None else gate.vocabulary
+        self._stop_token_ids = frozenset(job.stop_token_ids)
+        self._stops = StopStrings(job.stop)
         self._thinking = None
         if gate is not None:
-            self._thinking = ThinkingReader(gate, prompt, free=constraint is None, header=format.header)
+            self._thinking = ThinkingReader(
+                gate, job.prompt, free=constraint is None, header=guide.answer_header.encode()
+            )
         self._thought = TextReader()
         self._answer = CallReader(constraint) if isinstance(constraint, ToolCalls) else TextReader()
         self._num_bytes = 0  # of all tokens so far
         self._given = 0  # of them, the bytes that are certainly before a stop string
         self._start: int | None = None if self._thinking is not None else 0  # the first byte after the thinking
-        self._top = top_logprobs
+        self._top = job.top_logprobs
         self._tokens: list[tuple[int, int]] = []  # where each begins and ends in the bytes of the answer
         self._reported: list[TokenLogprob] = []
         self._num_shown = 0
@@ -128,7 +133,7 @@ class Answer:
 
     @property
     def mean_logprob(self) -> float:
-        """By which the best of several answers are chosen."""
+        """The measure by which the best of several answers are chosen."""
         return self._total_logprob / max(1, len(self._reported))
 
     def take(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Delta:
@@ -157,14 +162,14 @@ class Answer:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
         called = reason == "stop" and self.content.calls
         self.finish_reason = "tool_calls" if called else reason
-        return delta
+        return delta._replace(finish_reason=self.finish_reason)
 
     def _bytes_of(self, token_id: int) -> bytes:
         """The bytes of a token as text; a token that ends the answer has none."""
         return b"" if token_id in self._stop_token_ids else self.vocabulary.decode_bytes((token_id,))
 
     def _name(self, token_id: int) -> bytes:
-        """Its bytes; of a token without text its name, such as "<|im_end|>"."""
+        """The bytes of a token; of one without text its name, such as "<|im_end|>"."""
         return self._bytes_of(token_id) or str(self.vocabulary.tokenizer.convert_ids_to_tokens(token_id)).encode()
 
     def _read(self, data: bytes) -> Iterator[Part]:
@@ -197,7 +202,7 @@ class Answer:
         return Delta(parts, new)
 
     def _new_logprobs(self, *, ended: bool) -> list[ShownToken]:
-        """Those of the tokens of the text that has been passed on: not of its thinking, nor of calls."""
+        """Tokens of the text that has been passed on, with log probabilities; none of the thinking, nor of calls."""
         new = []
         end_of_text = (self._start or 0) + self._answer.num_given
         while self._num_shown < min(len(self._tokens), len(self._reported)):

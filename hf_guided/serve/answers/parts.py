@@ -1,4 +1,4 @@
-"""What an answer is made of, and how its bytes are split into these parts: stop strings, thinking, text, tool calls.
+"""The parts of an answer, and the readers that split its bytes: stop strings, thinking, text, tool calls.
 
 The constraint itself defines the parts: the gate where thinking ends, the tag of the tool calls what a call is. A free
 answer of a model that thinks may begin with thinking, or not.
@@ -13,14 +13,11 @@ import codecs
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ...constraints.chat_families import begun
 from ...constraints.tool_calls import ToolCalls
-from ...constraints.values import Constraint
 from ...session.reasoning import Opening, ReasoningGate, Splitter
-from ...vocabulary.tokens import Vocabulary
 
 
 class Text(NamedTuple):
@@ -62,27 +59,6 @@ class CallArguments(NamedTuple):
 
 
 Part: TypeAlias = "Text | Thinking | CallBegins | CallArguments"
-
-
-@dataclass(frozen=True)
-class Format:
-    """How an answer's tokens are to be read.
-
-    Args:
-        vocabulary: of the tokenizer, in which all that the constraint writes is text.
-        constraint: of the answer, bound to the tokenizer; None is free.
-        gate: of the thinking before it, if the model thinks.
-        header: what a free answer may begin with that is no part of its text.
-        stop: texts that end the answer.
-        stop_token_ids: tokens that end it, and are no part of its text.
-    """
-
-    vocabulary: Vocabulary
-    constraint: Constraint | None = None
-    gate: ReasoningGate | None = None
-    header: bytes = b""
-    stop: tuple[str, ...] = ()
-    stop_token_ids: frozenset[int] = frozenset()
 
 
 class StopStrings:
@@ -281,7 +257,7 @@ class _JsonEnd:
         self.over = False
 
     def take(self, text: str) -> int:
-        """How many characters of a text belong to the object."""
+        """The number of characters of a text that belong to the object."""
         for index, char in enumerate(text):
             if self._escaped:
                 self._escaped = False

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ..error_responses import RequestRefused
 from .answer import Answer, Delta, ShownToken
@@ -28,74 +26,48 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-@dataclass
-class _Item(ABC):
-    """An item that may still grow; the text of a function call is its arguments."""
-
-    events: ClassVar[str]  # the beginning of the names of its events
-
-    id: str
-    text: str = ""
-
-    @abstractmethod
-    def as_dict(self, status: str) -> dict[str, Any]:
-        """As a response lists it; without its content while it is in progress."""
-
-    def part(self, text: str) -> dict[str, Any] | None:
-        """Its one part of content; None if it has none."""
-        return None
-
-    def done(self) -> dict[str, Any]:
-        """The fields of the event that ends its text."""
-        return {"text": self.text}
+_IDS = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_"}
+# The type of an item's one part of content; a function call has none.
+_PARTS = {"reasoning": "reasoning_text", "message": "output_text"}
 
 
-@dataclass
-class _Reasoning(_Item):
-    events: ClassVar[str] = "response.reasoning_text"
+class _Item:
+    """An item that may still grow.
+
+    Args:
+        kind: "reasoning", "message" or "function_call".
+        text: of the item; of a function call its arguments.
+        logprobs: of the tokens of a message.
+        fields: that it has from the beginning.
+    """
+
+    def __init__(self, kind: str, text: str = "", logprobs: Sequence[dict[str, Any]] = (), **fields: Any):
+        self.kind, self.text, self.logprobs = kind, text, [*logprobs]
+        self.fields = {"id": new_id(_IDS[kind]), "type": kind, **fields}
+
+    def part(self, text: str) -> dict[str, Any]:
+        """The item's part of content, with this text."""
+        more = {"annotations": [], "logprobs": self.logprobs} if self.kind == "message" else {}
+        return {"type": _PARTS[self.kind], "text": text, **more}
 
     def as_dict(self, status: str) -> dict[str, Any]:
-        content = [] if status == "in_progress" else [self.part(self.text)]
-        return {"id": self.id, "type": "reasoning", "summary": [], "content": content, "status": status}
-
-    def part(self, text: str) -> dict[str, Any] | None:
-        return {"type": "reasoning_text", "text": text}
-
-
-@dataclass
-class _Message(_Item):
-    logprobs: list[dict[str, Any]] | None = None  # of its tokens; None reports none
-    events: ClassVar[str] = "response.output_text"
-
-    def as_dict(self, status: str) -> dict[str, Any]:
-        content = [] if status == "in_progress" else [self.part(self.text)]
-        return {"id": self.id, "type": "message", "role": "assistant", "status": status, "content": content}
-
-    def part(self, text: str) -> dict[str, Any] | None:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs or []}
-
-    def done(self) -> dict[str, Any]:
-        return {"text": self.text, "logprobs": self.logprobs or []}
+        """The item as a response lists it; without its content while it is in progress."""
+        item = {**self.fields, "status": status}
+        if self.kind not in _PARTS:
+            return {**item, "arguments": self.text}
+        return {**item, "content": [] if status == "in_progress" else [self.part(self.text)]}
 
 
-@dataclass
-class _FunctionCall(_Item):
-    name: str = ""
-    call_id: str = ""
-    events: ClassVar[str] = "response.function_call_arguments"
+def _reasoning(text: str = "") -> _Item:
+    return _Item("reasoning", text, summary=[])
 
-    def as_dict(self, status: str) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "type": "function_call",
-            "call_id": self.call_id,
-            "name": self.name,
-            "arguments": self.text,
-            "status": status,
-        }
 
-    def done(self) -> dict[str, Any]:
-        return {"arguments": self.text, "name": self.name}
+def _message(text: str = "", logprobs: Sequence[dict[str, Any]] = ()) -> _Item:
+    return _Item("message", text, logprobs, role="assistant")
+
+
+def _function_call(name: str, call_id: str, arguments: str = "") -> _Item:
+    return _Item("function_call", arguments, name=name, call_id=call_id)
 
 
 class ResponseWriter(Writer):
@@ -112,11 +84,10 @@ class ResponseWriter(Writer):
         [answer] = answers
         content = answer.content
         if content.thinking:
-            self._items.append(_Reasoning(new_id("rs_"), content.thinking))
+            self._items.append(_reasoning(content.thinking))
         if content.text or not content.calls:
-            self._items.append(_Message(new_id("msg_"), content.text, self._shown(answer.logprobs)))
-        for call in content.calls:
-            self._items.append(_FunctionCall(new_id("fc_"), call.arguments, call.name, call.id))
+            self._items.append(_message(content.text, self._shown(answer.logprobs)))
+        self._items += [_function_call(call.name, call.id, call.arguments) for call in content.calls]
         return self._finished(answer)
 
     def begin(self) -> Iterator[str]:
@@ -124,19 +95,18 @@ class ResponseWriter(Writer):
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response("in_progress"))
 
-    def add(self, answer: Answer, delta: Delta) -> Iterator[str]:
+    def add(self, index: int, delta: Delta) -> Iterator[str]:
         """See ``Writer``."""
+        logprobs = self._shown(delta.logprobs)
         texts = [part for part in delta.parts if isinstance(part, Text)]
         for part in delta.parts:
-            yield from self._part(part, delta.logprobs if texts and part is texts[-1] else [])
-        if not texts and delta.logprobs and isinstance(self._open, _Message):
-            yield from self._part(Text(""), delta.logprobs)
-
-    def end(self, answer: Answer) -> Iterator[str]:
-        """See ``Writer``."""
-        if not any(isinstance(item, (_Message, _FunctionCall)) for item in self._items):
-            yield from self._begin_item(_Message(new_id("msg_")))
-        yield from self._end_item("completed" if answer.finish_reason != "length" else "incomplete")
+            yield from self._part(part, logprobs if texts and part is texts[-1] else [])
+        if not texts and logprobs and self._is_open("message"):
+            yield from self._part(Text(""), logprobs)
+        if delta.finish_reason is not None:
+            if all(item.kind == "reasoning" for item in self._items):
+                yield from self._begin_item(_message())
+            yield from self._end_item("completed" if delta.finish_reason != "length" else "incomplete")
 
     def finish(self, answers: Sequence[Answer]) -> Iterator[str]:
         """See ``Writer``."""
@@ -151,55 +121,59 @@ class ResponseWriter(Writer):
         failed = {**self._response("failed"), "error": {"code": code, "message": detail["message"]}}
         yield self._event("response.failed", response=failed)
 
-    def _part(self, part: Part, logprobs: Sequence[ShownToken]) -> Iterator[str]:
-        if isinstance(part, Thinking):
-            if not isinstance(self._open, _Reasoning):
-                yield from self._begin_item(_Reasoning(new_id("rs_")))
-            yield from self._grow(part.text)
-        elif isinstance(part, Text):
-            if not isinstance(self._open, _Message):
-                yield from self._begin_item(_Message(new_id("msg_")))
-            yield from self._grow(part.text, logprobs=self._shown(logprobs) or [])
-        elif isinstance(part, CallBegins):
-            yield from self._begin_item(_FunctionCall(new_id("fc_"), name=part.name, call_id=part.id))
-        else:
-            yield from self._grow(part.text)
+    def _is_open(self, kind: str) -> bool:
+        return self._open is not None and self._open.kind == kind
+
+    def _part(self, part: Part, logprobs: list[dict[str, Any]]) -> Iterator[str]:
+        if isinstance(part, CallBegins):
+            yield from self._begin_item(_function_call(part.name, part.id))
+            return
+        if isinstance(part, Thinking) and not self._is_open("reasoning"):
+            yield from self._begin_item(_reasoning())
+        if isinstance(part, Text) and not self._is_open("message"):
+            yield from self._begin_item(_message())
+        item = self._open
+        assert item is not None
+        item.text += part.text
+        item.logprobs += logprobs
+        more = {"logprobs": logprobs} if item.kind == "message" else {}
+        yield self._event(f"{self._name(item)}.delta", **self._position(item), delta=part.text, **more)
 
     def _begin_item(self, item: _Item) -> Iterator[str]:
         yield from self._end_item("completed")
         self._items.append(item)
         self._open = item
         yield self._event("response.output_item.added", output_index=self._index, item=item.as_dict("in_progress"))
-        if (part := item.part("")) is not None:
-            yield self._event("response.content_part.added", **self._position(item), part=part)
-
-    def _grow(self, text: str, **more: Any) -> Iterator[str]:
-        item = self._open
-        assert item is not None
-        item.text += text
-        if isinstance(item, _Message):
-            item.logprobs = (item.logprobs or []) + more["logprobs"]
-        yield self._event(f"{item.events}.delta", **self._position(item), delta=text, **more)
+        if item.kind in _PARTS:
+            yield self._event("response.content_part.added", **self._position(item), part=item.part(""))
 
     def _end_item(self, status: str) -> Iterator[str]:
         item, self._open = self._open, None
         if item is None:
             return
-        yield self._event(f"{item.events}.done", **self._position(item), **item.done())
-        if (part := item.part(item.text)) is not None:
-            yield self._event("response.content_part.done", **self._position(item), part=part)
+        if item.kind == "function_call":
+            text = {"arguments": item.text, "name": item.fields["name"]}
+        else:
+            text = {"text": item.text, **({"logprobs": item.logprobs} if item.kind == "message" else {})}
+        yield self._event(f"{self._name(item)}.done", **self._position(item), **text)
+        if item.kind in _PARTS:
+            yield self._event("response.content_part.done", **self._position(item), part=item.part(item.text))
         yield self._event("response.output_item.done", output_index=self._index, item=item.as_dict(status))
 
     @property
     def _index(self) -> int:
         return len(self._items) - 1
 
-    def _position(self, item: _Item) -> dict[str, Any]:
-        content = {} if isinstance(item, _FunctionCall) else {"content_index": 0}
-        return {"item_id": item.id, "output_index": self._index, **content}
+    def _name(self, item: _Item) -> str:
+        """The beginning of the names of the events of its text."""
+        return f"response.{_PARTS.get(item.kind, 'function_call_arguments')}"
 
-    def _shown(self, logprobs: Sequence[ShownToken]) -> list[dict[str, Any]] | None:
-        return None if self._call.logprobs is None else listed_logprobs(logprobs)
+    def _position(self, item: _Item) -> dict[str, Any]:
+        content = {"content_index": 0} if item.kind in _PARTS else {}
+        return {"item_id": item.fields["id"], "output_index": self._index, **content}
+
+    def _shown(self, logprobs: Sequence[ShownToken]) -> list[dict[str, Any]]:
+        return [] if self._call.logprobs is None else listed_logprobs(logprobs)
 
     def _event(self, kind: str, **fields: Any) -> str:
         made = event({"type": kind, "sequence_number": self._number, **fields}, kind)

@@ -23,7 +23,7 @@ HEARTBEAT = ": waiting\n\n"
 
 
 def event(value: Any, name: str | None = None) -> str:
-    """One event with an object as its data; ASCII alone, for some clients split lines at other characters too."""
+    """An event with an object as its data; ASCII alone, for some clients split lines at other characters too."""
     head = "" if name is None else f"event: {name}\n"
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n"
 
@@ -43,7 +43,7 @@ def listed_logprobs(tokens: Sequence[ShownToken]) -> list[dict[str, Any]]:
 
 
 class Writer(ABC):
-    """Writes the response to one request; a stream is ``begin``, then deltas and ends, then ``finish`` or ``fail``.
+    """Writes the response to one request; a stream is ``begin``, then deltas, then ``finish`` or ``fail``.
 
     Args:
         call: the request.
@@ -72,12 +72,8 @@ class Writer(ABC):
         """The events before the first token."""
 
     @abstractmethod
-    def add(self, answer: Answer, delta: Delta) -> Iterator[str]:
-        """The events for further tokens of an answer."""
-
-    @abstractmethod
-    def end(self, answer: Answer) -> Iterator[str]:
-        """The events for the end of an answer."""
+    def add(self, index: int, delta: Delta) -> Iterator[str]:
+        """The events for further tokens of an answer, and for its end."""
 
     @abstractmethod
     def finish(self, answers: Sequence[Answer]) -> Iterator[str]:
@@ -103,7 +99,7 @@ class _ChunkWriter(Writer):
         yield DONE
 
     def _indices(self) -> range:
-        """Of the answers that the response shows."""
+        """Numbers of the answers that the response shows."""
         return range(len(self._call.prompts) * self._call.num_answers)
 
     def _body(self, choices: list[dict[str, Any]], generated: Sequence[Answer]) -> dict[str, Any]:
@@ -149,17 +145,15 @@ class ChatWriter(_ChunkWriter):
         for index in self._indices():
             yield self._delta(index, {"role": "assistant", "content": ""})
 
-    def add(self, answer: Answer, delta: Delta) -> Iterator[str]:
+    def add(self, index: int, delta: Delta) -> Iterator[str]:
         """See ``Writer``."""
         deltas = [_delta_of(part) for part in delta.parts]
         if not deltas and delta.logprobs:
             deltas = [{"content": ""}]
         for number, made in enumerate(deltas, 1):
-            yield self._delta(answer.index, made, delta.logprobs if number == len(deltas) else ())
-
-    def end(self, answer: Answer) -> Iterator[str]:
-        """See ``Writer``."""
-        yield self._delta(answer.index, {}, finish_reason=answer.finish_reason)
+            yield self._delta(index, made, delta.logprobs if number == len(deltas) else ())
+        if delta.finish_reason is not None:
+            yield self._delta(index, {}, finish_reason=delta.finish_reason)
 
     def _message(self, answer: Answer) -> dict[str, Any]:
         content = answer.content
@@ -223,15 +217,13 @@ class CompletionWriter(_ChunkWriter):
             if echo := self._echo(index):
                 yield self._chunk(self._choice(index, echo))
 
-    def add(self, answer: Answer, delta: Delta) -> Iterator[str]:
+    def add(self, index: int, delta: Delta) -> Iterator[str]:
         """See ``Writer``."""
         text = "".join(part.text for part in delta.parts if isinstance(part, (Text, Thinking, CallArguments)))
         if text or delta.logprobs:
-            yield self._chunk(self._choice(answer.index, text, delta.logprobs))
-
-    def end(self, answer: Answer) -> Iterator[str]:
-        """See ``Writer``."""
-        yield self._chunk(self._choice(answer.index, "", finish_reason=answer.finish_reason))
+            yield self._chunk(self._choice(index, text, delta.logprobs))
+        if delta.finish_reason is not None:
+            yield self._chunk(self._choice(index, "", finish_reason=delta.finish_reason))
 
     def _echo(self, index: int) -> str:
         return self._echoes[index // self._call.num_answers]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -16,16 +17,16 @@ from ...constraints.suggestions import did_you_mean
 from ...constraints.tool_calls import ToolCalls
 from ...errors import shown
 from ..error_responses import refused
-from ..job import Call, Chat
+from ..job import Call, Chat, Kind
 from .fields import ANY, Count, List, Part, as_list, json_object, problem, read
 from .generation import (
     CompletionFields,
     Defaults,
+    GenerationFields,
     LogprobCount,
     check_logprobs,
-    check_model,
     fields_with,
-    read_generation,
+    read_call,
 )
 
 _IMAGE = "data:image/"
@@ -40,7 +41,7 @@ class TextPart(Part):
 
 
 class ImageUrl(Part):
-    """Where an image is."""
+    """The place of an image."""
 
     other_fields = {"detail": ("auto",)}
     url: str
@@ -63,7 +64,7 @@ class InputImage(Part):
 
 
 class RefusalPart(Part):
-    """What an assistant has said instead of an answer."""
+    """Words of an assistant instead of an answer."""
 
     type: Literal["refusal"]
     refusal: str
@@ -119,7 +120,7 @@ Arguments = Annotated[dict[str, Any], BeforeValidator(_as_object)]
 
 
 class CalledFunction(Part):
-    """What was called."""
+    """The function of a call."""
 
     name: str
     arguments: Arguments = {}
@@ -143,7 +144,7 @@ class SystemMessage(Part):
 
 
 class UserMessage(Part):
-    """What the user says."""
+    """A message of the user."""
 
     role: Literal["user"]
     content: UserContent
@@ -151,7 +152,7 @@ class UserMessage(Part):
 
 
 class AssistantMessage(Part):
-    """What the model has said."""
+    """A message of the model."""
 
     # Clients send back whole answers.
     other_fields = {**fields_with(ANY, "annotations parsed"), **fields_with((), "audio function_call refusal")}
@@ -164,7 +165,7 @@ class AssistantMessage(Part):
 
 
 class ToolMessage(Part):
-    """What a tool has answered."""
+    """The answer of a tool."""
 
     role: Literal["tool"]
     content: Texts
@@ -210,7 +211,7 @@ def _rendered(message: Message, path: str, takes_images: bool) -> dict[str, Any]
 
 
 class Function(Part):
-    """What a model may call."""
+    """A function that a model may call."""
 
     other_fields = {
         "defer_loading": (False,),
@@ -264,15 +265,14 @@ def _reserved_names() -> frozenset[str]:
 
 
 def read_thinking(
-    given: Mapping[str, Any], effort: str | None, defaults: Defaults, effort_path: str = "reasoning_effort"
+    given: Mapping[str, Any], effort: tuple[str, str | None], defaults: Defaults
 ) -> tuple[dict[str, Any], bool | None]:
     """The template's variables, and whether the model thinks; None if the request does not say it.
 
     Args:
         given: the request's ``chat_template_kwargs``.
-        effort: its ``reasoning_effort``.
+        effort: the field of its effort, and the value.
         defaults: the variables that the template reads.
-        effort_path: the field of the effort.
 
     Raises:
         RequestRefused: an argument of ``apply_chat_template``, a variable that the template does not read, or two
@@ -291,9 +291,10 @@ def read_thinking(
             raise refused(f"{_PATH}.{name}", f"expected true or false, got {shown(value)}")
     said = {f"{_PATH}.{name}": value for name, value in switches.items()}
     variables = dict(given)
-    if effort is not None:
-        said[effort_path] = effort not in _NO_EFFORT
-        variables.setdefault("reasoning_effort", effort)
+    effort_path, level = effort
+    if level is not None:
+        said[effort_path] = level not in _NO_EFFORT
+        variables.setdefault("reasoning_effort", level)
     if len(set(said.values())) > 1:
         raise refused(next(iter(said)), f"expected {' and '.join(said)} to agree on whether the model thinks")
     think = next(iter(said.values()), None)
@@ -302,8 +303,39 @@ def read_thinking(
     return {name: value for name, value in variables.items() if name in given or name in (known or ())}, think
 
 
-class ChatBody(CompletionFields):
-    """What a chat may hold."""
+class ChatFields(GenerationFields):
+    """The fields that a chat and a response share."""
+
+    tools: List[Tool] = []
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    top_logprobs: LogprobCount | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+
+
+def read_chat_call(
+    kind: Kind,
+    fields: ChatFields,
+    body: Mapping[str, Any],
+    defaults: Defaults,
+    messages: tuple[Mapping[str, Any], ...],
+    *,
+    length_fields: tuple[str, ...],
+    effort: tuple[str, str | None],
+    logprobs: bool,
+) -> Call:
+    """Read what chats and responses share; ``effort`` is the field of the thinking effort, and its value."""
+    body = {**body, "tools": [*map(for_template, fields.tools)]}
+    call = read_call(kind, fields, body, defaults, length_fields)
+    variables, think = read_thinking(fields.chat_template_kwargs, effort, defaults)
+    most = fields.top_logprobs or 0
+    check_logprobs("top_logprobs", most, defaults.limits)
+    prompt = Chat(messages, shown_tools(call.constraint, fields.tool_choice), variables)
+    return replace(call, prompts=(prompt,), logprobs=most if logprobs else None, think=think)
+
+
+class ChatBody(ChatFields, CompletionFields):
+    """The fields of a chat."""
 
     other_fields = {
         **fields_with(
@@ -322,38 +354,30 @@ class ChatBody(CompletionFields):
         "verbosity": ("medium",),
     }
     messages: Messages
-    tools: List[Tool] = []
-    tool_choice: Any = None
-    parallel_tool_calls: bool = True
     max_completion_tokens: Count | None = None
     logprobs: bool = False
-    top_logprobs: LogprobCount | None = None
     reasoning_effort: Effort | None = None
-    chat_template_kwargs: dict[str, Any] = {}
 
 
 def read_chat(body: object, defaults: Defaults) -> Call:
-    """What a chat, any JSON, asks for.
+    """Read a chat, any JSON.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.
     """
     chat = read(ChatBody, body)
     assert isinstance(body, dict)
-    check_model(chat.model, defaults)
-    body = {**body, "tools": [*map(for_template, chat.tools)]}
-    common = read_generation(chat, body, defaults, ("max_completion_tokens", "max_tokens"))
-    variables, think = read_thinking(chat.chat_template_kwargs, chat.reasoning_effort, defaults)
     if chat.top_logprobs and not chat.logprobs:
         raise refused("top_logprobs", "expected it only with logprobs, which is false")
-    check_logprobs("top_logprobs", chat.top_logprobs or 0, defaults.limits)
-    messages = render_messages(chat.messages, defaults.takes_images)
-    return Call(
-        kind="chat",
-        prompts=(Chat(messages, shown_tools(common["constraint"], chat.tool_choice), variables),),
-        logprobs=chat.top_logprobs or 0 if chat.logprobs else None,
-        think=think,
-        **common,
+    return read_chat_call(
+        "chat",
+        chat,
+        body,
+        defaults,
+        render_messages(chat.messages, defaults.takes_images),
+        length_fields=("max_completion_tokens", "max_tokens"),
+        effort=("reasoning_effort", chat.reasoning_effort),
+        logprobs=chat.logprobs,
     )
 
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..error_responses import expected, refused
 from ..job import Call, Prompt
 from .fields import read
-from .generation import (
-    CompletionFields,
-    Defaults,
-    LogprobCount,
-    check_logprobs,
-    check_model,
-    check_tokens,
-    read_generation,
-)
+from .generation import CompletionFields, Defaults, LogprobCount, check_logprobs, check_tokens, read_call
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
 class CompletionBody(CompletionFields):
-    """What a completion may hold."""
+    """The fields of a completion."""
 
     other_fields = {"suffix": (), "add_special_tokens": (True,), "prompt_embeds": ()}
     prompt: Any
@@ -30,32 +23,30 @@ class CompletionBody(CompletionFields):
 
 
 def read_completion(body: object, defaults: Defaults) -> Call:
-    """What a completion, any JSON, asks for.
+    """Read a completion, any JSON.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.
     """
     completion = read(CompletionBody, body)
     assert isinstance(body, dict)
-    check_model(completion.model, defaults)
+    call = read_call("completion", completion, body, defaults, ("max_tokens",))
     if completion.logprobs is not None:
         check_logprobs("logprobs", completion.logprobs, defaults.limits)
         if completion.echo:
             raise refused("echo", "log probabilities of prompts are not supported; leave out echo, or logprobs")
-    common = read_generation(completion, body, defaults, ("max_tokens",))
-    if common["max_new_tokens"] is None:
-        common["max_new_tokens"] = min(_DEFAULT_MAX_TOKENS, defaults.limits.max_answer_tokens or _DEFAULT_MAX_TOKENS)
-    return Call(
-        kind="completion",
+    most = defaults.limits.max_answer_tokens or _DEFAULT_MAX_TOKENS
+    return replace(
+        call,
         prompts=_prompts(completion.prompt, defaults),
+        max_new_tokens=call.max_new_tokens or min(_DEFAULT_MAX_TOKENS, most),
         logprobs=completion.logprobs,
         echo=completion.echo,
-        **common,
     )
 
 
 def _prompts(given: Any, defaults: Defaults) -> tuple[Prompt, ...]:
-    """One prompt or several, each a text or token ids."""
+    """Read one prompt or several, each a text or token ids."""
     if isinstance(given, str):
         return (_prompt(given, "prompt", defaults),)
     if not isinstance(given, list) or not given:

@@ -89,7 +89,7 @@ def problem(message: str, value: Any) -> PydanticCustomError:
 
 
 def as_list(value: Any, what: str, convert: Any = lambda text: text) -> Any:
-    """For a field that may hold one text instead of a list."""
+    """The value of a field that may hold one text instead of a list."""
     if isinstance(value, str):
         return [convert(value)]
     if not isinstance(value, list):
@@ -98,7 +98,7 @@ def as_list(value: Any, what: str, convert: Any = lambda text: text) -> Any:
 
 
 def json_object(value: Any, what: str, empty: Any = None) -> Any:
-    """For a field that may hold the JSON text of an object instead of the object."""
+    """The value of a field that may hold the JSON text of an object instead of the object."""
     if isinstance(value, str):
         try:
             value = empty if empty is not None and not value.strip() else loads(value, "it")

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from transformers import GenerationConfig
 
-from ...constraints.response_format import from_request, from_tools
+from ...constraints.response_format import from_response_format, from_tools
 from ...constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
 from ..error_responses import expected, naming, refused
-from ..job import Sampling
+from ..job import Call, Kind, Sampling
 from ..options import ServeLimits, ServeOptions
 from .fields import ANY, Count, List, Number, Part, TokenId, Values, as_list, json_object, problem
 
@@ -26,7 +26,7 @@ _USUAL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # a g
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the model and the server's options say where a request says nothing.
+    """The settings of the model and of the server's options, where a request says nothing.
 
     Args:
         options: of the server.
@@ -41,6 +41,11 @@ class Defaults:
     generation_config: Any = None
     takes_images: bool = False
     template_variables: frozenset[str] | None = None
+
+    @cached_property
+    def model_name(self) -> str:
+        """The name of the model for clients."""
+        return self.options.public_name
 
     @property
     def limits(self) -> ServeLimits:
@@ -178,7 +183,7 @@ class GenerationFields(Part):
 
 
 class StreamOptions(Part):
-    """What a stream of chat completions or completions has besides the answer."""
+    """Additions to a stream of chat completions or completions."""
 
     other_fields = {"include_obfuscation": (False,), "continuous_usage_stats": (False,)}
     include_usage: bool = False
@@ -194,20 +199,22 @@ class CompletionFields(GenerationFields):
     stream_options: StreamOptions | None = None
 
 
-def read_generation(
-    fields: GenerationFields, body: Mapping[str, Any], defaults: Defaults, length_fields: tuple[str, ...]
-) -> dict[str, Any]:
-    """What all three routes give to a ``Call``.
+def read_call(
+    kind: Kind, fields: GenerationFields, body: Mapping[str, Any], defaults: Defaults, length_fields: tuple[str, ...]
+) -> Call:
+    """Read the fields of all routes; the call has no prompt yet.
 
     Args:
+        kind: of the answer's shape.
         fields: of the request, read.
         body: the same as JSON, with tools in the nested form.
         defaults: where it says nothing.
         length_fields: the route's own names for the most tokens of an answer.
 
     Raises:
-        RequestRefused: a value that cannot be.
+        RequestRefused: a value that cannot be; 404 for another model.
     """
+    check_model(fields.model, defaults)
     constraint, param = read_constraint(body, defaults)
     num_answers, best_of = _read_numbers(fields, defaults.limits) if isinstance(fields, CompletionFields) else (1, 1)
     _check_stop(fields, defaults)
@@ -216,18 +223,20 @@ def read_generation(
         raise refused("stream_options", "expected it only with stream, which is false")
     lengths = {name: getattr(fields, name) for name in length_fields}
     lengths["generation_config.max_new_tokens"] = fields.generation_config.max_new_tokens
-    return {
-        "constraint": constraint,
-        "param": param,
-        "sampling": _read_sampling(fields, defaults, several=best_of > 1),
-        "max_new_tokens": _read_max_tokens(lengths, defaults.limits.max_answer_tokens),
-        "num_answers": num_answers,
-        "best_of": best_of,
-        "stop": tuple(fields.stop),
-        "stop_token_ids": tuple(fields.stop_token_ids),
-        "stream": fields.stream,
-        "include_usage": getattr(stream_options, "include_usage", False),
-    }
+    return Call(
+        kind=kind,
+        prompts=(),
+        constraint=constraint,
+        param=param,
+        sampling=_read_sampling(fields, defaults, several=best_of > 1),
+        max_new_tokens=_read_max_tokens(lengths, defaults.limits.max_answer_tokens),
+        num_answers=num_answers,
+        best_of=best_of,
+        stop=tuple(fields.stop),
+        stop_token_ids=tuple(fields.stop_token_ids),
+        stream=fields.stream,
+        include_usage=getattr(stream_options, "include_usage", False),
+    )
 
 
 def check_model(name: str | None, defaults: Defaults) -> None:
@@ -236,7 +245,7 @@ def check_model(name: str | None, defaults: Defaults) -> None:
     Raises:
         RequestRefused: 404, as OpenAI answers.
     """
-    known = defaults.options.public_name
+    known = defaults.model_name
     if name is not None and name != known:
         raise refused(
             "model", f"this server has only {known!r}; ask for it, or leave the field out", "model_not_found", 404
@@ -295,7 +304,7 @@ def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]
 
 
 def _read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int]:
-    """How many answers to a prompt are given, and how many are generated."""
+    """The numbers of answers to a prompt that are given, and that are generated."""
     best_of = body.n if body.best_of is None else body.best_of
     for name, number in (("n", body.n), ("best_of", best_of)):
         if number > limits.max_answers:
@@ -356,12 +365,9 @@ _MAKERS: dict[str, Callable[[Any], Constraint]] = {
     "ebnf": Grammar,
     "structural_tag": StructuralTag,
 }
-_OPENAI = {  # which fields belong to a constraint, by the name of the one that holds it
-    "response_format": ("response_format",),
-    "text.format": ("text",),
-    "tools": ("tools", "tool_choice", "parallel_tool_calls"),
+_FIELDS = {"response_format", "text", "tools", "tool_choice", "parallel_tool_calls"} | {
+    name.partition(".")[0] for name in _MAKERS
 }
-_FIELDS = {*sum(_OPENAI.values(), ()), *(name.partition(".")[0] for name in _MAKERS)}
 
 
 def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constraint | None, str | None]:
@@ -378,11 +384,17 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     given = {name: value for name, value in body.items() if value is not None and name in _FIELDS}
     _check_size(given, options.limits.max_schema_bytes)
     found: dict[str, Constraint] = {}
-    for name, fields in _OPENAI.items():
+    text_format = given.get("text", {}).get("format")
+    for name, value in (("response_format", given.get("response_format")), ("text.format", text_format)):
         with naming(name):
-            constraint = from_request({key: given[key] for key in fields if key in given}, options.tool_format)
-        if constraint is not None:
-            found[name] = constraint
+            if value is not None and (constraint := from_response_format(value, name)) is not None:
+                found[name] = constraint
+    tools, choice = given.get("tools") or [], given.get("tool_choice")
+    # With tool_choice "none" only the format of the answer counts. A required call without tools is an error.
+    if choice != "none" and (tools or choice not in (None, "auto")):
+        with naming("tools"):
+            parallel = given.get("parallel_tool_calls") is not False
+            found["tools"] = from_tools(tools, choice, options.tool_format, parallel=parallel)
     outputs = {f"structured_outputs.{name}": value for name, value in given.get("structured_outputs", {}).items()}
     for name, value in {**given, **outputs}.items():
         if name in _MAKERS and value is not None and (name, value) != ("structured_outputs.json_object", False):
@@ -396,9 +408,9 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     for name, constraint in found.items():
         with naming(name):
             return laid_out(constraint, options.whitespace, options.indent, options.spelling), name
-    if given.get("tools") and given.get("tool_choice") == "none":
+    if tools and choice == "none":
         with naming("tools"):
-            return from_tools(given["tools"], "none", options.tool_format), "tools"
+            return from_tools(tools, "none", options.tool_format), "tools"
     return None, None
 
 

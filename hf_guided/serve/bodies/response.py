@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from ..job import Call, Chat
+from ..job import Call
 from .chat import (
     AnyPart,
     Arguments,
     AssistantContent,
+    ChatFields,
     Effort,
     TextPart,
     Texts,
-    Tool,
     UserContent,
     content_for_template,
     for_template,
-    read_thinking,
-    shown_tools,
+    read_chat_call,
 )
 from .fields import ANY, Count, List, Part, as_list, problem, read
-from .generation import (
-    Defaults,
-    GenerationFields,
-    LogprobCount,
-    check_logprobs,
-    check_model,
-    fields_with,
-    read_generation,
-)
+from .generation import Defaults, fields_with
 
 _OF_ANSWERS = {"id": ANY, "status": ANY, "phase": ANY}  # clients send back what an answer held
 
@@ -46,7 +38,7 @@ class InputMessage(Part):
 
 
 class OutputMessage(Part):
-    """What the model has said."""
+    """A message of the model."""
 
     other_fields = _OF_ANSWERS
     type: Literal["message"] = "message"
@@ -65,7 +57,7 @@ class FunctionCall(Part):
 
 
 class FunctionCallOutput(Part):
-    """What a function has answered."""
+    """The answer of a function."""
 
     other_fields = {**_OF_ANSWERS, "caller": (), "namespace": ()}
     type: Literal["function_call_output"]
@@ -82,7 +74,7 @@ class Thought(Part):
 
 
 class ReasoningItem(Part):
-    """What the model has thought."""
+    """Thinking of the model."""
 
     other_fields = {**_OF_ANSWERS, "encrypted_content": ()}
     type: Literal["reasoning"]
@@ -189,7 +181,7 @@ def _few_texts(value: Any) -> Any:
 
 
 class Reasoning(Part):
-    """How much the model is to think."""
+    """Settings of the thinking."""
 
     other_fields = {
         "context": ("auto",),
@@ -208,13 +200,13 @@ class TextConfig(Part):
 
 
 class ResponseStreamOptions(Part):
-    """Nothing that changes a stream."""
+    """Fields that change no stream."""
 
     other_fields = {"include_obfuscation": (False,), "include_usage": (True,)}
 
 
-class ResponseBody(GenerationFields):
-    """What a response may hold."""
+class ResponseBody(ChatFields):
+    """The fields of a response."""
 
     other_fields = {
         **fields_with(
@@ -230,14 +222,9 @@ class ResponseBody(GenerationFields):
     instructions: str | None = None
     max_output_tokens: Count | None = None
     text: TextConfig = TextConfig()
-    tools: List[Tool] = []
-    tool_choice: Any = None
-    parallel_tool_calls: bool = True
     reasoning: Reasoning = Reasoning()
-    top_logprobs: LogprobCount | None = None
     include: List[Literal["message.output_text.logprobs"]] = []
     stream_options: ResponseStreamOptions | None = None
-    chat_template_kwargs: dict[str, Any] = {}
     # Answers repeat them, so they have to be what an answer may hold.
     metadata: Annotated[dict[str, str], BeforeValidator(_few_texts)] | None = None
     user: str | None = None
@@ -246,31 +233,26 @@ class ResponseBody(GenerationFields):
 
 
 def read_response(body: object, defaults: Defaults) -> Call:
-    """What a response, any JSON, is to answer.
+    """Read a request for a response, any JSON.
 
     Raises:
         RequestRefused: 400 with the field's path; 404 for another model.
     """
     response = read(ResponseBody, body)
     assert isinstance(body, dict)
-    check_model(response.model, defaults)
-    nested = {**body, "tools": [*map(for_template, response.tools)]}
-    common = read_generation(response, nested, defaults, ("max_output_tokens",))
-    variables, think = read_thinking(
-        response.chat_template_kwargs, response.reasoning.effort, defaults, "reasoning.effort"
-    )
-    check_logprobs("top_logprobs", response.top_logprobs or 0, defaults.limits)
     messages = _render_items(response.input, response.instructions, defaults.takes_images)
+    call = read_chat_call(
+        "response",
+        response,
+        body,
+        defaults,
+        messages,
+        length_fields=("max_output_tokens",),
+        effort=("reasoning.effort", response.reasoning.effort),
+        logprobs=bool(response.top_logprobs) or _LOGPROBS in response.include,
+    )
     repeated = {name: body[name] for name in _REPEATED if body.get(name) is not None}
     # Answers have tools in the flat form.
-    repeated["tools"] = [
-        {"type": "function", "parameters": None, "strict": None, **tool["function"]} for tool in nested["tools"]
-    ]
-    return Call(
-        kind="response",
-        prompts=(Chat(messages, shown_tools(common["constraint"], response.tool_choice), variables),),
-        logprobs=response.top_logprobs or 0 if response.top_logprobs or _LOGPROBS in response.include else None,
-        think=think,
-        body=repeated,
-        **common,
-    )
+    functions = [for_template(tool)["function"] for tool in response.tools]
+    repeated["tools"] = [{"type": "function", "parameters": None, "strict": None, **function} for function in functions]
+    return replace(call, body=repeated)

@@ -1,4 +1,4 @@
-"""What both engines do with a job: check that the model can run it, keep it while it runs, and find its first row.
+"""The common part of both engines: checks that the model can run a job, keeps it while it runs, finds its first row.
 
 A job that the model cannot run is refused before it comes near other jobs: in a shared batch, and on a GPU, an error of
 the forward pass ends all of them.
@@ -19,6 +19,7 @@ from ...hf.compat import logits_width
 from ...session.reasoning_gate import gate_constraint
 from ...session.requests import check_budget, row_after_prefix
 from ...session.row import Row
+from ...session.stats import SessionStats
 from ..error_responses import RequestRefused, shuts_down
 from ..job import Ended, Event, Job
 
@@ -80,7 +81,7 @@ class RunningJob:
             self.emit(Ended(number, error=error))
 
     def cancel(self, answer: int | None = None) -> None:
-        """See ``Running``."""
+        """End one answer, or all, at the next token; no further events come for it. May be repeated."""
         with self._lock:
             closed = set(self._open) if answer is None else self._open & {answer}
             self._open -= closed
@@ -88,8 +89,8 @@ class RunningJob:
             self._on_closed(self, number)
 
 
-class JobEngine(ABC):
-    """What both engines have: the jobs that are not finished, a queue, and a thread; see ``Engine``. Thread safe.
+class Engine(ABC):
+    """Generates the answers of jobs. Keeps those that are not finished, a queue, and a thread. Thread safe.
 
     Args:
         model: of transformers.
@@ -97,6 +98,8 @@ class JobEngine(ABC):
     """
 
     def __init__(self, model: Any, name: str):
+        self.stats = SessionStats()  # the work of all jobs so far
+        self.restarts = 0  # how often a dead part of the engine was replaced
         self._model = model
         self._cache_tokens: int | None = None  # the most tokens that a cache holds for one answer
         self._closing = False  # whether new jobs are refused
@@ -107,12 +110,22 @@ class JobEngine(ABC):
 
     @property
     def max_tokens(self) -> int | None:
-        """See ``Engine``."""
+        """The most tokens of a prompt and its answer together; None: no limit is known."""
         limits = [limit for limit in (max_positions(self._model), self._cache_tokens) if limit is not None]
         return min(limits, default=None)
 
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """See ``Engine``."""
+        """Queue a job; never waits.
+
+        Args:
+            job: what to generate.
+            emit: gets the events, on a thread of the engine or of ``end_jobs``; each answer's last event is ``Ended``,
+                also after an error. If it raises, its answer is cancelled.
+
+        Raises:
+            RequestRefused: the model cannot run it (400: an empty prompt, too many tokens, an unknown token), or the
+                engine shuts down (503).
+        """
         check_prompt(self._model, job, self.max_tokens)
         running = RunningJob(job, emit, self._ended)
         with self._lock:
@@ -123,11 +136,11 @@ class JobEngine(ABC):
         return running
 
     def alive(self) -> bool:
-        """See ``Engine``."""
+        """Whether the engine can answer."""
         return self._thread.is_alive() and not self._closing
 
     def end_jobs(self) -> None:
-        """See ``Engine``."""
+        """End all jobs with the error ``shuts_down()``, and refuse new ones."""
         with self._lock:
             self._closing = True
             jobs = list(self._jobs)
@@ -135,7 +148,7 @@ class JobEngine(ABC):
             running.fail(shuts_down())
 
     def close(self) -> None:
-        """See ``Engine``."""
+        """End all jobs, and wait for the engine's threads."""
         self.end_jobs()
         self._queue.put(None)
         self._thread.join()

@@ -22,11 +22,11 @@ from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats
 from ..job import Ended, EndReason, NewTokens
-from .jobs import JobEngine, RunningJob, first_row, left_constraint
+from .jobs import Engine, RunningJob, first_row, left_constraint
 from .sampler import answer_seeds, generation_config, own_processors
 
 
-class OneByOne(JobEngine):
+class OneByOne(Engine):
     """Generates on one thread; see ``Engine``.
 
     Args:
@@ -37,7 +37,6 @@ class OneByOne(JobEngine):
 
     def __init__(self, model: Any, guide: Guide, surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext):
         super().__init__(model, "hf-guided-one-by-one")
-        self.stats = SessionStats()
         self._guide, self._surroundings = guide, surroundings
         self._thread.start()
 
@@ -55,7 +54,7 @@ class OneByOne(JobEngine):
                 running.fail(RuntimeError(f"{type(error).__name__} was raised while the answer was generated"))
 
     def _generate(self, running: RunningJob) -> None:
-        """All answers in one call; one after another where the model has further inputs, which belong to one row."""
+        """Generate all answers in one call; one after another where further inputs of the model belong to one row."""
         answers = range(running.job.num_answers)
         for group in [[answer] for answer in answers] if running.job.model_inputs else [list(answers)]:
             if running.open_answers.intersection(group):

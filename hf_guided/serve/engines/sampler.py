@@ -1,4 +1,4 @@
-"""How tokens are chosen: a job's sampling as transformers takes it, and the sampler of shared batches.
+"""The choice of tokens: a job's sampling as transformers takes it, and the sampler of shared batches.
 
 No error leaves ``BatchSampler``: it would end the generation thread, and with it all answers. An answer that causes one
 ends alone; so does an answer whose constraint cannot be continued.
@@ -155,7 +155,7 @@ class LogitBias(LogitsProcessor):  # type: ignore[misc]  # transformers is untyp
 
 @dataclass(eq=False)
 class SharedAnswer:
-    """One answer in a shared batch: its row, its output, and how its tokens are chosen.
+    """An answer in a shared batch: its row, its output, and how its tokens are chosen.
 
     A manager carries it among the keyword arguments of a request, and keeps it when it starts a request again that has
     lost its cache. Its thread alone writes the answer, once it is queued there.
@@ -297,14 +297,14 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
 
     Args:
         width: columns of the logits.
+        stats: of the shared batches; written.
     """
 
     supported_kwargs: ClassVar[dict[str, type]] = {"answer": SharedAnswer}
     ignored_kwargs: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, width: int):
-        self.stats = SessionStats()
-        self._width = width
+    def __init__(self, width: int, stats: SessionStats):
+        self._width, self._stats = width, stats
         self._batch: list[SharedAnswer] = []
         self._bitmask = allocate_bitmask(0, width)  # (rows, words)
         self._masked: set[int] = set()  # the rows of the batch that have a mask
@@ -336,11 +336,11 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
                     self._masked.add(row)
             except Exception as error:
                 answer.fail(error)
-        self.stats.calls += 1
-        self.stats.forwards += 1
-        self.stats.tokens += len(states)
-        self.stats.masked_rows += len(self._masked)
-        self.stats.fill_ns += time.perf_counter_ns() - start
+        self._stats.calls += 1
+        self._stats.forwards += 1
+        self._stats.tokens += len(states)
+        self._stats.masked_rows += len(self._masked)
+        self._stats.fill_ns += time.perf_counter_ns() - start
         return torch.zeros(len(states), dtype=torch.int32, device="cpu")
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
@@ -362,7 +362,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             except Exception as error:
                 for row in rows:
                     self._batch[row].fail(error)
-        self.stats.apply_ns += time.perf_counter_ns() - start
+        self._stats.apply_ns += time.perf_counter_ns() - start
         return chosen
 
     def _scored(self, logits: Tensor, rows: Sequence[int]) -> Tensor:

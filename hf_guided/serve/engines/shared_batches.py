@@ -23,9 +23,8 @@ from ...hf.continuous_batching.compat import put_first
 from ...hf.decode.block_rule import rope_reason
 from ...hf.decode.forced_text import ForcedText
 from ...hf.decode.processors import Scoring
-from ...session.stats import SessionStats
 from ..job import Event, Job
-from .jobs import JobEngine, RunningJob, first_row, max_positions
+from .jobs import Engine, RunningJob, first_row, max_positions
 from .one_by_one import OneByOne
 from .sampler import BatchSampler, SharedAnswer, all_processors, answer_seeds
 
@@ -34,48 +33,35 @@ log = logging.getLogger("hf_guided.serve")
 _WATCH_S = 0.2  # how often the dispatcher looks whether the manager is alive
 
 
-class SharedBatches(JobEngine):
+class SharedBatches(Engine):
     """Generates many answers at once; see ``Engine``.
 
     Args:
         model: a decoder of transformers.
         guide: for it.
-        on_restart: called with the reason after a dead manager was replaced, on a thread of the engine.
 
     Raises:
         UnsupportedModel: continuous batching cannot run the model.
         MemoryError: there is no room for a cache.
     """
 
-    def __init__(self, model: Any, guide: Guide, on_restart: Callable[[Exception | None], None] | None = None):
+    def __init__(self, model: Any, guide: Guide):
         if reason := _unsupported(model, guide):
             raise UnsupportedModel(reason)
         super().__init__(model, "hf-guided-dispatcher")
-        self.restarts = 0
-        self._on_restart = on_restart
         self._guide = guide
-        self._sampler = BatchSampler(guide.vocabulary.padded_size)
+        self._sampler = BatchSampler(guide.vocabulary.padded_size, self.stats)
         self._answers: dict[str, SharedAnswer] = {}  # those in the manager, by request id
         self._lifecycle = threading.RLock()  # around a restart, and around a pause
         self._manager: BatchManager | None = BatchManager(model, self._sampler, self._deliver)
         self._cache_tokens = self._manager.cache_tokens
-        self._alone = OneByOne(model, guide, self._paused)
+        self.alone = OneByOne(model, guide, self._paused)  # its stats are apart from those of shared batches
         self._thread.start()
-
-    @property
-    def stats(self) -> SessionStats:
-        """The work of the shared batches; that of jobs that ran alone is in ``alone_stats``."""
-        return self._sampler.stats
-
-    @property
-    def alone_stats(self) -> SessionStats:
-        """The work of the jobs that ran alone."""
-        return self._alone.stats
 
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
         """See ``Engine``."""
         if job.model_inputs or rope_reason(self._model, 0, 0, len(job.prompt) + job.max_new_tokens - 1):
-            return self._alone.submit(job, emit)
+            return self.alone.submit(job, emit)
         return super().submit(job, emit)
 
     def alive(self) -> bool:
@@ -85,12 +71,12 @@ class SharedBatches(JobEngine):
     def end_jobs(self) -> None:
         """See ``Engine``."""
         super().end_jobs()
-        self._alone.end_jobs()
+        self.alone.end_jobs()
 
     def close(self) -> None:
         """See ``Engine``."""
         super().close()
-        self._alone.close()
+        self.alone.close()
         if self._manager is not None:
             self._manager.stop()
             self._manager = None
@@ -155,7 +141,6 @@ class SharedBatches(JobEngine):
         with self._lifecycle:
             if self._manager is not None and self._manager.running:
                 return
-            error = None
             if self._manager is not None:
                 error = self._manager.error
                 log.error("the generation thread has died; it is started again", exc_info=error)
@@ -165,8 +150,6 @@ class SharedBatches(JobEngine):
                     answer.fail(_died(error))
                 dead.stop()
             self._manager = BatchManager(self._model, self._sampler, self._deliver)
-            if self._on_restart is not None:
-                self._on_restart(error)
 
     # Any thread.
 
@@ -249,7 +232,7 @@ class BatchManager:
 
     @property
     def error(self) -> Exception | None:
-        """What has ended its thread, if it was an error."""
+        """The error that has ended its thread, if there was one."""
         error: Exception | None = self._manager.background_thread_status.fatal_error
         return error
 

@@ -1,9 +1,11 @@
-"""Samples the completions that TRL's trainer asks for, with the trainer's model and sampling settings."""
+"""Samples the completions that TRL's trainer asks for: its model, its settings, and the constraint of each row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +13,9 @@ from torch import Tensor
 from transformers import ProcessorMixin
 from trl.models import unwrap_model_for_generation
 
+from ..constraints.coerce import coerce
 from ..constraints.values import Constraint
-from ..errors import GenerationError, InvalidArgument, UnsupportedModel
+from ..errors import GenerationError, InvalidArgument, InvalidConstraint, UnsupportedModel
 from ..generation.api import generate
 from ..generation.guided_call import check_budgets, check_compiled, guide_for
 from ..generation.prompts import Prompt, as_prompts, encoded, prepared
@@ -26,7 +29,7 @@ from ..vocabulary.bitmask import allocate_bitmask
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """How completions are sampled, beside the sampling settings of ``GRPOConfig``.
+    """Settings of how completions are sampled, beside the sampling settings of ``GRPOConfig``.
 
     Args:
         backend: "auto", or the name of a grammar engine.
@@ -45,7 +48,7 @@ class RolloutSettings:
 
 
 class Completions(NamedTuple):
-    """One completion for each prompt.
+    """Completions, one for each prompt.
 
     Args:
         prompts: with their tokens.
@@ -63,7 +66,7 @@ class Completions(NamedTuple):
         return [list(prompt.tokens or ()) for prompt in self.prompts]
 
     def rollout(self) -> dict[str, Any]:
-        """What a ``rollout_func`` returns."""
+        """The return value of a ``rollout_func``."""
         return {
             "prompt_ids": self.prompt_ids,
             "completion_ids": [result.token_ids for result in self.results],
@@ -115,7 +118,7 @@ class GuidedSampler:
         check_budgets(requests, GenerationSettings(self._trainer.model, self._kwargs), [()])
 
     def sample(self, prompts: Sequence[Any], constraints: Sequence[Constraint | None]) -> Completions:
-        """One completion for each prompt, from the current weights.
+        """Sample one completion for each prompt, from the current weights.
 
         Args:
             prompts: texts or chats; a prompt that stands several times gets as many completions.
@@ -226,3 +229,57 @@ def check_arguments(args: Any, processing_class: Any, tools: Any) -> None:
             "without a constraint; leave them out, or train single turns that call a tool with hg.ToolCalls",
             name="tools",
         )
+
+
+class RowConstraints:
+    """Finds the constraint of a row.
+
+    Args:
+        constraint: of rows without one of their own, in any form that ``hg.generate`` takes; or a function that returns
+            the constraint of a prompt.
+        column: of the data set; may hold a row's own constraint, such as a JSON Schema as JSON text.
+
+    Raises:
+        InvalidConstraint: the constraint is malformed.
+    """
+
+    def __init__(self, constraint: Any, column: str | None = None):
+        is_function = inspect.isroutine(constraint) or isinstance(constraint, partial)
+        self._of_prompt = constraint if is_function else None
+        self.default: Constraint | None = None if is_function else coerce(constraint)
+        self._column = column
+
+    def of_row(self, row: Mapping[str, Any]) -> Constraint | None:
+        """The constraint of a row; None is free.
+
+        Raises:
+            InvalidArgument: the row has no such column.
+            InvalidConstraint: its constraint is malformed.
+        """
+        if self._column is None:
+            return self.of_prompt(row["prompt"])
+        self.check_column(row)
+        own = row[self._column]
+        if own is None or own == "":
+            return self.of_prompt(row["prompt"])
+        try:
+            return coerce(own)
+        except InvalidConstraint as error:
+            raise InvalidConstraint(f"column {self._column!r}: {error}", pointers=error.pointers) from error
+
+    def of_prompt(self, prompt: Any) -> Constraint | None:
+        """The constraint of a row without one of its own.
+
+        Raises:
+            InvalidConstraint: what the caller's function has returned is no constraint.
+        """
+        return self.default if self._of_prompt is None else coerce(self._of_prompt(prompt))
+
+    def check_column(self, columns: Any) -> None:
+        """Raise InvalidArgument if the column is not among these; a data set that does not know its columns is None."""
+        if self._column is not None and columns is not None and self._column not in columns:
+            raise InvalidArgument(
+                f"constraint_column: no column {self._column!r}; the columns are {', '.join(columns)}. Correct the "
+                "name, and leave remove_unused_columns=False",
+                name="constraint_column",
+            )
