@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreT
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.cli.batch.__main__ import main
-from hf_guided.cli.batch.places import place_of
+from hf_guided.cli.batch.places import Place
 from hf_guided.hf.seeds import row_seed
 
 SCHEMA = demo.SCHEMAS["person"]
@@ -124,11 +124,11 @@ def test_shards_end_as_one_job_does(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_inputs_and_outputs_with_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(job(tmp_path, 3)) == 0
     folder = f"memory://{tmp_path.name}"
-    place_of(f"{folder}/rows.jsonl").replace(tmp_path / "rows.jsonl")
+    Place(f"{folder}/rows.jsonl").replace(tmp_path / "rows.jsonl")
     remote = job(tmp_path, 3, input=f"{folder}/rows.jsonl", output=f"{folder}/out.jsonl")
     assert main([*remote, "--work-folder", str(tmp_path / "work")]) == 0
     (tmp_path / "copy").mkdir()
-    copy = place_of(f"{folder}/out.jsonl").fetch(tmp_path / "copy")
+    copy = Place(f"{folder}/out.jsonl").fetch(tmp_path / "copy")
     assert copy.read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert not list((tmp_path / "work").iterdir())
     capsys.readouterr()
@@ -213,8 +213,8 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
         (["--output", str(tmp_path / "f.jsonl"), "--max-new-tokens", "1"], "max_new_tokens=1 is too small"),
         (["--output", str(tmp_path / "g.jsonl"), "--dtype", "half precision"], "name of a dtype of torch"),
         (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5"], "generation config is greedy"),
-        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5", "--temperature", "0"], "--temperature above 0"),
-        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "1.5", "--temperature", "1"], "a number up to 1"),
+        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5", "--temperature", "0"], "with temperature=0"),
+        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "1.5", "--temperature", "1"], "above 0 and up to 1"),
     ):
         capsys.readouterr()
         assert main([*arguments, *change]) == 2
@@ -223,14 +223,14 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "rows.jsonl").read_bytes() == failures.read_bytes() == rows
     assert {one["value"] for one in lines(tmp_path / "out.jsonl")} == {"yes"}
     assert main([*arguments, "--overwrite"]) == 0
-    begun = tmp_path / "b.jsonl.parts"
-    assert (begun / "job.json").exists(), "of the model that is not there"
+    begun = tmp_path / "e.jsonl.parts"
+    assert (begun / "job.json").exists(), "of the backend that is unknown"
     (begun / "000000-0000.jsonl").write_text('[0, true, {"row": 0}]\n')
-    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 2
-    assert "model was" in capsys.readouterr().err
+    assert main([*arguments, "--output", str(tmp_path / "e.jsonl")]) == 2
+    assert "backend was" in capsys.readouterr().err
     (begun / "000000-0000.jsonl").write_text('[0, true, {"r')  # there is no answer of that job
-    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 0
-    assert {one["value"] for one in lines(tmp_path / "b.jsonl")} == {"yes"}
+    assert main([*arguments, "--output", str(tmp_path / "e.jsonl")]) == 0
+    assert {one["value"] for one in lines(tmp_path / "e.jsonl")} == {"yes"}
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from hf_guided.checkpoints import load as model_source
 from hf_guided.cli import commands as cli
 from hf_guided.cli.batch.formats import ENDINGS, open_table
 from hf_guided.cli.batch.tables import BadRow
+from hf_guided.generation.row_answers import RowAnswers
 from tests.integration.test_batch import kill, written
 
 FORMATS = ("jsonl", "csv", "parquet", "datasets")
@@ -156,9 +157,17 @@ def test_chats_and_constraints_in_columns(tmp_path: Path, monkeypatch: pytest.Mo
     ]
     own = [None, json.dumps({"enum": ["only this"]})]
     pq.write_table(pa.table({"chat": chats, "response_format": own}), tmp_path / "rows.parquet")
-    table = open_table(tmp_path / "rows.parquet", "parquet", ["chat", "response_format", "not there"])
-    assert [table.fields(row)["chat"] for row in range(2)] == chats, "no key that Arrow has put in"
-    table.close()
+    received = []
+
+    def answer(self: Any, requests: Any, rows: Any) -> Any:
+        received.extend(request.prompt for request in requests)
+        return [ValueError("not answered")] * len(requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RowAnswers, "answer", answer)
+        given = arguments(tmp_path / "rows.parquet", tmp_path / "none.jsonl", "--prompt-column", "chat")
+        assert cli.main(given) == 0
+    assert received == chats, "no key that Arrow has put in"
     pq.write_table(pa.table({"prompt": ["a", "b"], "response_format": own}), tmp_path / "rows.parquet")
     assert cli.main(arguments(tmp_path / "rows.parquet", tmp_path / "out.jsonl")) == 0
     first, second = load(tmp_path / "out.jsonl", "jsonl")
@@ -172,16 +181,14 @@ def test_csv_is_read_as_python_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     content = '\ufeffprompt,"a ""b"""\r\n"x\r\ny",1\r\n\r\nz,"2,3"\nshort\n"' + "long" * 50_000 + '",é'
     file.write_bytes(content.encode())
-    table = open_table(file, "csv", [])
+    table = open_table(file, "csv")
     with file.open(encoding="utf-8-sig", newline="") as stream:
         header, *expected = [row for row in csv.reader(stream) if row]
-    assert table.names() == header == ["prompt", 'a "b"'] and len(table) == len(expected) == 4
-    for row in (3, 0, 1):
-        assert table.fields(row) == dict(zip(header, expected[row], strict=True))
-    with pytest.raises(BadRow, match="expected 2 values, as the header has, got 1"):
-        table.fields(2)
-    assert table.missing(["prompt", "b"]) == ["b"]
-    table.close()
+    rows = list(table.rows([]))
+    assert table.names() == header == ["prompt", 'a "b"'] and table.length == len(rows) == len(expected) == 4
+    bad = rows.pop(2), expected.pop(2)
+    assert isinstance(bad[0], BadRow) and str(bad[0]) == "expected 2 values, as the header has, got 1"
+    assert rows == [dict(zip(header, values, strict=True)) for values in expected]
 
 
 @pytest.mark.parametrize(

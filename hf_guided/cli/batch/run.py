@@ -6,13 +6,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate import PartialState
@@ -23,20 +22,31 @@ from ...checkpoints.arguments import constraint_of
 from ...checkpoints.load import ModelSource
 from ...constraints.values import Constraint
 from ...errors import HFGuidedError, UsageError, cause
-from .formats import format_of, open_table
-from .job import Job, digest, read_state, write_state
-from .outputs import Output
+from .arguments import Shard
+from .formats import DONE, FAILED, format_of, is_text, open_table, write
 from .parts import Parts
-from .places import place_of
-from .rows import CONSTRAINT_COLUMN, Rows
-from .worker import Share, Worker
+from .places import Place, digest
+from .tables import Table
+from .worker import CONSTRAINT_COLUMN, Worker, settings_of
 
 T = TypeVar("T")
 
-# One process may be done long before another.
-_PATIENCE = timedelta(days=30)
-_COMMITS = "commits.json"  # of the Hub's repositories, in the folder of the parts
+_PATIENCE = timedelta(days=30)  # one process may be done long before another
 _STOPPED = "finished rows are kept, and the same command continues the job"
+# Arguments that do not determine the answers, or do so only by what is in their files.
+_FREE = {"command", "input", "output", "format", "work_folder", "overwrite", "shard", "merge"}
+_FREE |= {"schema", "regex", "choice", "grammar", "device", "device_map", "trust_remote_code"}
+
+
+class _Job(NamedTuple):
+    """All that is known of a job before a model is loaded."""
+
+    settings: dict[str, Any]  # what determines the answers, as plain values
+    parts: Parts
+    source: Path  # the rows on this machine
+    table: Table  # the same
+    constraint: Constraint | None
+    columns: list[str]  # copied from the input
 
 
 def run(arguments: argparse.Namespace, program: str) -> int:
@@ -52,38 +62,39 @@ def run(arguments: argparse.Namespace, program: str) -> int:
     cpu = arguments.device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     state = PartialState(cpu=cpu, timeout=_PATIENCE)
     try:
-        code = _run(arguments, state, program)
+        with TemporaryDirectory() as scratch:  # for copies of what is on other machines
+            _run(arguments, state, Path(scratch), program)
+        return 0
     except UsageError as error:
         if state.is_main_process:
             print(f"{program}: error: {error}", file=sys.stderr)
-        code = 2
+        return 2
     except (HFGuidedError, OSError) as error:  # of a disk: it is full, read-only, or gone
         print(f"{program}: error: {error}; {_STOPPED}", file=sys.stderr)
-        code = 1
+        return 1
     except KeyboardInterrupt:
         print(f"{program}: interrupted; {_STOPPED}", file=sys.stderr)
-        code = 130
+        return 130
     finally:
         state.destroy_process_group()
-    return code
 
 
-def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
-    with TemporaryDirectory() as scratch:  # for copies of what is on other machines
-        job, parts, rows, output = _agreed(lambda: _validated(arguments, Path(scratch)))
-        try:
-            _agreed(lambda: _begin(arguments, state, job, parts))
-            if not arguments.merge:
-                share = Share(state.process_index, state.num_processes).of_shard(arguments.shard)
-                todo, worker = _agreed(lambda: _prepared(arguments, state, job, rows, parts, share))
-                # Everybody's answers are on disk when everybody is here.
-                spent = gather_object([_answer(state, rows, parts, share, todo, worker)])
-            if state.is_main_process:
-                _end(arguments, parts, rows, output, [] if arguments.merge else spent, program)
-        finally:
-            rows.close()
-            parts.end()
-    return 0
+def _run(arguments: argparse.Namespace, state: Any, scratch: Path, program: str) -> None:
+    job = _agreed(lambda: _validated(arguments, scratch))
+    share = Shard(state.process_index, state.num_processes)
+    if arguments.shard is not None:
+        share = share.within(arguments.shard)
+    try:
+        _agreed(lambda: _begin(arguments, job) if state.is_main_process else None)
+        spent: list[tuple[int, int, float]] = []
+        if not arguments.merge:
+            todo, worker = _agreed(lambda: _prepared(arguments, job, share, state))
+            # Everybody's answers are on disk when everybody is here.
+            spent = gather_object([_answer(job, share, todo, worker, state)])
+        if state.is_main_process:
+            _end(arguments, job, spent, program)
+    finally:
+        job.parts.end()
 
 
 def identity(constraint: Constraint | None) -> str:
@@ -115,129 +126,119 @@ def _agreed(do: Callable[[], T]) -> T:
     return done  # type: ignore[return-value]  # it went well
 
 
-def _validated(arguments: argparse.Namespace, scratch: Path) -> tuple[Job, Parts, Rows, Output]:
+def _validated(arguments: argparse.Namespace, scratch: Path) -> _Job:
     """All that can be seen to be wrong before a model is loaded."""
     if arguments.overwrite and (arguments.shard or arguments.merge):
         raise UsageError("--overwrite: one shard cannot know whether others have begun; delete the answers instead")
     constraint = constraint_of(arguments)
-    if arguments.top_p is not None and (arguments.temperature == 0 or arguments.top_p > 1):
-        raise UsageError("--top-p: expected a number up to 1, and --temperature above 0 or left out")
-    source = place_of(arguments.input)
-    parts = Parts(place_of(arguments.output), arguments.work_folder)
+    settings_of(arguments)
+    source = Place(arguments.input)
+    parts = Parts(Place(arguments.output), arguments.work_folder)
     parts.check_apart(source)
     output_format = format_of(parts.output.path, arguments.output_format or arguments.format, "--output")
-    table_path = source.fetch(scratch)
+    path = source.fetch(scratch)
     try:
-        rows_digest = digest(table_path)
+        input_digest = digest(path)
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror or error}") from error
-    formats = {
-        "input_format": format_of(table_path, arguments.input_format or arguments.format, "--input"),
+    input_format = format_of(path, arguments.input_format or arguments.format, "--input")
+    table = open_table(path, input_format)
+    settings = {name: value for name, value in vars(arguments).items() if name not in _FREE} | {
+        "constraint": identity(constraint),
+        "input_digest": input_digest,
+        "input_format": input_format,
         "output_format": output_format,
     }
-    given = {name: value for name, value in vars(arguments).items() if name in Job.__dataclass_fields__} | formats
-    job = Job(**given, input_digest=rows_digest, constraint=identity(constraint))
-    table = open_table(
-        table_path,
-        job.input_format,
-        (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN, job.documents_column),
-    )
-    try:
-        layout = job.whitespace, job.indent, job.spelling
-        rows = Rows(table, job.prompt_column, job.constraint_column, job.documents_column, constraint, job.chat, layout)
-        rows.check()
-        return job, parts, rows, Output.of(job.output_format, table, job.columns)
-    except UsageError:
-        table.close()
-        raise
+    return _Job(settings, parts, path, table, constraint, _columns(arguments, table, output_format))
 
 
-def _begin(arguments: argparse.Namespace, state: Any, job: Job, parts: Parts) -> None:
-    if state.is_main_process:
-        with parts.beginning(arguments.overwrite, arguments.shard):
-            job.agree(parts.folder / "job.json")
-            commits = parts.folder / _COMMITS
-            if not commits.exists():
-                source = ModelSource.of(arguments).pinned()
-                write_state(commits, {"revision": source.revision, "tokenizer_revision": source.tokenizer_revision})
+def _columns(arguments: argparse.Namespace, table: Table, output_format: str) -> list[str]:
+    """The columns to be copied.
+
+    Raises:
+        UsageError: a column is not there, or does not hold what it is for.
+    """
+    table.check([arguments.prompt_column], "--prompt-column")
+    if arguments.constraint_column is not None:
+        table.check([arguments.constraint_column], "--constraint-column")
+    if arguments.columns is not None:
+        columns = list(dict.fromkeys(arguments.columns))
+        table.check(columns, "--columns")
+    else:
+        columns = ["id"] if "id" in table.names() else []
+    if taken := [name for name in columns if name in ("row", *DONE, *FAILED)]:
+        raise UsageError(f"--columns {', '.join(taken)}: answers have columns of that name; rename it in the input")
+    if table.schema is not None:
+        from .arrow import check_types
+
+        of_json = columns if is_text(output_format) else ()
+        check_types(table.schema, arguments.prompt_column, arguments.constraint_column or CONSTRAINT_COLUMN, of_json)
+    return columns
 
 
-def _prepared(
-    arguments: argparse.Namespace, state: Any, job: Job, rows: Rows, parts: Parts, share: Share
-) -> tuple[list[range], Worker | None]:
+def _begin(arguments: argparse.Namespace, job: _Job) -> None:
+    with job.parts.beginning(arguments.overwrite, arguments.shard):
+        source = ModelSource.of(arguments)
+
+        def commits() -> dict[str, str | None]:
+            pinned = source.pinned()
+            return {"revision": pinned.revision, "tokenizer_revision": pinned.tokenizer_revision}
+
+        job.parts.agree(job.settings, commits)
+
+
+def _prepared(arguments: argparse.Namespace, job: _Job, share: Shard, state: Any) -> tuple[list[range], Worker | None]:
     """This process's batches, and what answers them."""
-    if not (parts.folder / "job.json").exists():
-        raise UsageError(
-            f"process {share.process} does not see {parts.folder}: --output has to be on a disk that all share"
-        )
-    todo = list(share.batches(parts.locations(len(rows)), job.batch_size))
+    source = replace(ModelSource.of(arguments), **job.parts.commits())
+    rows = job.table.length
+    todo = share.batches(rows, arguments.batch_size, job.parts.answered(rows))
     if not todo:
         return [], None
-    # A branch may move while the job is stopped: all of its answers are those of one commit.
-    commits = read_state(parts.folder / _COMMITS, {"revision": (str, NoneType), "tokenizer_revision": (str, NoneType)})
-    source = replace(ModelSource.of(arguments), **commits)
     if source.device == "auto":
         source = replace(source, device=str(state.device))
-    return todo, Worker(job, rows, *source.load())
+    return todo, Worker(arguments, job.table, job.constraint, *source.load())
 
 
-def _answer(
-    state: Any, rows: Rows, parts: Parts, share: Share, todo: Sequence[range], worker: Worker | None
-) -> dict[str, float]:
-    """Answer these batches; return their statistics."""
+def _answer(job: _Job, share: Shard, todo: list[range], worker: Worker | None, state: Any) -> tuple[int, int, float]:
+    """Answer these batches; return the number of tokens, of rows' forward passes, and of seconds."""
     began = time.perf_counter()
     if worker is not None:
-        writer = parts.writer(share.process)
-        bar = tqdm(total=len(rows), unit="row", disable=None if state.is_main_process else True)
-        try:
+        rows = sum(map(len, todo))
+        with (
+            job.parts.writer(share.number) as write,
+            tqdm(total=rows, unit="row", disable=None if state.is_main_process else True) as bar,
+        ):
             for batch in todo:
-                writer.write(worker.answer(batch))
-                if not bar.disable:
-                    bar.update(min(parts.lines(), len(rows)) - bar.n)
-        finally:
-            bar.close()
-            writer.close()
+                write(worker.answer(batch))
+                bar.update(len(batch))
     spent = [] if worker is None else worker.spent
-    return {
-        "tokens": sum(process_stats.tokens for process_stats in spent),
-        "row_forwards": sum(process_stats.row_forwards for process_stats in spent),
-        "seconds": time.perf_counter() - began,
-    }
+    tokens, row_forwards = sum(stats.tokens for stats in spent), sum(stats.row_forwards for stats in spent)
+    return tokens, row_forwards, time.perf_counter() - began
 
 
-def _end(
-    arguments: argparse.Namespace,
-    parts: Parts,
-    rows: Rows,
-    output: Output,
-    spent: Sequence[dict[str, float]],
-    program: str,
-) -> None:
+def _end(arguments: argparse.Namespace, job: _Job, spent: list[tuple[int, int, float]], program: str) -> None:
     """Write the output, or leave that to the run that merges the shards; and say how many rows there are."""
+    rows = job.table.length
     if arguments.shard is None:
-        done, failed = parts.finish(len(rows), output.write)
-        summary: dict[str, Any] = {"rows": len(rows), "answered": done, "failed": failed}
+        if digest(job.source) != job.settings["input_digest"]:  # columns of it are copied now
+            raise UsageError("the content of --input has changed since the job began; restore it, or --overwrite")
+        output_format = job.settings["output_format"]
+        failed = job.parts.finish(
+            rows, lambda path, answers, done: write(path, output_format, job.table, job.columns, answers, done)
+        )
+        summary: dict[str, Any] = {"rows": rows, "answered": rows - failed, "failed": failed}
         if failed:
-            print(f"{program}: {failed} of {len(rows)} rows failed, see {parts.failures}", file=sys.stderr)
+            print(f"{program}: {failed} of {rows} rows failed, see {job.parts.failures}", file=sys.stderr)
     else:
-        answered = sum(location is not None for location in parts.locations(len(rows)))
-        summary = {"shard": str(arguments.shard), "rows": len(rows), "left": len(rows) - answered}
-    print(json.dumps(summary | _this_run(spent)))
-
-
-def _this_run(spent: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """What the processes of this run did; nothing for a run that only merges."""
-    if not spent:
-        return {}
-    tokens = sum(process_stats["tokens"] for process_stats in spent)
-    seconds = max(process_stats["seconds"] for process_stats in spent)
-    row_forwards = sum(process_stats["row_forwards"] for process_stats in spent)
-    return {
-        "this_run": {
+        summary = {"shard": str(arguments.shard), "rows": rows, "left": rows - len(job.parts.answered(rows))}
+    if spent:
+        tokens, row_forwards = sum(process[0] for process in spent), sum(process[1] for process in spent)
+        seconds = max(process[2] for process in spent)
+        summary["this_run"] = {
             "processes": len(spent),
             "tokens": tokens,
             "seconds": round(seconds, 3),
             "tokens_per_second": round(tokens / seconds, 1) if seconds else 0.0,
             "row_forwards_per_token": round(row_forwards / tokens, 3) if tokens else 0.0,
         }
-    }
+    print(json.dumps(summary))
