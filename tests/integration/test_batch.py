@@ -24,7 +24,9 @@ from hf_guided.cli.batch.places import Place
 from hf_guided.hf.seeds import row_seed
 
 SCHEMA = demo.SCHEMAS["person"]
-LAUNCH = "launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+LAUNCH = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+LAUNCH += "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+LAUNCH += ["-m", "hf_guided.cli.batch"]
 
 
 def job(folder: Path, rows: int = 6, **changed: Any) -> list[str]:
@@ -65,12 +67,13 @@ def written(parts: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in parts.glob("*.jsonl"))
 
 
-def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
-    (folder / "killed").mkdir(parents=True)
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.cli.batch"]
-    command += job(folder / "killed", rows)
-    parts = folder / "killed" / "out.jsonl.parts"
-    for _ in range(kills):
+@pytest.mark.slow  # test_batch_faults.py interrupts a job in every run
+def test_a_job_that_was_killed_three_times_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    rows = 150
+    (tmp_path / "killed").mkdir()
+    command = [*LAUNCH, *job(tmp_path / "killed", rows)]
+    parts = tmp_path / "killed" / "out.jsonl.parts"
+    for _ in range(3):
         before = written(parts)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         while written(parts) == before and process.poll() is None:
@@ -80,24 +83,14 @@ def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
         assert process.stdout is not None
         process.stdout.close()
         assert before < written(parts) < rows
-        assert not (folder / "killed" / "out.jsonl").exists()
+        assert not (tmp_path / "killed" / "out.jsonl").exists()
     last = subprocess.run(command, capture_output=True, text=True)
     assert last.returncode == 0, last.stdout + last.stderr
     told = json.loads(last.stdout.splitlines()[-1])
     assert (told["rows"], told["answered"], told["this_run"]["processes"]) == (rows, rows, 2)
-    assert main(job(folder, rows)) == 0
-    assert (folder / "killed" / "out.jsonl").read_bytes() == (folder / "out.jsonl").read_bytes()
+    assert main(job(tmp_path, rows)) == 0
+    assert (tmp_path / "killed" / "out.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert not parts.exists()
-
-
-@pytest.mark.slow  # test_batch_formats.py kills a job of its own in every run
-def test_a_job_that_was_killed_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    killed_and_gone_on_with(tmp_path, kills=1, rows=40)
-
-
-@pytest.mark.slow
-def test_a_job_that_was_killed_three_times(tmp_path: Path) -> None:
-    killed_and_gone_on_with(tmp_path, kills=3, rows=150)
 
 
 @pytest.mark.slow
@@ -236,8 +229,7 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.slow
 def test_processes_say_a_mistake_once(tmp_path: Path) -> None:
     """One row, so that one of two processes has nothing to do, and finds nothing wrong."""
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.cli.batch"]
-    done = subprocess.run([*command, *job(tmp_path, 1), "--chat"], capture_output=True, text=True)
+    done = subprocess.run([*LAUNCH, *job(tmp_path, 1), "--chat"], capture_output=True, text=True)
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("hf_guided.cli.batch: error: ")]
     assert len(said) == 1 and "no chat template" in said[0]

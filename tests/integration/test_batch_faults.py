@@ -167,6 +167,21 @@ def test_damaged_answers_are_answered_again(line, tmp_path, monkeypatch, wanted)
     assert len(lines(tmp_path / "out.jsonl")) == ROWS
 
 
+@pytest.mark.parametrize("change", [lambda data: data.replace(b"row 1", b"row 9"), lambda data: data[:100]])
+def test_an_input_that_changes_while_the_job_runs(change, tmp_path, monkeypatch, capsys):
+    """Its columns would be copied beside answers to other rows."""
+    answer = RowAnswers.answer
+
+    def changing(self: RowAnswers, requests: Any, rows: Any) -> Any:
+        (tmp_path / "rows.jsonl").write_bytes(change((tmp_path / "rows.jsonl").read_bytes()))
+        return answer(self, requests, rows)
+
+    monkeypatch.setattr(RowAnswers, "answer", changing)
+    assert main(tmp_path) == 2
+    assert "the content of --input has changed while the job ran" in message(capsys)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_state_is_written_as_a_whole(tmp_path, monkeypatch):
     def fails(_: int) -> None:
         raise OSError(errno.ENOSPC, "full")

@@ -284,15 +284,17 @@ def content(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in ([path] if path.is_file() else path.iterdir())}
 
 
-def killed_and_continued(folder: Path, format_name: str, rows: int, kills: int) -> None:
-    prompts = [{"id": i, "prompt": ROWS[i % 4]["prompt"] + str(i)} for i in range(rows)]
-    source = save(prompts, folder, format_name)
-    target = folder / f"out{ending(format_name)}"
+@pytest.mark.slow  # the test below, and those of parts, have kills at every point
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_job_killed_twice_ends_in_the_same_bytes(format_name: str, tmp_path: Path) -> None:
+    prompts = [{"id": i, "prompt": ROWS[i % 4]["prompt"] + str(i)} for i in range(150)]
+    source = save(prompts, tmp_path, format_name)
+    target = tmp_path / f"out{ending(format_name)}"
     given = arguments(source, target, "--temperature", "2", "--seed", "5")
-    command = [sys.executable, "-m", "hf_guided", *given]
-    parts = folder / f"{target.name}.parts"
-    for _ in range(kills):
+    parts = tmp_path / f"{target.name}.parts"
+    for _ in range(2):
         before = written(parts)
+        command = [sys.executable, "-m", "hf_guided", *given]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         while written(parts) == before and process.poll() is None:
             time.sleep(0.01)  # a look at what another process has on disk, which tells nobody
@@ -300,25 +302,14 @@ def killed_and_continued(folder: Path, format_name: str, rows: int, kills: int) 
         kill(process)
         assert process.stderr is not None
         process.stderr.close()
-        assert before < written(parts) < rows and not target.exists()
+        assert before < written(parts) < 150 and not target.exists()
     assert cli.main(given) == 0
     assert not parts.exists()
-    (folder / "whole").mkdir()
-    whole = folder / "whole" / target.name
+    (tmp_path / "whole").mkdir()
+    whole = tmp_path / "whole" / target.name
     assert cli.main(arguments(source, whole, "--temperature", "2", "--seed", "5")) == 0
     assert content(target) == content(whole)
-    assert len(load(target, format_name)) == rows
-
-
-@pytest.mark.slow  # tests of parts and outputs have kills at every point
-def test_a_killed_job_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    killed_and_continued(tmp_path, "parquet", rows=30, kills=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format_name", FORMATS)
-def test_a_job_killed_twice_ends_in_the_same_bytes(format_name: str, tmp_path: Path) -> None:
-    killed_and_continued(tmp_path, format_name, rows=150, kills=2)
+    assert len(load(target, format_name)) == 150
 
 
 @pytest.mark.parametrize("format_name", ["parquet", "datasets"])

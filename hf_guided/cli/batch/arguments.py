@@ -32,7 +32,7 @@ class Shard:
         return f"{self.number}/{self.count}"
 
     def within(self, whole: Shard) -> Shard:
-        """This share of another one."""
+        """Return this share of a larger share, as a share of all rows."""
         return Shard(whole.number * self.count + self.number, whole.count * self.count)
 
     def batches(self, rows: int, batch_size: int, answered: Container[int]) -> list[range]:

@@ -183,7 +183,7 @@ def _type(kinds: set[type]) -> pa.DataType:
 
 
 def _texts(values: Sequence[str | None]) -> list[str | None]:
-    """Without halves of surrogate pairs, which UTF-8 cannot hold."""
+    """Escape halves of surrogate pairs, which UTF-8 cannot hold."""
     return [None if value is None else value.encode("utf-8", "backslashreplace").decode() for value in values]
 
 

@@ -64,7 +64,7 @@ def open_table(path: Path, format_name: str) -> Table:
 
 
 def is_text(format_name: str) -> bool:
-    """Whether its columns have no types."""
+    """Return whether columns of the format have no types."""
     return format_name in _TABLES
 
 

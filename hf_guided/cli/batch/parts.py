@@ -190,7 +190,7 @@ class Parts:
             ) from error
 
     def answers(self, rows: int) -> Generator[Answer]:
-        """The answers that are there to this number of rows, in the rows' order, each once."""
+        """Read the answers in a job of this many rows, in the rows' order, each once."""
         last = -1
         with ExitStack() as stack:
             files = [stack.enter_context(file.open("rb")) for file in sorted(self.folder.glob("*.jsonl"))]
@@ -201,12 +201,12 @@ class Parts:
                     last = answer.row
 
     def answered(self, rows: int) -> set[int]:
-        """The rows that have an answer, of this number."""
+        """Return the numbers of the rows that have an answer, in a job of this many rows."""
         return {answer.row for answer in self.answers(rows)}
 
     @contextmanager
     def writer(self, process: int) -> Generator[Callable[[Iterable[Answer]], None]]:
-        """A new file for the answers of one process; calling what comes adds a batch, which is on disk then."""
+        """Make a file for the answers of one process, and yield the function that appends a batch: then it is on disk."""
         with closing(self._new_file(process)) as stream:
 
             def write(answers: Iterable[Answer]) -> None:
@@ -290,6 +290,6 @@ def _has_answer(file: Path) -> bool:
 
 
 def _is_dataset(names: Sequence[str]) -> bool:
-    """Whether a folder with these files holds a saved data set of the package datasets, and nothing else."""
+    """Return whether the files of a folder are a data set that the package datasets has saved, and nothing else."""
     ours = all(_OF_DATASETS.fullmatch(name) for name in names)
     return ours and {"state.json", "dataset_info.json"} <= set(names)

@@ -62,13 +62,13 @@ class Place:
         return Place(url.removesuffix(self.name) + name)
 
     def exists(self) -> bool:
-        """Whether something is there."""
+        """Return whether something is there."""
         with self._reaching():
             self._files.invalidate_cache()  # another machine may have written it
             return bool(self._files.exists(self._location))
 
     def names(self) -> list[str] | None:
-        """What is in the folder that is there; None if it is none."""
+        """List the folder that is there; None if it is none."""
         with self._reaching():
             self._files.invalidate_cache()
             if not self._files.isdir(self._location):
@@ -76,13 +76,13 @@ class Place:
             return [PurePosixPath(path).name for path in self._files.ls(self._location, detail=False)]
 
     def is_same(self, other: Place) -> bool:
-        """Whether both are the same file or folder; on this machine it has to be there."""
+        """Return whether both are the same file or folder; on this machine it has to be there."""
         if self.local is None or other.local is None:
             return (self._files, self._location) == (other._files, other._location)
         return self.local.exists() and other.local.exists() and self.local.samefile(other.local)
 
     def fetch(self, folder: Path) -> Path:
-        """What is there, on this machine: a copy in the folder, if it is on another."""
+        """Return its path on this machine: that of a copy in the folder, if it is on another one."""
         if self.local is not None:
             return self.local
         target = folder / self.name

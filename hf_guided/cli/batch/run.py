@@ -39,7 +39,7 @@ _FREE |= {"schema", "regex", "choice", "grammar", "device", "device_map", "trust
 
 
 class _Job(NamedTuple):
-    """All that is known of a job before a model is loaded."""
+    """A job, as far as it is known before a model is loaded."""
 
     settings: dict[str, Any]  # what determines the answers, as plain values
     parts: Parts
@@ -98,12 +98,12 @@ def _run(arguments: argparse.Namespace, state: Any, scratch: Path, program: str)
 
 
 def identity(constraint: Constraint | None) -> str:
-    """What identifies a constraint; its repr is shortened for people."""
+    """A text that identifies a constraint; its repr is shortened for people."""
     return "none" if constraint is None else f"{constraint!r}, key {constraint.key}"
 
 
 def _agreed(do: Callable[[], T]) -> T:
-    """What each process does by itself, if it went well in all of them.
+    """Return what each process does by itself, if it went well in all of them.
 
     Raises:
         UsageError: what was wrong in the first process in which something was; in all of them.
@@ -127,7 +127,7 @@ def _agreed(do: Callable[[], T]) -> T:
 
 
 def _validated(arguments: argparse.Namespace, scratch: Path) -> _Job:
-    """All that can be seen to be wrong before a model is loaded."""
+    """Find the mistakes that can be seen before a model is loaded."""
     if arguments.overwrite and (arguments.shard or arguments.merge):
         raise UsageError("--overwrite: one shard cannot know whether others have begun; delete the answers instead")
     constraint = constraint_of(arguments)
@@ -188,7 +188,7 @@ def _begin(arguments: argparse.Namespace, job: _Job) -> None:
 
 
 def _prepared(arguments: argparse.Namespace, job: _Job, share: Shard, state: Any) -> tuple[list[range], Worker | None]:
-    """This process's batches, and what answers them."""
+    """Return the batches that this process has to answer, and what answers them."""
     source = replace(ModelSource.of(arguments), **job.parts.commits())
     rows = job.table.length
     todo = share.batches(rows, arguments.batch_size, job.parts.answered(rows))
@@ -220,8 +220,11 @@ def _end(arguments: argparse.Namespace, job: _Job, spent: list[tuple[int, int, f
     """Write the output, or leave that to the run that merges the shards; and say how many rows there are."""
     rows = job.table.length
     if arguments.shard is None:
-        if digest(job.source) != job.settings["input_digest"]:  # columns of it are copied now
-            raise UsageError("the content of --input has changed since the job began; restore it, or --overwrite")
+        if digest(job.source) != job.settings["input_digest"]:
+            raise UsageError(
+                "the content of --input has changed while the job ran, so that its answers may not be to these rows; "
+                "start again with --overwrite"
+            )
         output_format = job.settings["output_format"]
         failed = job.parts.finish(
             rows, lambda path, answers, done: write(path, output_format, job.table, job.columns, answers, done)

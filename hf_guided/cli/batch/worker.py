@@ -62,7 +62,8 @@ class Worker:
         outcomes: dict[int, Outcome] = {}
         requests: dict[int, RowRequest] = {}
         for row in batch:
-            values = next(values for number, values in self._rows if number == row)
+            changed = BadRow("the input has changed while the job ran: the row is not there any more")
+            values = next((values for number, values in self._rows if number == row), changed)
             if self._is_typed and isinstance(values, dict):
                 values = {name: without_missing(value) for name, value in values.items()}
             try:
