@@ -206,7 +206,7 @@ class Parts:
 
     @contextmanager
     def writer(self, process: int) -> Generator[Callable[[Iterable[Answer]], None]]:
-        """Make a file for the answers of one process, and yield the function that appends a batch: then it is on disk."""
+        """Make a file for the answers of one process, and yield a function that appends a batch, durably."""
         with closing(self._new_file(process)) as stream:
 
             def write(answers: Iterable[Answer]) -> None:
