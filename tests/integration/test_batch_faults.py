@@ -225,9 +225,10 @@ def test_stdout_of_a_process_that_nothing_reads():
 # The batch answers nothing before the signal: it waits for the end of its stdin, which comes after it.
 SAYS_BEGUN = {
     "batch": """
-import sys, hf_guided.cli.batch.worker as w
-answer = w.Worker.answer
-w.Worker.answer = lambda *a: (print("begun", flush=True), sys.stdin.read(), answer(*a))[2]
+import sys
+from hf_guided.generation.row_answers import RowAnswers as r
+answer = r.answer
+r.answer = lambda *a: (print("begun", flush=True), sys.stdin.read(), answer(*a))[2]
 """,
     "generate": """
 from hf_guided.session import session as s

@@ -216,6 +216,10 @@ def test_csv_is_read_as_python_reads_it(tmp_path: Path) -> None:
         (["--input", "{folder}/typed.parquet", "--prompt-column", "when"], "expected texts or lists of messages, got"),
         (["--input", "{folder}/typed.parquet", "--constraint-column", "nested"], "expected JSON as text, got a column"),
         (["--input", "{folder}/typed.parquet", "--columns", "when"], "--columns when: JSON and CSV have no timestamp"),
+        (
+            ["--input", "{folder}/typed.parquet", "--columns", "pairs", "--output-format", "datasets"],
+            "--columns pairs: Arrow type map.* write Parquet, or drop it",
+        ),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_loaded(
@@ -232,7 +236,8 @@ def test_mistakes_are_found_before_a_model_is_loaded(
     (tmp_path / "twice.csv").write_text("prompt,a,a\nx,1,2\n")
     pq.write_table(pa.table([["a"], ["b"]], names=["prompt", "prompt"]), tmp_path / "twice.parquet")
     typed = {"prompt": ["x"], "when": [datetime.datetime(2024, 1, 1)], "nested": [{"type": "null"}]}
-    pq.write_table(pa.table(typed), tmp_path / "typed.parquet")
+    pairs = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    pq.write_table(pa.table(typed).append_column("pairs", pairs), tmp_path / "typed.parquet")
     split = datasets.Dataset.from_dict({"prompt": ["x"]})
     datasets.DatasetDict({"train": split, "test": split}).save_to_disk(tmp_path / "splits")
     capsys.readouterr()

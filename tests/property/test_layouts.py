@@ -243,7 +243,7 @@ def test_server_applies_its_layout_to_response_formats() -> None:
 
 def test_batch_tool_applies_its_layout_to_constraints_of_rows() -> None:
     from hf_guided.cli.batch.arguments import add_arguments
-    from hf_guided.cli.batch.worker import request_of
+    from hf_guided.cli.batch.run import request_of
 
     parser = argparse.ArgumentParser()
     add_arguments(parser)

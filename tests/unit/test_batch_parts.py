@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import re
 import zipfile
@@ -18,9 +19,8 @@ from hf_guided.cli.batch.arguments import Shard, add_arguments, shard
 from hf_guided.cli.batch.formats import format_of, open_table
 from hf_guided.cli.batch.parts import Answer, Parts
 from hf_guided.cli.batch.places import Place
-from hf_guided.cli.batch.run import identity
+from hf_guided.cli.batch.run import identity, request_of
 from hf_guided.cli.batch.tables import BadRow, write_lines
-from hf_guided.cli.batch.worker import request_of
 from hf_guided.constraints.json_text import is_json
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import UsageError
@@ -117,22 +117,6 @@ def test_finish_writes_nothing_while_a_row_is_missing(tmp_path: Path) -> None:
         finish(parts, 3)
     assert not parts.output.exists() and parts.folder.exists()
     parts.end()
-
-
-def test_second_run_and_existing_output_are_refused(tmp_path: Path) -> None:
-    parts = begin_job(tmp_path)
-    other = Parts(parts.output)
-    with pytest.raises(UsageError, match="another run is at work"):
-        begin(other)
-    other.end()
-    write_batch(parts, 0)
-    finish(parts, 1)
-    with pytest.raises(UsageError, match="is there already"):
-        begin(Parts(parts.output))
-    overwriting = Parts(parts.output)
-    begin(overwriting, overwrite=True)
-    assert not parts.output.exists() and not overwriting.answered(1)
-    overwriting.end()
 
 
 def test_shards_work_beside_each_other_and_alone_otherwise(tmp_path: Path) -> None:
@@ -276,6 +260,8 @@ def test_blank_lines_are_not_rows(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadRow, match=why):
             request_of(rows[row], arguments, None)
+    with pytest.raises(BadRow, match=r"list of objects as 'documents', got datetime.date\(2024"):
+        request_of({"prompt": [{"role": "user"}], "documents": datetime.date(2024, 1, 1)}, arguments, None)
     assert request_of(rows[6], arguments, None).constraint == hg.JsonSchema({"type": "null"})
 
 

@@ -68,17 +68,11 @@ def _table(schema: pa.Schema, length: int, read: Callable[[list[str]], Iterable[
     return Table(length, lambda: names, rows, schema, pieces)
 
 
-def check_types(schema: pa.Schema, prompt_column: str, constraint_column: str, of_json: Sequence[str]) -> None:
-    """See that columns hold what they are for.
-
-    Args:
-        schema: of the columns.
-        prompt_column: texts, or lists of messages.
-        constraint_column: JSON as text, if it is there.
-        of_json: columns that are copied into JSON or CSV.
+def check_types(schema: pa.Schema, prompt_column: str, constraint_column: str) -> None:
+    """See that there are texts or lists of messages, and JSON as text if there are constraints.
 
     Raises:
-        UsageError: one does not.
+        UsageError: a column is of another type.
     """
     kind = schema.field(prompt_column).type
     if not (_is_text(kind) or (_is_list(kind) and pa.types.is_struct(kind.value_type))):
@@ -89,9 +83,24 @@ def check_types(schema: pa.Schema, prompt_column: str, constraint_column: str, o
         kind = schema.field(constraint_column).type
         if not (_is_text(kind) or pa.types.is_null(kind)):  # Arrow gives every row the keys of all rows
             raise UsageError(f"--constraint-column {constraint_column}: expected JSON as text, got a column of {kind}")
-    for name in of_json:
+
+
+def check_copied(schema: pa.Schema, columns: Sequence[str], output_format: str) -> None:
+    """See that these columns can be written.
+
+    Raises:
+        UsageError: one is of a type that the format does not have.
+    """
+    for name in columns:
         kind = schema.field(name).type
-        if not _is_json(kind):
+        if output_format == "datasets":
+            import datasets
+
+            try:
+                datasets.Features.from_arrow_schema(pa.schema([schema.field(name)]))
+            except ValueError as error:
+                raise UsageError(f"--columns {name}: {error}; write Parquet, or drop it") from error
+        elif output_format != "parquet" and not _is_json(kind):
             raise UsageError(
                 f"--columns {name}: JSON and CSV have no {kind}; write Parquet or a datasets folder, or drop it"
             )

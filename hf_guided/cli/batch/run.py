@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,18 +20,21 @@ from tqdm.auto import tqdm
 
 from ...checkpoints.arguments import constraint_of
 from ...checkpoints.load import ModelSource
-from ...constraints.values import Constraint
-from ...errors import HFGuidedError, UsageError, cause
+from ...constraints.coerce import coerce
+from ...constraints.json_text import is_json
+from ...constraints.values import Constraint, laid_out
+from ...errors import HFGuidedError, UsageError, cause, shown
+from ...generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings, without_missing
 from .arguments import Shard
-from .formats import DONE, FAILED, format_of, is_text, open_table, write
-from .parts import Parts
+from .formats import DONE, FAILED, format_of, open_table, write
+from .parts import Answer, Parts
 from .places import Place, digest
-from .tables import Table
-from .worker import CONSTRAINT_COLUMN, Worker, settings_of
+from .tables import BadRow, Row, Table
 
 T = TypeVar("T")
 
 _PATIENCE = timedelta(days=30)  # one process may be done long before another
+_CONSTRAINT_COLUMN = "response_format"  # where no other is named
 _STOPPED = "finished rows are kept, and the same command continues the job"
 # Arguments that do not determine the answers, or do so only by what is in their files.
 _FREE = {"command", "input", "output", "format", "work_folder", "overwrite", "shard", "merge"}
@@ -131,7 +134,7 @@ def _validated(arguments: argparse.Namespace, scratch: Path) -> _Job:
     if arguments.overwrite and (arguments.shard or arguments.merge):
         raise UsageError("--overwrite: one shard cannot know whether others have begun; delete the answers instead")
     constraint = constraint_of(arguments)
-    settings_of(arguments)
+    _settings_of(arguments)
     source = Place(arguments.input)
     parts = Parts(Place(arguments.output), arguments.work_folder)
     parts.check_apart(source)
@@ -152,6 +155,10 @@ def _validated(arguments: argparse.Namespace, scratch: Path) -> _Job:
     return _Job(settings, parts, path, table, constraint, _columns(arguments, table, output_format))
 
 
+def _settings_of(arguments: argparse.Namespace) -> RowSettings:
+    return RowSettings(**{field.name: getattr(arguments, field.name) for field in fields(RowSettings)})
+
+
 def _columns(arguments: argparse.Namespace, table: Table, output_format: str) -> list[str]:
     """The columns to be copied.
 
@@ -169,10 +176,10 @@ def _columns(arguments: argparse.Namespace, table: Table, output_format: str) ->
     if taken := [name for name in columns if name in ("row", *DONE, *FAILED)]:
         raise UsageError(f"--columns {', '.join(taken)}: answers have columns of that name; rename it in the input")
     if table.schema is not None:
-        from .arrow import check_types
+        from .arrow import check_copied, check_types
 
-        of_json = columns if is_text(output_format) else ()
-        check_types(table.schema, arguments.prompt_column, arguments.constraint_column or CONSTRAINT_COLUMN, of_json)
+        check_types(table.schema, arguments.prompt_column, arguments.constraint_column or _CONSTRAINT_COLUMN)
+        check_copied(table.schema, columns, output_format)
     return columns
 
 
@@ -187,7 +194,7 @@ def _begin(arguments: argparse.Namespace, job: _Job) -> None:
         job.parts.agree(job.settings, commits)
 
 
-def _prepared(arguments: argparse.Namespace, job: _Job, share: Shard, state: Any) -> tuple[list[range], Worker | None]:
+def _prepared(arguments: argparse.Namespace, job: _Job, share: Shard, state: Any) -> tuple[list[range], _Worker | None]:
     """Return the batches that this process has to answer, and what answers them."""
     source = replace(ModelSource.of(arguments), **job.parts.commits())
     rows = job.table.length
@@ -196,10 +203,10 @@ def _prepared(arguments: argparse.Namespace, job: _Job, share: Shard, state: Any
         return [], None
     if source.device == "auto":
         source = replace(source, device=str(state.device))
-    return todo, Worker(arguments, job.table, job.constraint, *source.load())
+    return todo, _Worker(arguments, job, *source.load())
 
 
-def _answer(job: _Job, share: Shard, todo: list[range], worker: Worker | None, state: Any) -> tuple[int, int, float]:
+def _answer(job: _Job, share: Shard, todo: list[range], worker: _Worker | None, state: Any) -> tuple[int, int, float]:
     """Answer these batches; return the number of tokens, of rows' forward passes, and of seconds."""
     began = time.perf_counter()
     if worker is not None:
@@ -245,3 +252,84 @@ def _end(arguments: argparse.Namespace, job: _Job, spent: list[tuple[int, int, f
             "row_forwards_per_token": round(row_forwards / tokens, 3) if tokens else 0.0,
         }
     print(json.dumps(summary))
+
+
+class _Worker:
+    """Answers batches of rows, in the rows' order."""
+
+    def __init__(self, arguments: argparse.Namespace, job: _Job, model: Any, tokenizer: Any):
+        if arguments.chat and not tokenizer.chat_template:
+            raise UsageError("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
+        self._arguments, self._job = arguments, job
+        columns = arguments.prompt_column, arguments.constraint_column or _CONSTRAINT_COLUMN, arguments.documents_column
+        self._rows = enumerate(job.table.rows(columns))
+        self._answers = RowAnswers(model, tokenizer, job.constraint, _settings_of(arguments))
+        self.spent = self._answers.spent  # the statistics of each call of ``generate``
+
+    def answer(self, batch: range) -> list[Answer]:
+        """Answer these rows; one that cannot be answered fails alone."""
+        outcomes: dict[int, Outcome] = {}
+        requests: dict[int, RowRequest] = {}
+        for row in batch:
+            changed = BadRow("the input has changed while the job ran: the row is not there any more")
+            values = next((values for number, values in self._rows if number == row), changed)
+            if self._job.table.schema is not None and isinstance(values, dict):
+                values = {name: without_missing(value) for name, value in values.items()}
+            try:
+                requests[row] = request_of(values, self._arguments, self._job.constraint)
+            except (BadRow, HFGuidedError) as error:
+                outcomes[row] = error
+        answers = self._answers.answer(list(requests.values()), list(requests))
+        outcomes |= dict(zip(requests, answers, strict=True))
+        return [_answered(row, outcomes[row]) for row in batch]
+
+
+def request_of(values: Row, arguments: argparse.Namespace, default: Constraint | None) -> RowRequest:
+    """Read the request of a row.
+
+    Args:
+        values: of the row, or why it has none.
+        arguments: of the command line: which column is what, and the layout of JSON in a row's own constraint.
+        default: the constraint of rows without one of their own.
+
+    Raises:
+        BadRow: it cannot be read, or there is no prompt.
+        InvalidConstraint: its constraint is none.
+    """
+    if isinstance(values, BadRow):
+        raise values
+    prompt = values.get(arguments.prompt_column)
+    if not isinstance(prompt, (str, list)) or not prompt:
+        raise BadRow(
+            f"expected a text or a list of messages as {arguments.prompt_column!r}, got {shown(prompt)}; "
+            f"fields there are: {', '.join(map(repr, values))}"
+        )
+    own = values.get(arguments.constraint_column or _CONSTRAINT_COLUMN)
+    is_given = own is not None and own != ""  # CSV has no other form for a missing value
+    layout = arguments.whitespace, arguments.indent, arguments.spelling
+    constraint = laid_out(coerce(own), *layout) if is_given else default
+    if arguments.chat and isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}]
+    # A plain text has no template that would show documents: there the column is one of the row's own.
+    documents = None if isinstance(prompt, str) else values.get(arguments.documents_column)
+    if documents is not None and not (
+        isinstance(documents, list) and all(isinstance(document, dict) for document in documents)
+    ):
+        raise BadRow(
+            f"expected a list of objects as {arguments.documents_column!r}, got {shown(documents)}; "
+            "--documents-column names another column"
+        )
+    return RowRequest(prompt, constraint, documents)
+
+
+def _answered(row: int, result: Outcome) -> Answer:
+    if isinstance(result, Exception):
+        return Answer(row, False, {"error": cause(result)})
+    line: dict[str, Any] = {"text": result.text}
+    if is_json(result.value):  # the match of a pattern is not
+        line["value"] = result.value
+    line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids)}
+    if result.error is None and result.finish_reason == "stop":
+        return Answer(row, True, line)
+    line["error"] = result.error or f"the answer did not finish: {result.finish_reason}"
+    return Answer(row, False, line)
