@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -84,6 +85,20 @@ def test_job_resumes_from_a_truncated_file(tmp_path: Path, cut: int) -> None:
     assert read(parts.output.path) == [expected_line(row) for row in (0, 1, 3)]
     assert read(parts.failures.path) == [expected_line(2)]
     assert not parts.folder.exists()
+
+
+def test_job_has_more_files_than_a_process_may_open(tmp_path: Path) -> None:
+    """Each process of each run has one."""
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    parts = begin_job(tmp_path)
+    for row in range(200):
+        write_batch(parts, row)
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 50, most))
+    try:
+        assert finish(parts, 200) == 66
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 def nested_list(levels: int) -> list:

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,16 +189,15 @@ class Parts:
                 "--overwrite"
             ) from error
 
-    def answers(self, rows: int) -> Generator[Answer]:
+    def answers(self, rows: int) -> Iterator[Answer]:
         """Read the answers in a job of this many rows, in the rows' order, each once."""
         last = -1
-        with ExitStack() as stack:
-            files = [stack.enter_context(file.open("rb")) for file in sorted(self.folder.glob("*.jsonl"))]
-            # A process answers its rows in their order, so each file is sorted.
-            for answer in heapq.merge(*(_answers_in(file, rows) for file in files), key=lambda answer: answer.row):
-                if answer.row > last:
-                    yield answer
-                    last = answer.row
+        files = sorted(self.folder.glob("*.jsonl"))
+        # A process answers its rows in their order, so each file is sorted.
+        for answer in heapq.merge(*(_answers_in(file, rows) for file in files), key=lambda answer: answer.row):
+            if answer.row > last:
+                yield answer
+                last = answer.row
 
     def answered(self, rows: int) -> set[int]:
         """Return the numbers of the rows that have an answer, in a job of this many rows."""
@@ -251,8 +250,7 @@ class Parts:
             beside = self.folder / f"{target.name}.new"
             if beside.is_dir():  # of a run that was killed here
                 shutil.rmtree(beside)
-            with closing(self.answers(rows)) as answers:
-                write(beside, (answer for answer in answers if answer.done is done), done)
+            write(beside, (answer for answer in self.answers(rows) if answer.done is done), done)
             target.replace(beside)
         shutil.rmtree(self.folder)
         self.end()
@@ -268,13 +266,13 @@ def as_line(value: Any) -> bytes:
     return text + b"\n"
 
 
-def _answers_in(file: Iterable[bytes], rows: int) -> Iterator[Answer]:
-    """The answers that ``as_line`` has written into a file.
+def _answers_in(file: Path, rows: int) -> Iterator[Answer]:
+    """Read the answers that ``as_line`` has written into a file.
 
     A damaged line, and one that a kill has cut, is one that was never written: its row is answered again, in the same
     way.
     """
-    for line in file:
+    for line in _lines_of(file):
         try:
             row, done, fields = json.loads(line)
         except (ValueError, TypeError, RecursionError):
@@ -282,6 +280,18 @@ def _answers_in(file: Iterable[bytes], rows: int) -> Iterator[Answer]:
         is_answer = type(row) is int and type(done) is bool and isinstance(fields, dict)
         if is_answer and 0 <= row < rows and line.endswith(b"\n"):
             yield Answer(row, done, fields)
+
+
+def _lines_of(file: Path) -> Iterator[bytes]:
+    """Read the lines of a file which is not held open: a job may have more files than a process may open."""
+    offset = 0
+    lines = [b""]
+    while lines:
+        with file.open("rb") as stream:
+            stream.seek(offset)
+            lines = stream.readlines(1 << 16)
+        offset += sum(map(len, lines))
+        yield from lines
 
 
 def _has_answer(file: Path) -> bool:
