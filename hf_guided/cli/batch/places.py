@@ -141,5 +141,5 @@ def digest(path: Path) -> str:
 
 def sync(file: Path) -> None:
     """Return when a file is on the disk."""
-    with file.open("rb") as stream:
+    with file.open("rb+") as stream:  # Windows syncs only what may be written
         os.fsync(stream.fileno())
