@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import platform
 import sys
 from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -43,7 +45,13 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     from ..generation.partial import Partial
     from ..session.result import GuidedResult
-    from ..trace.trace import Trace
+
+# The packages that a report of a problem needs: the frameworks, the engines, the kernels.
+_PACKAGES = [
+    *("hf-guided", "torch", "transformers", "tokenizers", "numpy"),
+    *("llguidance", "xgrammar", "outlines-core", "lm-format-enforcer"),
+    *("triton", "kernels"),
+]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,12 +87,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hf-guided {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add_command in (_add_demo, _add_generate, _add_audit, _add_batch, _add_serve, _add_ui, _add_doctor):
-        add_command(commands)
+    _add_demo(commands)
+    _add_generate(commands)
+    _add_audit(commands)
+    batch = commands.add_parser(
+        "batch", help="an answer to every row of a data set; continues where it was stopped", description=BATCH
+    )
+    add_batch_arguments(batch)
+    batch.set_defaults(command=_batch)
+    serve = commands.add_parser("serve", help="an OpenAI-style server whose answers match the format of each request")
+    add_serve_arguments(serve)
+    serve.set_defaults(command=_serve)
+    ui = commands.add_parser("ui", help="a page for a browser: a prompt and a format, the answer and its trace")
+    add_ui_arguments(ui)
+    ui.set_defaults(command=run_ui)
+    doctor = commands.add_parser("doctor", help="what is installed, which kernels would be used, and why not others")
+    doctor.set_defaults(command=_doctor)
     return parser
-
-
-# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 def _add_demo(commands: Commands) -> None:
@@ -129,34 +148,6 @@ def _add_audit(commands: Commands) -> None:
     audit.set_defaults(command=_audit)
 
 
-def _add_batch(commands: Commands) -> None:
-    batch = commands.add_parser(
-        "batch", help="an answer to every row of a data set; continues where it was stopped", description=BATCH
-    )
-    add_batch_arguments(batch)
-    batch.set_defaults(command=_batch)
-
-
-def _add_serve(commands: Commands) -> None:
-    serve = commands.add_parser("serve", help="an OpenAI-style server whose answers match the format of each request")
-    add_serve_arguments(serve)
-    serve.set_defaults(command=_serve)
-
-
-def _add_ui(commands: Commands) -> None:
-    ui = commands.add_parser("ui", help="a page for a browser: a prompt and a format, the answer and its trace")
-    add_ui_arguments(ui)
-    ui.set_defaults(command=run_ui)
-
-
-def _add_doctor(commands: Commands) -> None:
-    doctor = commands.add_parser("doctor", help="what is installed, which kernels would be used, and why not others")
-    doctor.set_defaults(command=_doctor)
-
-
-# -- commands ----------------------------------------------------------------------------------------------------------
-
-
 def _demo(arguments: argparse.Namespace) -> int:
     import torch
 
@@ -177,7 +168,10 @@ def _generate(arguments: argparse.Namespace) -> int:
     if not arguments.chat and (documents is not None or arguments.chat_template_kwargs):
         raise UsageError("--documents, --chat-template-kwargs: these are for the chat template; add --chat")
     prompt: Any = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    from transformers import set_seed
+
     from ..generation.api import generate
+    from ..hf.generation_settings import sampling_at
 
     model, tokenizer = source.load()
     if arguments.chat:
@@ -192,30 +186,24 @@ def _generate(arguments: argparse.Namespace) -> int:
         "chat_template_kwargs": arguments.chat_template_kwargs,
         "documents": documents,
         "describe": arguments.describe,
-        **_sampling(arguments),
+        **sampling_at(arguments.temperature),
     }
+    set_seed(arguments.seed)  # a generation config may sample too
     if arguments.stream:
         result = _printed(generate(model, tokenizer, prompt, constraint, stream=True, **options))
     else:
         [result] = generate(model, tokenizer, prompt, constraint, trace=arguments.trace is not None, **options)
         print(result.text)
         if result.trace is not None:
-            _write(result.trace, arguments.trace)
+            try:
+                result.trace.save(arguments.trace)
+            except OSError as error:
+                raise UsageError(f"cannot write {arguments.trace}: {error.strerror or error}") from error
     return _exit_code(result)
 
 
-def _sampling(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The generation settings for ``--temperature``, after ``--seed``: the generation config may sample too."""
-    from transformers import set_seed
-
-    from ..hf.generation_settings import sampling_at
-
-    set_seed(arguments.seed)
-    return sampling_at(arguments.temperature)
-
-
 def _exit_code(result: GuidedResult) -> int:
-    """0 for an answer that finished; else 1, with the reason on stderr."""
+    """Return 0 for an answer that finished; else 1, with the reason on stderr."""
     if result.finish_reason == "stop":
         return 0
     why = {
@@ -237,13 +225,6 @@ def _printed(partials: Iterable[Partial]) -> GuidedResult:
     return partial.result
 
 
-def _write(trace: Trace, file: str) -> None:
-    try:
-        trace.save(file)
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
-
-
 def _batch(arguments: argparse.Namespace) -> int:
     from .batch.run import run
 
@@ -261,7 +242,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         import torch
 
         torch.set_num_threads(1)  # as in _demo
-    options = options_of(arguments, source)
+    options = options_of(arguments)
     quiet()
 
     def report(url: str) -> None:
@@ -298,8 +279,30 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from .doctor import report
+    """Print the installed packages, the kernel that masks scores on each device, and why not a faster one."""
+    import torch
 
-    for name, finding in report():
+    from ..session.mask_kernel import kernel_in_use
+
+    def found(name: str, finding: str) -> None:
         print(f"{name:<20}{finding}")
+
+    found("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for package in _PACKAGES:
+        try:
+            found(package, version(package))
+        except PackageNotFoundError:
+            found(package, "not installed")
+    try:
+        from ..automaton.core import VERSION
+    except ImportError as error:
+        found("compiled core", str(error))
+    else:
+        found("compiled core", f"in use, version {VERSION}")
+    found("CUDA of torch", torch.version.cuda or "none: built without")
+    count = torch.cuda.device_count()
+    found("GPUs", ", ".join(map(torch.cuda.get_device_name, range(count))) or "none that torch sees")
+    for device in [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]:
+        name, reason = kernel_in_use(device)
+        found(f"masks on {device}", f"{name}: {reason}" if reason else name)
     return 0

@@ -7,9 +7,9 @@ import statistics
 import textwrap
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import zip_longest
 from pprint import pformat
-from typing import Any
+from typing import Any, NamedTuple
 
 import jsonschema
 import torch
@@ -35,43 +35,23 @@ class Contact(BaseModel):
     age: int
 
 
-@dataclass(frozen=True)
-class Case:
-    """A comparison of free and guided text.
+class Case(NamedTuple):
+    """A comparison of free and guided text."""
 
-    Args:
-        name: e.g. "greedy".
-        meaning: what it shows, in one paragraph.
-        tasks: prompts with the schema of their answers and the right answers.
-        constraints: of the guided side, one for each task.
-        sampling: how both sides choose tokens: arguments of ``generate``.
-    """
-
-    name: str
-    meaning: str
-    tasks: Sequence[Example]
-    constraints: Sequence[Any]
-    sampling: dict[str, Any]
+    name: str  # e.g. "greedy"
+    meaning: str  # what it shows, in one paragraph
+    tasks: Sequence[Example]  # prompts with the schema of their answers and the right answers
+    constraints: Sequence[Any]  # of the guided side, one for each task
+    sampling: dict[str, Any]  # how both sides choose tokens: arguments of ``generate``
 
 
-@dataclass(frozen=True)
-class Run:
-    """A side of a case, "free" or "guided": the results of the first round, and the seconds of each round."""
+class Run(NamedTuple):
+    """A side of a case."""
 
-    name: str
-    results: list[GuidedResult]
-    seconds: list[float]
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Generated tokens per second, all rows together: the median of the rounds."""
-        return sum(len(result.token_ids) for result in self.results) / statistics.median(self.seconds)
-
-    @property
-    def passes_per_token(self) -> float:
-        """Forward passes of the model for each generated token, counted for each row."""
-        calls = {id(result.stats): result.stats for result in self.results if result.stats}.values()
-        return sum(stats.row_forwards for stats in calls) / sum(stats.tokens for stats in calls)
+    name: str  # "free" or "guided"
+    results: list[GuidedResult]  # of the first round
+    verdicts: list[str]  # of these results, see ``judge``
+    seconds: list[float]  # of each round
 
 
 def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
@@ -190,35 +170,37 @@ def _compare(case: Case, model: Any, tokenizer: Any, guide: Guide, seed: int) ->
             if round_:
                 seconds[side].append(time.perf_counter() - start)
             results.setdefault(side, made)
-    free, guided = (Run(side, results[side], seconds[side]) for side in sides)
+    verdicts = {
+        side: [judge(result.text, task.schema) for task, result in zip(case.tasks, results[side], strict=True)]
+        for side in sides
+    }
+    free, guided = (Run(side, results[side], verdicts[side], seconds[side]) for side in sides)
     return free, guided
 
 
 def _print_pair(case: Case, free: Run, guided: Run) -> None:
     """A prompt and both texts: the first prompt on which free text fails, if there is one."""
-    verdicts = [judge(result.text, task.schema) for task, result in zip(case.tasks, free.results, strict=True)]
-    i = next((i for i, verdict in enumerate(verdicts) if verdict != "valid"), 0)
-    task = case.tasks[i]
-    print(textwrap.fill(task.prompt.strip().replace("\n", " "), 2 * COLUMN + 3))
-    columns = []
-    for run in (free, guided):
-        text = run.results[i].text
-        lines = [f"{run.name}: {judge(text, task.schema)}", *textwrap.wrap(repr(text)[1:-1], COLUMN)]
-        columns.append([line.ljust(COLUMN) for line in lines])
-    height = max(map(len, columns))
-    for column in columns:
-        column += [" " * COLUMN] * (height - len(column))
-    print("\n".join(f"  {left} | {right}".rstrip() for left, right in zip(*columns, strict=True)), end="\n\n")
+    i = next((i for i, verdict in enumerate(free.verdicts) if verdict != "valid"), 0)
+    print(textwrap.fill(case.tasks[i].prompt.strip().replace("\n", " "), 2 * COLUMN + 3))
+    columns = [
+        [f"{run.name}: {run.verdicts[i]}", *textwrap.wrap(repr(run.results[i].text)[1:-1], COLUMN)]
+        for run in (free, guided)
+    ]
+    for left, right in zip_longest(*columns, fillvalue=""):
+        print(f"  {left:{COLUMN}} | {right}".rstrip())
+    print()
 
 
 def _line(case: Case, run: Run) -> str:
-    verdicts = [judge(result.text, task.schema) for task, result in zip(case.tasks, run.results, strict=True)]
-    right = [_is_right(task, result.text) for task, result in zip(case.tasks, run.results, strict=True)]
-    counts = (sum(verdict != "broken" for verdict in verdicts), verdicts.count("valid"), sum(right))
+    right = sum(_is_right(task, result.text) for task, result in zip(case.tasks, run.results, strict=True))
+    counts = (sum(verdict != "broken" for verdict in run.verdicts), run.verdicts.count("valid"), right)
     parses, validates, exact = (f"{100 * count / len(case.tasks):.0f} %" for count in counts)
+    tokens_per_second = sum(len(result.token_ids) for result in run.results) / statistics.median(run.seconds)
+    calls = {id(result.stats): result.stats for result in run.results if result.stats}.values()
+    passes_per_token = sum(stats.row_forwards for stats in calls) / sum(stats.tokens for stats in calls)
     return (
         f"{f'{case.name}, {run.name}':28}{parses:>8}{validates:>11}{exact:>10}"
-        f"{run.tokens_per_second:>10.0f}{run.passes_per_token:>14.2f}"
+        f"{tokens_per_second:>10.0f}{passes_per_token:>14.2f}"
     )
 
 

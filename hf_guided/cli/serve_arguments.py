@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from typing import Any
 
 from ..checkpoints.arguments import add_layout, positive
-from ..checkpoints.load import ModelSource, add_model
+from ..checkpoints.load import add_model
 from ..options import api_keys_from_env
 from ..serve.options import ServeLimits, ServeOptions
 
@@ -98,40 +97,23 @@ def _add_limits(serve: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--compile-cache-bytes",
         type=positive(int),
+        default=ServeOptions.compile_cache_bytes,
         metavar="N",
-        help="the most memory for compiled constraints (1073741824)",
+        help="the most memory for compiled constraints (%(default)s)",
     )
 
 
-def options_of(arguments: argparse.Namespace, source: ModelSource) -> ServeOptions:
+def options_of(arguments: argparse.Namespace) -> ServeOptions:
     """The options that the arguments and the environment set.
 
     Raises:
         InvalidArgument: an API key or an origin that cannot be one.
     """
-    given: dict[str, Any] = {"compile_cache_bytes": arguments.compile_cache_bytes}
     origins = [*(arguments.allowed_origin or ()), *(["*"] if arguments.enable_cors else [])]
+    named = vars(arguments).keys() & {option.name for option in fields(ServeOptions)}
     return ServeOptions(
-        source.model,
-        revision=source.revision,
-        trust_remote_code=source.trust_remote_code,
-        device=source.device,
-        dtype=source.dtype,
-        quantization=source.quantization,
-        host=arguments.host,
-        port=arguments.port,
-        served_model_name=arguments.served_model_name,
+        **{name: getattr(arguments, name) for name in named},
         api_keys=tuple(arguments.api_key) if arguments.api_key else api_keys_from_env(),
         allowed_origins=tuple(dict.fromkeys(origins)),
-        docs_pages=arguments.docs_pages,
-        tool_format=arguments.tool_format,
-        reasoning=arguments.reasoning,
-        max_thinking_tokens=arguments.max_thinking_tokens,
-        whitespace=arguments.whitespace,
-        indent=arguments.indent,
-        spelling=arguments.spelling,
-        strict_budget=arguments.strict_budget,
-        continuous_batching=arguments.continuous_batching,
         limits=ServeLimits(**{limit.name: getattr(arguments, limit.name) for limit in fields(ServeLimits)}),
-        **{name: value for name, value in given.items() if value is not None},
     )

@@ -20,11 +20,13 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreT
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.cli.batch.__main__ import main
-from hf_guided.cli.batch.places import place_of
+from hf_guided.cli.batch.places import Place
 from hf_guided.hf.seeds import row_seed
 
 SCHEMA = demo.SCHEMAS["person"]
-LAUNCH = "launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+LAUNCH = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+LAUNCH += "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+LAUNCH += ["-m", "hf_guided.cli.batch"]
 
 
 def job(folder: Path, rows: int = 6, **changed: Any) -> list[str]:
@@ -65,12 +67,13 @@ def written(parts: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in parts.glob("*.jsonl"))
 
 
-def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
-    (folder / "killed").mkdir(parents=True)
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.cli.batch"]
-    command += job(folder / "killed", rows)
-    parts = folder / "killed" / "out.jsonl.parts"
-    for _ in range(kills):
+@pytest.mark.slow  # test_batch_faults.py interrupts a job in every run
+def test_a_job_that_was_killed_three_times_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    rows = 150
+    (tmp_path / "killed").mkdir()
+    command = [*LAUNCH, *job(tmp_path / "killed", rows)]
+    parts = tmp_path / "killed" / "out.jsonl.parts"
+    for _ in range(3):
         before = written(parts)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         while written(parts) == before and process.poll() is None:
@@ -80,24 +83,14 @@ def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
         assert process.stdout is not None
         process.stdout.close()
         assert before < written(parts) < rows
-        assert not (folder / "killed" / "out.jsonl").exists()
+        assert not (tmp_path / "killed" / "out.jsonl").exists()
     last = subprocess.run(command, capture_output=True, text=True)
     assert last.returncode == 0, last.stdout + last.stderr
     told = json.loads(last.stdout.splitlines()[-1])
     assert (told["rows"], told["answered"], told["this_run"]["processes"]) == (rows, rows, 2)
-    assert main(job(folder, rows)) == 0
-    assert (folder / "killed" / "out.jsonl").read_bytes() == (folder / "out.jsonl").read_bytes()
+    assert main(job(tmp_path, rows)) == 0
+    assert (tmp_path / "killed" / "out.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert not parts.exists()
-
-
-@pytest.mark.slow  # test_batch_formats.py kills a job of its own in every run
-def test_a_job_that_was_killed_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    killed_and_gone_on_with(tmp_path, kills=1, rows=40)
-
-
-@pytest.mark.slow
-def test_a_job_that_was_killed_three_times(tmp_path: Path) -> None:
-    killed_and_gone_on_with(tmp_path, kills=3, rows=150)
 
 
 @pytest.mark.slow
@@ -124,11 +117,11 @@ def test_shards_end_as_one_job_does(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_inputs_and_outputs_with_urls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(job(tmp_path, 3)) == 0
     folder = f"memory://{tmp_path.name}"
-    place_of(f"{folder}/rows.jsonl").replace(tmp_path / "rows.jsonl")
+    Place(f"{folder}/rows.jsonl").replace(tmp_path / "rows.jsonl")
     remote = job(tmp_path, 3, input=f"{folder}/rows.jsonl", output=f"{folder}/out.jsonl")
     assert main([*remote, "--work-folder", str(tmp_path / "work")]) == 0
     (tmp_path / "copy").mkdir()
-    copy = place_of(f"{folder}/out.jsonl").fetch(tmp_path / "copy")
+    copy = Place(f"{folder}/out.jsonl").fetch(tmp_path / "copy")
     assert copy.read_bytes() == (tmp_path / "out.jsonl").read_bytes()
     assert not list((tmp_path / "work").iterdir())
     capsys.readouterr()
@@ -213,8 +206,8 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
         (["--output", str(tmp_path / "f.jsonl"), "--max-new-tokens", "1"], "max_new_tokens=1 is too small"),
         (["--output", str(tmp_path / "g.jsonl"), "--dtype", "half precision"], "name of a dtype of torch"),
         (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5"], "generation config is greedy"),
-        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5", "--temperature", "0"], "--temperature above 0"),
-        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "1.5", "--temperature", "1"], "a number up to 1"),
+        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5", "--temperature", "0"], "with temperature=0"),
+        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "1.5", "--temperature", "1"], "above 0 and up to 1"),
     ):
         capsys.readouterr()
         assert main([*arguments, *change]) == 2
@@ -223,21 +216,20 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "rows.jsonl").read_bytes() == failures.read_bytes() == rows
     assert {one["value"] for one in lines(tmp_path / "out.jsonl")} == {"yes"}
     assert main([*arguments, "--overwrite"]) == 0
-    begun = tmp_path / "b.jsonl.parts"
-    assert (begun / "job.json").exists(), "of the model that is not there"
+    begun = tmp_path / "e.jsonl.parts"
+    assert (begun / "job.json").exists(), "of the backend that is unknown"
     (begun / "000000-0000.jsonl").write_text('[0, true, {"row": 0}]\n')
-    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 2
-    assert "model was" in capsys.readouterr().err
+    assert main([*arguments, "--output", str(tmp_path / "e.jsonl")]) == 2
+    assert "backend was" in capsys.readouterr().err
     (begun / "000000-0000.jsonl").write_text('[0, true, {"r')  # there is no answer of that job
-    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 0
-    assert {one["value"] for one in lines(tmp_path / "b.jsonl")} == {"yes"}
+    assert main([*arguments, "--output", str(tmp_path / "e.jsonl")]) == 0
+    assert {one["value"] for one in lines(tmp_path / "e.jsonl")} == {"yes"}
 
 
 @pytest.mark.slow
 def test_processes_say_a_mistake_once(tmp_path: Path) -> None:
     """One row, so that one of two processes has nothing to do, and finds nothing wrong."""
-    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.cli.batch"]
-    done = subprocess.run([*command, *job(tmp_path, 1), "--chat"], capture_output=True, text=True)
+    done = subprocess.run([*LAUNCH, *job(tmp_path, 1), "--chat"], capture_output=True, text=True)
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("hf_guided.cli.batch: error: ")]
     assert len(said) == 1 and "no chat template" in said[0]

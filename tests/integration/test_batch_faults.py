@@ -16,11 +16,9 @@ from typing import Any
 
 import pytest
 
-from hf_guided.cli.batch import job as job_module
-from hf_guided.cli.batch import outputs, parts
 from hf_guided.cli.commands import main as command
+from hf_guided.generation.row_answers import RowAnswers
 from tests.integration.test_batch import job, lines
-from tests.pairs import once_each
 
 ROWS = 7
 SHORT: dict[str, Any] = {"schema": None, "regex": "[a-z]{3,6}", "max-new-tokens": 12}
@@ -63,9 +61,14 @@ class FullStream:
 
 @pytest.mark.parametrize("room", [0, 1, 100, 300])
 def test_disk_that_is_full_while_rows_are_answered(room, tmp_path, monkeypatch, capsys, wanted):
-    created = parts.Writer.__init__
+    opened = Path.open
+
+    def limited(self: Path, mode: str = "r", *rest: Any, **kwargs: Any) -> Any:
+        stream = opened(self, mode, *rest, **kwargs)
+        return FullStream(stream, room) if mode == "xb" else stream
+
     with monkeypatch.context() as full:
-        full.setattr(parts.Writer, "__init__", lambda self, stream: created(self, FullStream(stream, room)))
+        full.setattr(Path, "open", limited)
         assert main(tmp_path) == 1
     said = message(capsys)
     assert "No space left on device" in said and "the same command continues the job" in said
@@ -78,10 +81,11 @@ def test_disk_that_is_full_while_rows_are_answered(room, tmp_path, monkeypatch, 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_disk_that_fails_while_the_output_is_written(number, tmp_path, monkeypatch, capsys, wanted):
     def fails(_: int) -> None:
-        raise OSError(number, os.strerror(number))
+        if list((tmp_path / "out.jsonl.parts").glob("*.new")):
+            raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as full:
-        full.setattr(outputs.os, "fsync", lambda fd: fails(fd) if sys._getframe(1).f_code.co_name == "write" else None)
+        full.setattr(os, "fsync", fails)
         assert main(tmp_path) == 1
     assert os.strerror(number) in message(capsys)
     assert not (tmp_path / "out.jsonl").exists()
@@ -89,12 +93,11 @@ def test_disk_that_fails_while_the_output_is_written(number, tmp_path, monkeypat
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
 
 
-@pytest.mark.parametrize("name", ["job.json", "commits.json"])
-def test_folder_that_cannot_be_written(name, tmp_path, monkeypatch, capsys, wanted):
+def test_folder_that_cannot_be_written(tmp_path, monkeypatch, capsys, wanted):
     opened = Path.open
 
     def read_only(self: Path, mode: str = "r", *rest: Any, **kwargs: Any) -> Any:
-        if self.name == name.replace(".json", ".new") and "w" in mode:
+        if self.name == "job.new" and "w" in mode:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
         return opened(self, mode, *rest, **kwargs)
 
@@ -108,14 +111,15 @@ def test_folder_that_cannot_be_written(name, tmp_path, monkeypatch, capsys, want
 
 def interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job with one finished batch; its folder."""
-    written = parts.Writer.write
+    answer = RowAnswers.answer
 
-    def once(self: Any, answers: Any) -> None:
-        written(self, answers)
-        raise KeyboardInterrupt
+    def once(self: RowAnswers, requests: Any, rows: Any) -> Any:
+        if rows[0] > 0:
+            raise KeyboardInterrupt
+        return answer(self, requests, rows)
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(parts.Writer, "write", once)
+        stopped.setattr(RowAnswers, "answer", once)
         assert main(folder) == 130
     return folder / "out.jsonl.parts"
 
@@ -132,18 +136,18 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(("name", "damage"), once_each(["job.json", "commits.json"], STATES))
-def test_damaged_state(name, damage, tmp_path, monkeypatch, capsys, wanted):
+@pytest.mark.parametrize("damage", STATES)
+def test_damaged_state(damage, tmp_path, monkeypatch, capsys, wanted):
     folder = interrupted(tmp_path, monkeypatch)
     [part] = folder.glob("*.jsonl")
-    good, answers = (folder / name).read_bytes(), part.read_bytes()
-    (folder / name).write_bytes(STATES[damage])
+    good, answers = (folder / "job.json").read_bytes(), part.read_bytes()
+    (folder / "job.json").write_bytes(STATES[damage])
     capsys.readouterr()
     assert main(tmp_path) == 2
     said = message(capsys)
-    assert ("cannot read" in said and name in said) or "is another" in said
+    assert "cannot read" in said and "job.json" in said
     assert part.read_bytes() == answers, "finished rows are kept"
-    (folder / name).write_bytes(good)
+    (folder / "job.json").write_bytes(good)
     assert main(tmp_path) == 0
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
 
@@ -163,13 +167,29 @@ def test_damaged_answers_are_answered_again(line, tmp_path, monkeypatch, wanted)
     assert len(lines(tmp_path / "out.jsonl")) == ROWS
 
 
+@pytest.mark.parametrize("change", [lambda data: data.replace(b"row 1", b"row 9"), lambda data: data[:100]])
+def test_an_input_that_changes_while_the_job_runs(change, tmp_path, monkeypatch, capsys):
+    """Its columns would be copied beside answers to other rows."""
+    answer = RowAnswers.answer
+
+    def changing(self: RowAnswers, requests: Any, rows: Any) -> Any:
+        (tmp_path / "rows.jsonl").write_bytes(change((tmp_path / "rows.jsonl").read_bytes()))
+        return answer(self, requests, rows)
+
+    monkeypatch.setattr(RowAnswers, "answer", changing)
+    assert main(tmp_path) == 2
+    assert "the content of --input has changed while the job ran" in message(capsys)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_state_is_written_as_a_whole(tmp_path, monkeypatch):
-    file = tmp_path / "state.json"
-    job_module.write_state(file, {"a": 1})
-    monkeypatch.setattr(job_module.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-    with pytest.raises(OSError, match="full"):
-        job_module.write_state(file, {"a": 2})
-    assert job_module.read_state(file) == {"a": 1}
+    def fails(_: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fails)
+        assert main(tmp_path) == 1
+    assert not (tmp_path / "out.jsonl.parts" / "job.json").exists()
 
 
 GENERATE = [sys.executable, "-m", "hf_guided", "generate", "--model", "demo", "--device", "cpu", "--prompt", "x"]
@@ -205,9 +225,10 @@ def test_stdout_of_a_process_that_nothing_reads():
 # The batch answers nothing before the signal: it waits for the end of its stdin, which comes after it.
 SAYS_BEGUN = {
     "batch": """
-import sys, hf_guided.cli.batch.worker as w
-answer = w.Worker.answer
-w.Worker.answer = lambda *a: (print("begun", flush=True), sys.stdin.read(), answer(*a))[2]
+import sys
+from hf_guided.generation.row_answers import RowAnswers as r
+answer = r.answer
+r.answer = lambda *a: (print("begun", flush=True), sys.stdin.read(), answer(*a))[2]
 """,
     "generate": """
 from hf_guided.session import session as s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import re
@@ -244,17 +245,19 @@ def test_server_applies_its_layout_to_response_formats() -> None:
         Guidance(model, ServeOptions("demo", whitespace="compact", indent=2), Metrics())
 
 
-def test_batch_tool_applies_its_layout_to_constraints_of_rows(tmp_path: Any) -> None:
-    from hf_guided.cli.batch.rows import Rows
-    from hf_guided.cli.batch.tables import JsonLinesTable
+def test_batch_tool_applies_its_layout_to_constraints_of_rows() -> None:
+    from hf_guided.cli.batch.arguments import add_arguments
+    from hf_guided.cli.batch.run import request_of
 
-    file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps({"prompt": "a", "schema": FORMAT}), encoding="utf-8")
-    for layout, expected in (
-        ((None, 2, None), {"indent": 2}),
-        (("minified", None, None), {"whitespace": "minified"}),
-        ((None, None, "any"), {"spelling": "any"}),
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for option, value, expected in (
+        ("indent", "2", 2),
+        ("whitespace", "minified", "minified"),
+        ("spelling", "any", "any"),
     ):
-        rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", None, False, layout)
-        assert rows.request(0).constraint == hg.JsonSchema(RECORD, **expected)
-        rows.close()
+        arguments = parser.parse_args(
+            ["--model", "demo", "--input", "a", "--output", "b", "--schema", "c", f"--{option}", value]
+        )
+        request = request_of({"prompt": "a", "response_format": FORMAT}, arguments, None)
+        assert request.constraint == hg.JsonSchema(RECORD, **{option: expected})

@@ -313,7 +313,7 @@ def test_doctor_names_the_kernel_of_each_gpu(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
     found = {0: ("triton", ""), 1: ("torch", "RuntimeError: no kernel image")}
-    monkeypatch.setattr("hf_guided.cli.doctor.kernel_in_use", lambda device: found[device.index])
+    monkeypatch.setattr("hf_guided.session.mask_kernel.kernel_in_use", lambda device: found[device.index])
     assert run("doctor") == 0
     report = {line[:20].rstrip(): line[20:] for line in capsys.readouterr().out.splitlines()}
     assert report["GPUs"] == "GPU 0, GPU 1"

@@ -213,7 +213,8 @@ def test_resumed_batch_uses_its_original_commit(cache: Path, tmp_path: Path) -> 
     parts = tmp_path / "out.jsonl.parts"
     (parts / "000000-0000.jsonl").write_text('[0, true, {"row": 0, "text": "abc"}]\n')
     (cache / f"models--{NAME.replace('/', '--')}" / "refs" / "main").write_text("0" * 40)
-    job = json.loads((parts / "job.json").read_text()) | {"backend": "auto"}
+    job = json.loads((parts / "job.json").read_text())
+    job["settings"]["backend"] = "auto"
     (parts / "job.json").write_text(json.dumps(job))
     assert batch(given) == 0
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2

@@ -1,4 +1,4 @@
-"""``accelerate launch -m hf_guided.cli.batch``: a data set in, answers out; ``hf-guided batch`` is one process of that.
+"""``accelerate launch -m hf_guided.cli.batch``: one process of a job; ``hf-guided batch`` is the same, alone.
 
 Exit codes: 0 every row is in the output or among the failures; 2 a mistake in the arguments. Any other code:
 the job was stopped in the middle, and the same command continues it.
@@ -12,22 +12,17 @@ from collections.abc import Sequence
 
 from .arguments import DESCRIPTION, add_arguments
 
+PROGRAM = "hf_guided.cli.batch"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one process of a job.
-
-    Args:
-        argv: arguments without the program's name; None takes the process's.
-
-    Returns:
-        The exit code.
-    """
-    parser = argparse.ArgumentParser(prog="accelerate launch -m hf_guided.cli.batch", description=DESCRIPTION)
+    """Run one process of a job, and return the exit code; None as ``argv`` takes the process's arguments."""
+    parser = argparse.ArgumentParser(prog=f"accelerate launch -m {PROGRAM}", description=DESCRIPTION)
     add_arguments(parser)
     arguments = parser.parse_args(argv)
     from .run import run  # torch and transformers, which --help can do without
 
-    return run(arguments, "hf_guided.cli.batch")
+    return run(arguments, PROGRAM)
 
 
 if __name__ == "__main__":

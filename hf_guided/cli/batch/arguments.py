@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,26 +23,27 @@ DESCRIPTION = (
 
 @dataclass(frozen=True)
 class Shard:
-    """A share of the rows.
+    """A share of the rows."""
 
-    Args:
-        number: of this one, from 0.
-        count: how many there are.
-    """
-
-    number: int
-    count: int
+    number: int  # of this share, from 0
+    count: int  # how many shares there are
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 
+    def within(self, whole: Shard) -> Shard:
+        """Return this share of a larger share, as a share of all rows."""
+        return Shard(whole.number * self.count + self.number, whole.count * self.count)
+
+    def batches(self, rows: int, batch_size: int, answered: Container[int]) -> list[range]:
+        """The rows of each batch of this share that has to be run, because one of them has not been answered."""
+        firsts = range(self.number * batch_size, rows, self.count * batch_size)
+        batches = [range(first, min(first + batch_size, rows)) for first in firsts]
+        return [batch for batch in batches if any(row not in answered for row in batch)]
+
 
 def shard(text: str) -> Shard:
-    """The shard that ``I/N`` names.
-
-    Raises:
-        argparse.ArgumentTypeError: it names none.
-    """
+    """The shard that ``I/N`` names, for ``argparse``."""
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
         raise argparse.ArgumentTypeError(f"expected I/N with I from 0 to N - 1, such as 0/4, got {text!r}")

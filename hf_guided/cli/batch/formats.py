@@ -1,18 +1,22 @@
-"""The formats of data sets: their names and endings, and what each needs."""
+"""The formats of data sets: their names and endings, what each needs, and what reads and writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 
 from ...errors import UsageError
 from .arguments import FORMATS
-from .tables import CsvTable, JsonLinesTable, Table
+from .parts import Answer
+from .tables import Table, csv_table, jsonl_table, write_lines
 
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", "": "datasets"}
 _PACKAGES = {"parquet": "pyarrow", "datasets": "datasets"}
-_EXTRA = "data"
+DONE = ("text", "value", "finish_reason", "tokens")
+FAILED = ("error", "text", "finish_reason", "tokens")
+_TABLES = {"jsonl": jsonl_table, "csv": csv_table}
 
 
 def format_of(path: PurePath, name: str | None, flag: str) -> str:
@@ -36,31 +40,54 @@ def format_of(path: PurePath, name: str | None, flag: str) -> str:
     if package is not None and find_spec(package) is None:
         raise UsageError(
             f"{flag} {path}: the format {format_name} needs the package {package}, which is not installed; "
-            f"pip install 'hf-guided[{_EXTRA}]'"
+            "pip install 'hf-guided[data]'"
         )
     return format_name
 
 
-def open_table(path: Path, format_name: str, columns: Sequence[str]) -> Table:
-    """The rows of a data set.
-
-    Args:
-        path: where it is.
-        format_name: one of ``FORMATS``.
-        columns: what ``Table.fields`` has to hold, where it is there.
+def open_table(path: Path, format_name: str) -> Table:
+    """The rows of a data set, in one of ``FORMATS``.
 
     Raises:
         UsageError: it cannot be read, or is of another format.
     """
     try:
-        if format_name == "jsonl":
-            return JsonLinesTable(path)
-        if format_name == "csv":
-            return CsvTable(path)
-        from .arrow_tables import DatasetsTable, ParquetTable
+        if is_text(format_name):
+            return _TABLES[format_name](path)
+        from .arrow import datasets_table, parquet_table
 
-        return (ParquetTable if format_name == "parquet" else DatasetsTable)(path, columns)
+        return parquet_table(path) if format_name == "parquet" else datasets_table(path)
     except OSError as error:
         raise UsageError(f"cannot read {path} as {format_name}: {error.strerror or error}") from error
-    except ValueError as error:  # of csv, and of Arrow
+    except (ValueError, csv.Error) as error:  # a ValueError is also Arrow's
         raise UsageError(f"cannot read {path} as {format_name}: {error}") from error
+
+
+def is_text(format_name: str) -> bool:
+    """Return whether columns of the format have no types."""
+    return format_name in _TABLES
+
+
+def write(
+    path: Path, format_name: str, table: Table, columns: Sequence[str], answers: Iterator[Answer], done: bool
+) -> None:
+    """Write answers beside columns of their rows, and have them on the disk.
+
+    Args:
+        path: a file, or a folder, which is not there yet.
+        format_name: one of ``FORMATS``.
+        table: the rows that were answered.
+        columns: of theirs, to be copied.
+        answers: in the rows' order.
+        done: whether they belong to the output, not to the failures.
+    """
+    own = DONE if done else FAILED
+    if is_text(format_name):
+        write_lines(path, table, columns, answers, own, as_csv=format_name == "csv")
+        return
+    from .arrow import save_dataset, write_parquet, write_stream
+
+    stream = path.with_name(f"{path.name}.arrow")
+    write_stream(stream, table, columns, answers, own)
+    (write_parquet if format_name == "parquet" else save_dataset)(path, stream)
+    stream.unlink()

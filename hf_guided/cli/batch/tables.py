@@ -1,17 +1,19 @@
-"""The rows of a data set, by number, without holding them all: JSONL and CSV."""
+"""The rows of a data set, read in their order and never held all at once; JSONL and CSV, with answers beside them."""
 
 from __future__ import annotations
 
 import csv
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...constraints.json_text import is_json
+from ...errors import UsageError
+from .parts import Answer, as_line
+from .places import sync
 
 _LONGEST_FIELD = 2**31 - 1  # of CSV, in characters; 131,072 is Python's own limit, which long documents exceed
 
@@ -20,213 +22,122 @@ class BadRow(Exception):
     """A row that cannot be answered; its text says why."""
 
 
-class WrongFormat(ValueError):
-    """A file of another format than its name says; its text says which line shows it."""
+Row = dict[str, Any] | BadRow
 
 
-class Table(ABC):
-    """The rows of a data set."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """How many rows there are."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the file."""
-
-    @abstractmethod
-    def fields(self, row: int) -> dict[str, Any]:
-        """A row's values, as JSON has them.
-
-        Raises:
-            BadRow: it cannot be read.
-        """
-
-    @abstractmethod
-    def missing(self, columns: Sequence[str]) -> list[str]:
-        """Those of the columns that no row has; none where there are no rows."""
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """The columns, for messages."""
-
-    def check_prompts(self, prompt_column: str, constraint_column: str) -> None:  # noqa: B027 - text has no types
-        """Check that these columns have valid types, as far as the format knows them.
-
-        Raises:
-            UsageError: they are of another type.
-        """
-
-    def check_json(self, columns: Sequence[str]) -> None:  # noqa: B027 - text has no types
-        """See that JSON can hold the values of these columns.
-
-        Raises:
-            UsageError: a column is of a type that it cannot hold.
-        """
-
-    def carried(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
-        """The values of these columns in these rows, as JSON has them; without those that a row does not have."""
-        carried: list[dict[str, Any]] = []
-        for row in rows if columns else ():
-            try:
-                fields = self.fields(row)
-            except BadRow:  # its answer says why
-                fields = {}
-            carried.append({name: fields[name] for name in columns if name in fields and is_json(fields[name])})
-        return carried or [{} for _ in rows]
-
-
-class _Lines(Table):
-    """A file whose rows begin at known bytes.
+@dataclass(frozen=True)
+class Table:
+    """The rows of a data set, read in their order and never held all at once.
 
     Args:
-        file: to be read.
+        length: how many rows there are.
+        names: reads the columns, some of them more than once.
+        rows: reads each row's values, as JSON has them, or why it has none; at least those of these columns.
+        schema: of Arrow, where columns have types, so that all messages of a column have the same keys; else None.
+        pieces: reads at least these columns, or any one, as tables of Arrow; None where columns have no types.
     """
 
-    def __init__(self, file: Path):
-        self._stream = file.open("rb")
-        try:
-            self._starts = np.fromiter(self._find_rows(), dtype=np.int64)
-        except BaseException:
-            self._stream.close()
-            raise
+    length: int
+    names: Callable[[], Iterable[str]]
+    rows: Callable[[Sequence[str]], Iterator[Row]]
+    schema: Any = None
+    pieces: Any = None
 
-    def __len__(self) -> int:
-        return len(self._starts)
+    def check(self, columns: Sequence[str], flag: str) -> None:
+        """See that columns are there; a table without rows may have any, if it names none.
 
-    def close(self) -> None:
-        """See ``Table``."""
-        self._stream.close()
+        Raises:
+            UsageError: one is not.
+        """
+        missing = dict.fromkeys(columns)
+        seen: dict[str, None] = {}
+        for name in self.names() if columns else ():
+            seen[name] = None
+            missing.pop(name, None)
+            if not missing:
+                return
+        if missing and (seen or self.length):
+            names = ", ".join(islice(seen, 100)) or "none"
+            raise UsageError(f"{flag} {', '.join(missing)}: no such column; the columns are {names}")
 
-    @abstractmethod
-    def _find_rows(self) -> Iterator[int]:
-        """Where each row begins, from the top of the file."""
 
-
-class JsonLinesTable(_Lines):
-    """A JSON object a line; blank lines are no rows.
+def jsonl_table(file: Path) -> Table:
+    """The rows of JSONL: a JSON object a line; blank lines are no rows.
 
     Raises:
-        WrongFormat: the first lines are no JSON.
+        ValueError: the first lines are no JSON.
     """
 
-    def _find_rows(self) -> Iterator[int]:
-        start, begun = 0, False
-        for number, line in enumerate(self._stream, 1):
-            if line.strip():
-                if not begun:
-                    begun = True
-                    self._check_first(number, line)
-                    self._stream.seek(start + len(line))
-                yield start
-            start += len(line)
+    def lines() -> Iterator[tuple[int, bytes]]:
+        with file.open("rb") as stream:
+            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
 
-    def _check_first(self, number: int, line: bytes) -> None:
-        """Raise WrongFormat where this is no row, nor the one after it: a broken row alone fails alone."""
-        text = line.decode("utf-8", errors="replace").removeprefix("\ufeff").strip()
-        if text in ("[", "{"):
-            raise WrongFormat(f"line {number} is {text!r}, JSON over several lines; write one JSON object a line")
-        following = next((each for each in self._stream if each.strip()), b"")
-        if text.startswith(("{", "[")) or _is_json_text(text) or following.lstrip().startswith(b"{"):
-            return
+    def rows(columns: Sequence[str] = ()) -> Iterator[Row]:
+        for _, line in lines():
+            try:
+                fields = json.loads(line)
+            except (ValueError, RecursionError) as error:  # of JSON, and of UTF-8
+                yield BadRow(f"expected a line of JSON: {error}")
+            else:
+                is_row = isinstance(fields, dict)
+                yield fields if is_row else BadRow(f"expected a JSON object, got {type(fields).__name__}")
+
+    def names() -> Iterator[str]:
+        return (name for fields in rows() if isinstance(fields, dict) for name in fields)
+
+    _check_lines(list(islice(lines(), 2)))
+    return Table(sum(1 for _ in lines()), names, rows)
+
+
+def _check_lines(lines: list[tuple[int, bytes]]) -> None:
+    """Raise ValueError where neither of the first two lines is a row: a broken row alone fails alone."""
+    if not lines:
+        return
+    number, line = lines[0]
+    text = line.decode("utf-8", errors="replace").removeprefix("\ufeff").strip()
+    if text in ("[", "{"):
+        raise ValueError(f"line {number} is {text!r}, JSON over several lines; write one JSON object a line")
+    if not (text.startswith(("{", "[")) or _is_json_text(text) or lines[-1][1].lstrip().startswith(b"{")):
         looks = "looks like the header of CSV" if "," in text or text.isidentifier() else "is no JSON"
-        raise WrongFormat(
-            f"line {number} {looks}: {text!r:.80}, where a JSON object was expected; if the file is CSV, pass --format "
-            "csv (or --input-format csv)"
+        raise ValueError(
+            f"line {number} {looks}: {text!r:.80}, where a JSON object was expected; if the file is CSV, pass "
+            "--format csv (or --input-format csv)"
         )
 
-    def fields(self, row: int) -> dict[str, Any]:
-        """See ``Table``."""
-        self._stream.seek(int(self._starts[row]))
-        try:
-            fields = json.loads(self._stream.readline())
-        except (ValueError, RecursionError) as error:  # of JSON, and of UTF-8
-            raise BadRow(f"expected a line of JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise BadRow(f"expected a JSON object, got {type(fields).__name__}")
-        return fields
 
-    def missing(self, columns: Sequence[str]) -> list[str]:
-        """See ``Table``."""
-        unseen = dict.fromkeys(columns)
-        for row in range(len(self)):
-            if not unseen:
-                break
-            for name in self._names_in(row):
-                unseen.pop(name, None)
-        return list(unseen) if len(self) else []
-
-    def names(self) -> list[str]:
-        """See ``Table``."""
-        return list(dict.fromkeys(name for row in range(min(len(self), 100)) for name in self._names_in(row)))
-
-    def _names_in(self, row: int) -> Sequence[str]:
-        try:
-            return list(self.fields(row))
-        except BadRow:
-            return []
-
-
-class CsvTable(_Lines):
-    """Comma-separated values in UTF-8 with a header, as RFC 4180 has them; every value is a text.
+def csv_table(file: Path) -> Table:
+    """The rows of CSV in UTF-8 with a header, as RFC 4180 has it; every value is a text, and blank lines are no rows.
 
     Raises:
-        WrongFormat: the first line is JSON.
+        ValueError: it is JSON, or has no header.
+        csv.Error: it is no CSV.
     """
+    csv.field_size_limit(_LONGEST_FIELD)
 
-    def __init__(self, file: Path):
-        csv.field_size_limit(_LONGEST_FIELD)
-        self._header: list[str] = []
-        try:
-            super().__init__(file)
-        except csv.Error as error:
-            raise ValueError(str(error)) from error
+    def records() -> Iterator[list[str]]:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            yield from filter(None, csv.reader(stream))
 
-    def _find_rows(self) -> Iterator[int]:
-        self._stream.seek(0)
-        text = next(self._texts(), "").strip()
-        if text.startswith(("{", "[")) and (text in ("{", "[") or _is_json_text(text)):
-            raise WrongFormat(
-                f"line 1 is JSON: {text!r:.80}, where the names of the columns were expected; if the file has a JSON "
-                "object a line, pass --format jsonl (or --input-format jsonl)"
-            )
-        self._stream.seek(0)
-        reader = csv.reader(self._texts())
-        header = next(reader, None)
-        if not header:
-            raise ValueError("expected a header in the first line")
-        if len(set(header)) != len(header):
-            raise ValueError(f"the header has a name twice: {', '.join(header)}")
-        self._header = header
-        while True:
-            start = self._stream.tell()
-            values = next(reader, None)
-            if values is None:
-                return
-            if values:  # a blank line is no row
-                yield start
+    def rows(columns: Sequence[str]) -> Iterator[Row]:
+        for values in islice(records(), 1, None):
+            if len(values) == len(header):
+                yield dict(zip(header, values, strict=True))
+            else:
+                yield BadRow(f"expected {len(header)} values, as the header has, got {len(values)}")
 
-    def _texts(self) -> Iterator[str]:
-        """The lines from here on; ``readline`` reads no further, so that ``tell`` is where the next begins."""
-        while line := self._stream.readline():
-            yield line.decode("utf-8-sig" if self._stream.tell() == len(line) else "utf-8")
-
-    def fields(self, row: int) -> dict[str, Any]:
-        """See ``Table``."""
-        self._stream.seek(int(self._starts[row]))
-        values = next(csv.reader(self._texts()))
-        if len(values) != len(self._header):
-            raise BadRow(f"expected {len(self._header)} values, as the header has, got {len(values)}")
-        return dict(zip(self._header, values, strict=True))
-
-    def missing(self, columns: Sequence[str]) -> list[str]:
-        """See ``Table``."""
-        return [name for name in dict.fromkeys(columns) if name not in self._header]
-
-    def names(self) -> list[str]:
-        """See ``Table``."""
-        return self._header
+    with file.open(encoding="utf-8-sig", errors="replace") as stream:
+        text = stream.readline().strip()
+    if text.startswith(("{", "[")) and (text in ("{", "[") or _is_json_text(text)):
+        raise ValueError(
+            f"line 1 is JSON: {text!r:.80}, where the names of the columns were expected; if the file has a JSON "
+            "object a line, pass --format jsonl (or --input-format jsonl)"
+        )
+    header = next(records(), [])
+    if not header:
+        raise ValueError("expected a header in the first line")
+    if len(set(header)) != len(header):
+        raise ValueError(f"the header has a name twice: {', '.join(header)}")
+    return Table(sum(1 for _ in records()) - 1, lambda: header, rows)
 
 
 def _is_json_text(text: str) -> bool:
@@ -235,3 +146,40 @@ def _is_json_text(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def write_lines(
+    path: Path, table: Table, columns: Sequence[str], answers: Iterator[Answer], own: Sequence[str], *, as_csv: bool
+) -> None:
+    """Write answers with these columns as JSONL or CSV; see ``formats.write``."""
+    header = ("row", *columns, *own)
+    rows = enumerate(table.rows(columns))
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if as_csv:
+            writer.writerow(header)
+        for answer in answers:
+            fields = next(fields for row, fields in rows if row == answer.row)
+            line = {"row": answer.row} | copied(fields, columns) | answer.line
+            if as_csv:
+                cells = as_cells(line)
+                writer.writerow([cells.get(name, "") for name in header])
+            else:
+                file.write(as_line(line).decode())
+    sync(path)
+
+
+def copied(fields: Row, columns: Sequence[str]) -> dict[str, Any]:
+    """The values of these columns, without those that a row does not have or JSON cannot hold."""
+    if isinstance(fields, BadRow):  # its answer says why
+        return {}
+    return {name: fields[name] for name in columns if name in fields and is_json(fields[name])}
+
+
+def as_cells(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of a table: a value is JSON as text, and other types are written as in JSON."""
+    return {
+        name: value if isinstance(value, str) and name != "value" else json.dumps(value, ensure_ascii=False)
+        for name, value in line.items()
+        if value is not None or name == "value"
+    }
