@@ -3,7 +3,7 @@
     python -m benchmarks.bench_apply                         # on an NVIDIA GPU, about two minutes
     python -m benchmarks.bench_apply --device cpu --quick    # the same code on a CPU, small shapes
 
-- apply: the time on the device, of calls in a CUDA graph (device_timing.py). hf-guided copies and masks in one pass;
+- apply: the time on the device, of calls in a CUDA graph. hf-guided copies and masks in one pass;
   the kernels of xgrammar and llguidance write in place, so they get a clone. Each token is allowed with the probability
   in the column "allowed": nearly empty, half, full. Bounds: ``clone()`` reads and writes every logit, and
   ``fill_`` only writes every logit, which is what a nearly empty mask needs.
@@ -14,30 +14,226 @@ Every side's result is compared before it is timed. On a GPU, the targets are pr
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from benchmarks.apply_sides import BOUNDS, CLONE, FILL, OURS, TRITON, Buffer, Make, Side, all_sides
-from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
-from benchmarks.device_timing import NODES, ROTATED_BYTES, buffers_needed, taken_columns, time_calls
-from hf_guided.session.mask_kernel import kernel_in_use
+from benchmarks.common import Row, hardware, parser, percentiles, table_of, write_csv
+from hf_guided.session.mask_kernel import kernel_in_use, mask_kernel
+from hf_guided.vocabulary.bitmask import WORD_BITS, pack, words
 
+OURS, TRITON = "hf-guided", "xgrammar triton"
+CLONE, FILL = "clone()", "fill_"  # bounds: reads and writes every logit; writes every logit
+BOUNDS = CLONE, FILL
+NODES = 20  # calls in a graph, at least
+ROTATED_BYTES = 180 * 2**20  # more than any GPU's L2 cache
+_BUSY, _BUSY_PER_CALL = 400_000, 2_000  # cycles: some 200 microseconds, and one more for each call
 VOCABULARIES = 32_000, 131_072, 151_936, 262_208
 BATCHES = 1, 8, 64, 256
 NEARLY_EMPTY, HALF, ALL = 0.001, 0.5, 1.0
 ALLOWED = NEARLY_EMPTY, HALF, ALL
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-KINDS = "apply", "launch"
+DTYPE = torch.bfloat16
 _LAUNCHES = 50  # of one timing: few enough that the queue of a GPU does not fill up
 _WARM_UPS = 3
-Row = dict[str, Any]
+
+
+# -- the functions that mask scores ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One batch of logits and masks.
+
+    Args:
+        logits: (rows, vocab); no side writes them.
+        bitmask: (rows, words) int32.
+        slots: (rows,) int32: row i has mask i.
+        forbidden: (rows, vocab) bool.
+        stops: (1,) int64: the stop token.
+    """
+
+    logits: Tensor
+    bitmask: Tensor
+    slots: Tensor
+    forbidden: Tensor
+    stops: Tensor
+
+    @classmethod
+    def random(
+        cls, rows: int, vocab: int, allowed: float, dtype: torch.dtype, device: torch.device, seed: int
+    ) -> Buffer:
+        """A buffer in which each token is allowed with this probability."""
+        generator = torch.Generator(device).manual_seed(seed)
+        logits = torch.randn(rows, vocab, generator=generator, device=device).to(dtype)
+        forbidden = torch.rand(rows, vocab, generator=generator, device=device) >= allowed
+        forbidden[:, seed % vocab] = False  # a row that can only end is another case
+        # Bits after the vocabulary are set: for bits that are not, xgrammar's CPU kernel writes -inf past the row.
+        bits = torch.ones(rows, words(vocab) * WORD_BITS, dtype=torch.bool, device=device)
+        bits[:, :vocab] = ~forbidden
+        slots = torch.arange(rows, dtype=torch.int32, device=device)
+        return cls(logits, pack(bits), slots, forbidden, torch.zeros(1, dtype=torch.int64, device=device))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the logits, which a copy reads and writes."""
+        return self.logits.numel() * self.logits.element_size()
+
+    def masked(self) -> Tensor:
+        """The scores that every side should return."""
+        return self.logits.masked_fill(self.forbidden, float("-inf"))
+
+
+Side = Callable[[Buffer], Tensor]  # returns the masked copy; a bound returns any tensor of that size
+
+
+def ours(device: torch.device) -> Side:
+    kernel = mask_kernel(device)
+    return lambda buffer: kernel(buffer.logits, buffer.bitmask, buffer.slots, stops=buffer.stops)[0]
+
+
+def clone(device: torch.device) -> Side:
+    return lambda buffer: buffer.logits.clone()
+
+
+def fill(device: torch.device) -> Side:
+    return lambda buffer: torch.empty_like(buffer.logits).fill_(float("-inf"))
+
+
+def _in_place(apply: Callable[[Tensor, Tensor], object]) -> Side:
+    """A side of a function (logits, bitmask) that writes into the logits."""
+
+    def run(buffer: Buffer) -> Tensor:
+        copy = buffer.logits.clone()
+        apply(copy, buffer.bitmask)
+        return copy
+
+    return run
+
+
+def xgrammar_triton(device: torch.device) -> Side:
+    from xgrammar.kernels.apply_token_bitmask_inplace_triton import apply_token_bitmask_inplace_triton
+
+    return _in_place(apply_token_bitmask_inplace_triton)
+
+
+def xgrammar_cuda(device: torch.device) -> Side:
+    # Compiled with nvcc when it is imported.
+    from xgrammar.kernels.apply_token_bitmask_inplace_cuda import apply_token_bitmask_inplace_cuda
+
+    return _in_place(apply_token_bitmask_inplace_cuda)
+
+
+def xgrammar_cpu(device: torch.device) -> Side:
+    import xgrammar
+
+    return _in_place(lambda logits, bitmask: xgrammar.apply_token_bitmask_inplace(logits, bitmask, backend="cpu"))
+
+
+def llguidance(device: torch.device) -> Side:
+    from llguidance.torch import apply_token_bitmask_inplace
+
+    return _in_place(apply_token_bitmask_inplace)
+
+
+Make = Callable[[torch.device], Side]
+PEERS: dict[str, dict[str, Make]] = {
+    "cuda": {TRITON: xgrammar_triton, "xgrammar CUDA": xgrammar_cuda, "llguidance": llguidance},
+    "cpu": {"xgrammar CPU": xgrammar_cpu, "llguidance": llguidance},
+}
+
+
+def all_sides(device: torch.device, peers: list[str] | None = None) -> dict[str, Make]:
+    """Ours, the bounds and the others on this kind of device.
+
+    Args:
+        device: where the logits are.
+        peers: only these; None: all.
+    """
+    others = {name: make for name, make in PEERS[device.type].items() if peers is None or name in peers}
+    return {OURS: ours, CLONE: clone, FILL: fill, **others}
+
+
+# -- time of short device work -----------------------------------------------------------------------------------------
+#
+# A call of a few microseconds cannot be timed alone: putting it on the stream takes longer. So at least 20 calls, each
+# on the next of many buffers, so that caches do not hold them, are in one graph, which is replayed, and the time
+# between two events around it is shared out. The GPU is kept busy for a moment before, so that the graph is on the
+# stream when the first event comes by. On a CPU the same calls run one by one.
+
+Call = Callable[[], None]
+
+
+def buffers_needed(nbytes: int, rotated: int = ROTATED_BYTES) -> int:
+    """How many buffers of this size hold so many bytes together."""
+    return max(1, -(-rotated // max(nbytes, 1)))
+
+
+def time_calls(calls: Sequence[Call], device: torch.device, *, replays: int, reset: Call | None = None) -> list[float]:
+    """Microseconds a call, one entry for each replay of all of them.
+
+    Args:
+        calls: each on the next buffer.
+        device: where they run.
+        replays: how many are timed, after some that are not.
+        reset: run before each replay, outside of the time.
+    """
+    again = reset or (lambda: None)
+    timed = _graph_replays(calls) if device.type == "cuda" else _plain_replays(calls)
+    found = []
+    for number in range(_WARM_UPS + replays):
+        again()
+        taken = timed()
+        if number >= _WARM_UPS:
+            found.append(taken / len(calls))
+    return found
+
+
+def _plain_replays(calls: Sequence[Call]) -> Callable[[], float]:
+    def replay() -> float:
+        start = time.perf_counter_ns()
+        for call in calls:
+            call()
+        return (time.perf_counter_ns() - start) / 1e3
+
+    return replay
+
+
+def _graph_replays(calls: Sequence[Call]) -> Callable[[], float]:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for call in calls[:_WARM_UPS]:  # whatever is compiled at first use
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls:
+            call()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def replay() -> float:
+        torch.cuda._sleep(_BUSY + _BUSY_PER_CALL * len(calls))
+        first.record()
+        graph.replay()
+        last.record()
+        last.synchronize()
+        return first.elapsed_time(last) * 1e3
+
+    return replay
+
+
+def taken_columns(microseconds: Sequence[float]) -> dict[str, str]:
+    """Columns of a row of results."""
+    found = zip(("p20_us", "p50_us", "p80_us"), percentiles(microseconds, 20, 50, 80), strict=True)
+    return {name: f"{value:.3f}" for name, value in found}
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -62,8 +258,8 @@ QUICK = Sizes((700, 1_501), (1, 3), 2**16, 2)
 
 
 def measured_rows(
-    sizes: Sizes, sides: dict[str, Make], dtype: torch.dtype, device: torch.device, kinds: Sequence[str] = KINDS
-) -> Iterator[Row]:
+    sizes: Sizes, sides: dict[str, Make], dtype: torch.dtype, device: torch.device
+) -> Iterator[dict[str, Any]]:
     """A row for each shape, share, side and kind; launches of the first share only, which does not change them."""
     made: dict[str, Side | str] = {}
     for name, make in sides.items():
@@ -76,14 +272,16 @@ def measured_rows(
             count = buffers_needed(rows * vocab * dtype.itemsize, sizes.rotated)
             for allowed in ALLOWED:
                 buffers = [Buffer.random(rows, vocab, allowed, dtype, device, seed) for seed in range(count)]
-                for kind in kinds if allowed == ALLOWED[0] else [one for one in kinds if one == "apply"]:
+                for kind in ("apply", "launch") if allowed == ALLOWED[0] else ("apply",):
                     for name, side in made.items():
                         row = {"what": kind, "vocab": vocab, "batch": rows, "allowed": allowed, "side": name}
                         yield {**row, "buffers": count, **_measured(kind, name, side, buffers, sizes, device)}
                 del buffers
 
 
-def _measured(kind: str, name: str, side: Side | str, buffers: list[Buffer], sizes: Sizes, device: torch.device) -> Row:
+def _measured(
+    kind: str, name: str, side: Side | str, buffers: list[Buffer], sizes: Sizes, device: torch.device
+) -> dict[str, str]:
     """The columns of times and problems."""
     nothing = dict.fromkeys(("p20_us", "p50_us", "p80_us", "gb_s"), "")
     if isinstance(side, str):
@@ -178,18 +376,21 @@ def targets(rows: Sequence[Row]) -> list[Target]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    header = ["what", "vocabulary", "batch", "allowed", "side", "microseconds (p20 - p80)", "GB/s"]
-    cells = [
-        [
-            *(str(row[name]) for name in ("what", "vocab", "batch")),
-            f"{row['allowed']:.1%}",
-            row["side"],
-            row["problem"] or f"{float(row['p50_us']):.2f} ({float(row['p20_us']):.2f} - {float(row['p80_us']):.2f})",
-            row["gb_s"],
-        ]
-        for row in rows
-    ]
-    return markdown_table(header, cells)
+    def times(row: Row) -> str:
+        return f"{float(row['p50_us']):.2f} ({float(row['p20_us']):.2f} - {float(row['p80_us']):.2f})"
+
+    return table_of(
+        rows,
+        {
+            "what": "what",
+            "vocabulary": "vocab",
+            "batch": "batch",
+            "allowed": lambda row: f"{row['allowed']:.1%}",
+            "side": "side",
+            "microseconds (p20 - p80)": lambda row: row["problem"] or times(row),
+            "GB/s": "gb_s",
+        },
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -197,29 +398,22 @@ def _reason(error: Exception) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--quick", action="store_true", help="small shapes, to see that everything runs")
-    parser.add_argument("--what", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--dtype", choices=list(DTYPES), default="bfloat16")
-    parser.add_argument("--vocab", nargs="+", type=int, help="other widths")
-    parser.add_argument("--batch", nargs="+", type=int, help="other batches")
-    parser.add_argument("--peers", nargs="*", help="only these libraries' kernels")
-    parser.add_argument("--csv", type=Path, default=RESULTS / "apply.csv")
-    arguments = parser.parse_args()
-    device, dtype = torch.device(arguments.device), DTYPES[arguments.dtype]
+    made = parser(__doc__, "apply.csv")
+    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    made.add_argument("--quick", action="store_true", help="small shapes, to see that everything runs")
+    made.add_argument("--vocab", nargs="+", type=int, help="other widths")
+    made.add_argument("--batch", nargs="+", type=int, help="other batches")
+    made.add_argument("--peers", nargs="*", help="only these libraries' kernels")
+    arguments = made.parse_args()
+    device = torch.device(arguments.device)
     sizes = QUICK if arguments.quick else FULL
-    sizes = replace(
-        sizes,
-        vocabularies=arguments.vocab or sizes.vocabularies,
-        batches=arguments.batch or sizes.batches,
-    )
+    sizes = replace(sizes, vocabularies=arguments.vocab or sizes.vocabularies, batches=arguments.batch or sizes.batches)
     kernel, why_torch = kernel_in_use(device)
     name = torch.cuda.get_device_name() if device.type == "cuda" else hardware()
     print(f"{name}; kernel: {kernel} {why_torch}")
-    rows: list[Row] = []
-    common = {"device": name, "dtype": arguments.dtype, "load": load_average()}
-    for row in measured_rows(sizes, all_sides(device, arguments.peers), dtype, device, arguments.what):
+    rows: list[dict[str, Any]] = []
+    common = {"device": name, "dtype": str(DTYPE)}
+    for row in measured_rows(sizes, all_sides(device, arguments.peers), DTYPE, device):
         rows.append({**row, **common, "kernel": kernel_in_use(device)[0]})  # torch, if the kernel has failed until now
         write_csv(arguments.csv, rows)  # after each row: an interrupted run keeps its rows
     print(table(rows))

@@ -13,24 +13,32 @@ it: all tokens that masks without a budget allow are taken, from place to place.
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, runs_here, write_csv
+from benchmarks.common import (
+    RESULTS,
+    Row,
+    finish,
+    markdown_table,
+    parser,
+    record12,
+    runs_here,
+    schema_rows,
+    spread,
+    write_csv,
+)
 from benchmarks.libraries import LIBRARIES, Constraint, Constraints, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
+from benchmarks.processes import quiet
 from hf_guided.backends.network import FrameEngine
 from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.errors import HFGuidedError
@@ -193,13 +201,13 @@ def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
                     yield run_cell(library, name, constraint, model, times, minimum, rows)
 
 
-def table(cells: Sequence[Cell]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """Share of complete and valid outputs: a line for each library and constraint, a column for each budget."""
     header = ["library", "constraint", *(f"{model}, {times:g}x" for model in MODELS for times in BUDGETS)]
     lines: dict[tuple[str, str], list[str]] = {}
-    for cell in cells:
-        share = f"raises {cell.error}" if cell.error else f"{100 * cell.valid / cell.outputs:.0f} %"
-        lines.setdefault((cell.library, cell.constraint), []).append(share)
+    for row in rows:
+        share = f"raises {row['error']}" if row["error"] else f"{100 * int(row['valid']) / int(row['outputs']):.0f} %"
+        lines.setdefault((row["library"], row["constraint"]), []).append(share)
     return markdown_table(header, [[*key, *shares] for key, shares in lines.items()])
 
 
@@ -249,10 +257,9 @@ def minima(most: int) -> Iterator[Minimum]:
     """Schemas of the sample, spread over it."""
     tokenizer = tekken()
     guide = hg.Guide(tokenizer, len(tokenizer))
-    lines = (data_folder() / "jsonschemabench" / "schemas.jsonl").read_text().splitlines()
     found = 0
-    for line in lines[:: max(1, len(lines) // (3 * most))]:
-        one, stated = json.loads(line), []
+    for one in spread(schema_rows(), 3 * most):
+        stated = []
         try:
             for order in ("declared", "any"):
                 compiled = guide.compile(hg.JsonSchema(one["schema"], key_order=order))
@@ -268,35 +275,32 @@ def minima(most: int) -> Iterator[Minimum]:
             return
 
 
-def summary(found: Sequence[Minimum]) -> str:
-    def of(what: str) -> list[str]:
-        ratios = sorted(getattr(one, what) / one.shortest for one in found)
-        exact = sum(ratio <= 1 for ratio in ratios)
-        return [what, str(len(found)), f"{exact}", f"{ratios[len(ratios) // 2]:.2f}", f"{ratios[-1]:.2f}"]
+def minima_table(rows: Sequence[Row]) -> str:
+    """How far the stated minima are above the least number of tokens."""
 
-    return markdown_table(
-        ["order of members", "schemas", "least there is", "ratio p50", "ratio max"], [of("declared"), of("any_order")]
-    )
+    def line(order: str) -> list[str]:
+        ratios = sorted(int(row[order]) / int(row["shortest"]) for row in rows)
+        exact = sum(ratio <= 1 for ratio in ratios)
+        return [order, str(len(rows)), f"{exact}", f"{ratios[len(ratios) // 2]:.2f}", f"{ratios[-1]:.2f}"]
+
+    header = ["order of members", "schemas", "least there is", "ratio p50", "ratio max"]
+    return markdown_table(header, [line("declared"), line("any_order")])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=8)
-    parser.add_argument("--library", nargs="+", choices=list(ALL), default=list(ALL))
-    parser.add_argument("--schemas", type=int, default=60)
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    transformers.utils.logging.set_verbosity_error()
+    made = parser(__doc__, "budget.csv")
+    made.add_argument("--rows", type=int, default=8)
+    made.add_argument("--library", nargs="+", choices=list(ALL), default=list(ALL))
+    made.add_argument("--schemas", type=int, default=60)
+    arguments = made.parse_args()
+    quiet()
     assert demo().eos_token_id == EOS
-    load = load_average()
-    cells = list(run_all(arguments.library, arguments.rows))
-    print(table(cells))
-    found = list(minima(arguments.schemas))
-    print(summary(found))
-    if arguments.library == list(ALL):
-        write_csv(RESULTS / "budget.csv", [{**asdict(cell), "load": load} for cell in cells])
-        write_csv(RESULTS / "budget_minimum.csv", [asdict(one) for one in found])
+    whole = arguments.library == list(ALL)
+    rows = [asdict(cell) for cell in run_all(arguments.library, arguments.rows)]
+    found = [asdict(one) for one in minima(arguments.schemas)]
+    finish(arguments, rows, f"{table(rows)}\n\n{minima_table(found)}", whole=whole)
+    if whole and arguments.csv.parent == RESULTS:
+        write_csv(RESULTS / "budget_minimum.csv", found)
 
 
 if __name__ == "__main__":

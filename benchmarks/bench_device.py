@@ -27,7 +27,6 @@ Before anything is timed, hf-guided's lines are read by ``re``, and finished rec
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -37,15 +36,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, hardware, load_average, markdown_table, record12, runs_here, write_csv
+from benchmarks.common import Row, hardware, parser, record12, runs_here, table_of, write_csv
 from benchmarks.decode_cases import SHAPES, Task, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, Outlines, XGrammar
 from hf_guided.session.mask_kernel import kernel_in_use
@@ -105,13 +102,6 @@ def _environment(name: str, value: str) -> Iterator[None]:
         del os.environ[name]
         if before is not None:
             os.environ[name] = before
-
-
-@dataclass(eq=False)
-class _Cold:
-    """A guide that is new in each round."""
-
-    guide: hg.Guide
 
 
 class Model:
@@ -193,13 +183,13 @@ class Model:
             return Side(run, lambda: self.sent_bytes(guide))
 
         def cold() -> Side:
-            kept = _Cold(self.guide)
+            guides = [self.guide]  # one, and another in each round
 
             def prepare() -> None:
-                kept.guide = hg.Guide(self.tokenizer, self.model)
-                kept.guide.compile(ours)
+                guides[:] = [hg.Guide(self.tokenizer, self.model)]
+                guides[0].compile(ours)
 
-            return Side(lambda: loop(kept.guide).run(), lambda: self.sent_bytes(kept.guide), prepare)
+            return Side(lambda: loop(guides[0]).run(), lambda: self.sent_bytes(guides[0]), prepare)
 
         def peer(library: type[Library]) -> Side:
             if library.name not in self.peers:
@@ -318,7 +308,7 @@ def result_rows(taken: Sequence[dict[str, Taken]], mask_bytes: int, **common: An
     return found
 
 
-def verdict(row: dict[str, Any]) -> str:
+def verdict(row: Row) -> str:
     """Whether a target is met; empty where there is none."""
     aimed = AIMED_AT.get((row["form"], row["side"]))
     if aimed is None or row["problem"]:
@@ -330,21 +320,22 @@ def verdict(row: dict[str, Any]) -> str:
     return "met" if met else "MISSED"
 
 
-def table(rows: Sequence[dict[str, Any]], *, judged: bool) -> str:
+def table(rows: Sequence[Row], *, judged: bool) -> str:
     """As markdown; judged: with verdicts, which are for NVIDIA GPUs."""
-    header = ["form", "constraint", "batch", "side", "tokens a second", "to free", "lower bound", "bytes", "target"]
-    names = (
-        "form",
-        "constraint",
-        "batch",
-        "side",
-        "tokens_per_s",
-        "ratio_to_free",
-        "ratio_lower",
-        "sent_bytes_a_token",
+    return table_of(
+        rows,
+        {
+            "form": "form",
+            "constraint": "constraint",
+            "batch": "batch",
+            "side": "side",
+            "tokens a second": "tokens_per_s",
+            "to free": "ratio_to_free",
+            "lower bound": "ratio_lower",
+            "bytes": "sent_bytes_a_token",
+            "target": lambda row: row["problem"] or (verdict(row) if judged else ""),
+        },
     )
-    cells = [[*(str(row[name]) for name in names), row["problem"] or (verdict(row) if judged else "")] for row in rows]
-    return markdown_table(header, cells)
 
 
 def working(model: Model, name: str, sides: dict[str, Side], tokens: int) -> tuple[dict[str, Side], dict[str, str]]:
@@ -363,18 +354,17 @@ def working(model: Model, name: str, sides: dict[str, Side], tokens: int) -> tup
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--shape", choices=list(SHAPES), default="1b")
-    parser.add_argument("--constraint", nargs="+", choices=[LINES, RECORD], default=[LINES, RECORD])
-    parser.add_argument("--form", nargs="+", choices=list(FORMS), default=list(FORMS))
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--side", nargs="+", choices=SIDES, help="only these, and free generation")
-    parser.add_argument("--more", action="store_true", help="the loop with overlap on, off, and with cold masks too")
-    parser.add_argument("--csv", type=Path, default=RESULTS / "device.csv")
-    arguments = parser.parse_args()
+    made = parser(__doc__, "device.csv")
+    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    made.add_argument("--shape", choices=list(SHAPES), default="1b")
+    made.add_argument("--constraint", nargs="+", choices=[LINES, RECORD], default=[LINES, RECORD])
+    made.add_argument("--form", nargs="+", choices=list(FORMS), default=list(FORMS))
+    made.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
+    made.add_argument("--tokens", type=int, default=64)
+    made.add_argument("--rounds", type=int, default=10)
+    made.add_argument("--side", nargs="+", choices=SIDES, help="only these, and free generation")
+    made.add_argument("--more", action="store_true", help="the loop with overlap on, off, and with cold masks too")
+    arguments = made.parse_args()
     chosen = arguments.side or [side for side in SIDES if arguments.more or side not in MORE]
     model = Model(arguments.shape, arguments.device)
     common = {
@@ -390,7 +380,7 @@ def main() -> None:
         taken = rounds(sides, arguments.rounds, arguments.device)
         common["kernel"] = kernel_in_use(model.model.device)[0]  # torch, if the kernel has failed until now
         place = {"form": form, "constraint": name, "batch": batch, "tokens": tokens}
-        found = result_rows(taken, mask_bytes, **common, **place, load=load_average())
+        found = result_rows(taken, mask_bytes, **common, **place)
         empty = dict.fromkeys(found[0], "")
         rows += found
         rows += [{**empty, **common, **place, "side": side, "problem": why} for side, why in problems.items()]

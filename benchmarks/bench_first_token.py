@@ -12,17 +12,14 @@ engine count, all its compiles together: the same on every machine.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-import torch
-
 import hf_guided as hg
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import finish, parser, table_of
+from benchmarks.processes import quiet
 from hf_guided.automaton import frame_exits, limits, nfa, rtn
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.vocabulary.bitmask import allocate_bitmask
@@ -75,22 +72,21 @@ def measure(tokenizer: Any, schema: dict[str, Any], limit: int | None, runs: int
         "tokens_to_finish": "" if needed is None else needed,
         "work": work.steps,
         "cpu_ms": f"{1000 * least:.1f}",
-        "load": load_average(),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "first_token.csv")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    made = parser(__doc__, "first_token.csv")
+    made.add_argument("--runs", type=int, default=3)
+    made.add_argument("--types", nargs="+", choices=[*SCHEMAS, *LARGE], help="only these")
+    arguments = made.parse_args()
+    quiet()
     tokenizer, work, rows = fast_tekken(), Work(), []
     for (name, schema), limit in product({**SCHEMAS, **LARGE}.items(), (TOKENS, None)):
-        rows.append({"type": name, **measure(tokenizer, schema, limit, arguments.runs, work)})
-        print(" ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
-    write_csv(arguments.csv, rows)
-    print(markdown_table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
+        if arguments.types is None or name in arguments.types:
+            rows.append({"type": name, **measure(tokenizer, schema, limit, arguments.runs, work)})
+            print(" ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
+    finish(arguments, rows, table_of(rows), whole=arguments.types is None)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The ways are ``hf-guided batch`` under torchrun, Ray Data with two actors, and `
 short: the demo model in float64 reads an age out of a sentence, greedily. Each way runs twice, from the start of its
 first process to its last answer: once to the end, and once killed (SIGKILL to all its processes) when two fifths of the
 rows are on disk, and then run again. Every run must have each row once, and the same value for it as one process of
-``hg.generate``. If all ways run, rows go to benchmarks/results/jobs.csv.
+``hg.generate``.
 
     python -m benchmarks.bench_jobs [--rows 10000] [--ways batch ray datasets]
 
@@ -13,7 +13,6 @@ Needs the environment of make test-frameworks, and psutil.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -21,16 +20,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.common import RESULTS, installed, load_average, markdown_table, write_csv
+from benchmarks.common import ROOT, finish, installed, parser, table_of
 from benchmarks.job_worker import BATCH, LOADING, PROCESSES, SCHEMA, block_rows
-from benchmarks.processes import ROOT
 from hf_guided import demo
 
 NAMES = ("Daria Pinto", "Cret Gomez", "Esther Price", "Camille Engel", "Peirat Moss", "Ines Okafor", "Jon Vale")
@@ -164,7 +162,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(children, timeout=60)
 
 
-def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
+def wait_to_end(process: subprocess.Popen[bytes], folder: Path) -> None:
     if process.wait() != 0:
         raise SystemExit(f"the job failed:\n{(folder / 'log.txt').read_text()[-3000:]}")
 
@@ -190,7 +188,7 @@ def whole_run(way: Way, folder: Path, expected: list[Any]) -> dict[str, str]:
     process = started(way, folder)
     wait_for(1, way, process, folder)
     first = time.perf_counter() - begin
-    finish(process, folder)
+    wait_to_end(process, folder)
     seconds = time.perf_counter() - begin
     check(way, folder, expected)
     return {
@@ -209,23 +207,17 @@ def killed_run(way: Way, folder: Path, expected: list[Any]) -> dict[str, str]:
     at = way.written(folder)
     assert 0 < at < len(expected), f"killed with {at} of {len(expected)} rows; pass a larger --rows"
     begin = time.perf_counter()
-    finish(started(way, folder), folder)
+    wait_to_end(started(way, folder), folder)
     seconds = time.perf_counter() - begin
     check(way, folder, expected)
     return {"killed_at_row": str(at), "continued_s": f"{seconds:.1f}"}
 
 
-def table(rows: Sequence[Mapping[str, str]]) -> str:
-    """The rows of results/jobs.csv as a markdown table."""
-    columns = ("way", "seconds", "rows_per_s", "first_rows_after_s", "killed_at_row", "continued_s", "verdict", "load")
-    return markdown_table(list(columns), [[row[name] for name in columns] for row in rows])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    options = parser.parse_args()
+    made = parser(__doc__, "jobs.csv")
+    made.add_argument("--rows", type=int, default=10_000)
+    made.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    options = made.parse_args()
     expected = expected_values(prompts(options.rows))
     distinct = len({json.dumps(value) for value in expected})
     rows = []
@@ -236,11 +228,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as scratch:
                 prepare(Path(scratch), options.rows)
                 row |= run(way, Path(scratch), expected)
-        rows.append({**row, "distinct_values": str(distinct), "verdict": "same values", "load": load_average()})
+        rows.append({**row, "distinct_values": str(distinct), "verdict": "same values"})
         print(json.dumps(rows[-1]), flush=True)
-    print(table(rows))
-    if options.ways == list(WAYS):
-        write_csv(RESULTS / "jobs.csv", rows)
+    finish(options, rows, table_of(rows), whole=options.ways == list(WAYS))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,12 @@ table, or new there; the shares are per row and step, for the first instance of 
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, write_csv
+from benchmarks.common import finish, parser, schema_rows, spread, table_of
 from hf_guided.session.mask_table import MaskTables
 from hf_guided.session.masks import MaskFiller
 from tests import vocabularies
@@ -41,20 +39,17 @@ def steps(guide: hg.Guide, filler: MaskFiller, constraint: Any, token_ids: list[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--schemas", type=int, default=200)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "masks_sent.csv")
-    arguments = parser.parse_args()
+    made = parser(__doc__, "masks_sent.csv")
+    made.add_argument("--schemas", type=int, default=200)
+    arguments = made.parse_args()
     tokenizer = vocabularies.fast_tekken()
     guide = hg.Guide(tokenizer, len(tokenizer))
-    lines = (data_folder() / "jsonschemabench" / "schemas.jsonl").read_text().splitlines()
-    cases = [json.loads(line) for line in lines][:: max(1, len(lines) // arguments.schemas)]
     rows = []
     for limit in (None, 2048):
         tables = MaskTables(guide.vocabulary.padded_size)
         filler = MaskFiller(guide.vocabulary, guide.vocabulary.stop_token_ids, tables=tables)
         counts = {"first": Counts(), "later": Counts()}
-        for case in cases:
+        for case in spread(schema_rows(), arguments.schemas):
             valid = [one["data"] for one in case["tests"] if one["valid"]]
             try:
                 constraint = hg.JsonSchema(case["schema"], whitespace="flexible", extra="allow")
@@ -66,13 +61,8 @@ def main() -> None:
                 counts["later" if number else "first"] += steps(guide, filler, constraint, ids, limit)
         for name, count in counts.items():
             share = count["sent"] / max(1, count["all"])
-            rows.append(
-                {"budget": limit or "", "instances": name, "masks": count["all"], "sent": f"{share:.4f}"}
-                | {"load": load_average()}
-            )
-    write_csv(arguments.csv, rows)
-    names = ("budget", "instances", "masks", "sent")
-    print(markdown_table(names, [[str(row[name]) for name in names] for row in rows]))
+            rows.append({"budget": limit or "", "instances": name, "masks": count["all"], "sent": f"{share:.4f}"})
+    finish(arguments, rows, table_of(rows))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ A cell says:
 
 from __future__ import annotations
 
-import argparse
-import csv
 import gc
 import multiprocessing
 import os
@@ -34,7 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import RESULTS, origin
+from benchmarks.common import markdown_table, origin, parser, read_csv, write_csv
 
 LIMIT_S, LIMIT_BYTES = 120.0, 9 * 2**30
 COLUMNS = ("processor", "decoder", "grammar", "lookup", "steps", "static", "continuous")
@@ -175,7 +173,7 @@ def _received(connection: Connection, process: Any, limit: float) -> Iterator[tu
         yield variant, cells
 
 
-class Table:
+class Results:
     """The rows of the results file, written again after each architecture.
 
     Args:
@@ -183,11 +181,8 @@ class Table:
     """
 
     def __init__(self, path: Path):
-        self._path, self._origin = path, origin()
-        self.rows: list[Row] = []
-        if path.exists():
-            with path.open(encoding="utf-8", newline="") as file:
-                self.rows = list(csv.DictReader(file))
+        self._path = path
+        self.rows: list[Row] = [{"load": "", **row} for row in read_csv(path)] if path.exists() else []
 
     def missing(self, job: Job, request: Request) -> list[str]:
         """The columns of a request that the file does not have."""
@@ -198,44 +193,111 @@ class Table:
     def put(self, job: Job, found: Sequence[Row]) -> None:
         """Add cells of an architecture, in place of older ones."""
         old = {row["variant"]: row for row in self.rows if _key(row) == job}
-        new = [{**dict.fromkeys(FIELDS, ""), **old.pop(row["variant"], {}), **row, **self._origin} for row in found]
+        new = [{**dict.fromkeys(FIELDS, ""), **old.pop(row["variant"], {}), **row, **origin()} for row in found]
         if any(row["variant"] != BASE for row in new):  # all of them: others are variants of an earlier time
             old = {variant: row for variant, row in old.items() if variant == BASE}
         self.rows = [row for row in self.rows if _key(row) != job] + [*old.values(), *new]
-        part = self._path.with_name(self._path.name + ".part")
-        with part.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, [*FIELDS, *self._origin], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(sorted(self.rows, key=lambda row: (TASKS.index(row["task"]), row["model"])))
-        part.replace(self._path)
+        write_csv(self._path, sorted(self.rows, key=lambda row: (TASKS.index(row["task"]), row["model"])))
 
 
 def _key(row: Row) -> Job:
     return Job(row["task"], row["model"], row["class"])
 
 
+# -- the tables of docs/architectures.md -------------------------------------------------------------------------------
+
+TITLES = {"causal": "Decoders", "seq2seq": "Encoder-decoders and speech", "image": "Images and text"}
+KINDS = {
+    "right": "✓",
+    "plain": "plain",
+    "host": "host",
+    "transformers itself": "t",
+    "not supported": "t",
+    "wrong": "✗",
+    "error": "✗",
+}
+"""How a cell begins, and its mark in the table."""
+
+
+def mark(cell: str) -> str:
+    """The mark of a cell; empty if it was not run."""
+    return next((mark for kind, mark in KINDS.items() if cell.startswith(kind)), cell)
+
+
+def is_built(row: Row) -> bool:
+    """Whether there is a model."""
+    return row["built"].startswith("float")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: counts, a table for each task, what the cells without a ✓ say, and what could not be built."""
+    parts = [_counts(rows)]
+    for task in TASKS:
+        of_task = [row for row in rows if row["task"] == task]
+        if not of_task:
+            continue
+        cells = [
+            [row["model"], row["variant"], *(mark(row[name]) for name in COLUMNS)] for row in of_task if is_built(row)
+        ]
+        parts += [f"## {TITLES[task]}", markdown_table(["model", "variant", *COLUMNS], cells)]
+        if notes := list(_notes(of_task)):
+            parts += ["Cells without a ✓:", "\n".join(notes)]
+        if missing := [f"- {row['model']}: {_escaped(row['built'])}" for row in of_task if not is_built(row)]:
+            parts += ["Not built:", "\n".join(missing)]
+    return "\n\n".join(parts)
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    lines = []
+    for task in TASKS:
+        base = [row for row in rows if row["task"] == task and row["variant"] == BASE]
+        built = [row for row in base if is_built(row)]
+        others = [row for row in rows if row["task"] == task and row["variant"] != BASE and is_built(row)]
+        cells = [mark(row[name]) for row in [*built, *others] for name in COLUMNS if row[name]]
+        counts = [str(sum(cell in marks for cell in cells)) for marks in (("✓",), ("plain", "host"), ("t",), ("✗",))]
+        lines.append([TITLES[task], str(len(base)), str(len(built)), str(len(others)), *counts])
+    header = ["", "architectures", "built", "further variants", "✓", "plain or host", "t", "✗"]
+    return markdown_table(header, lines)
+
+
+def _notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What the cells of a row say, columns with the same text together."""
+    for row in rows:
+        texts: dict[str, list[str]] = {}
+        for name in COLUMNS:
+            if row[name] and mark(row[name]) != "✓" and not row[name].startswith("not supported"):
+                texts.setdefault(row[name], []).append(name)
+        for text, names in texts.items():
+            variant = "" if row["variant"] == BASE else f", {row['variant']}"
+            yield f"- {row['model']}{variant}: {', '.join(names)}: {_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    """An error's text as literal text of Markdown."""
+    return f"`{text.replace('`', chr(39))}`"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="config types, as qwen2 or t5")
-    parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--column", nargs="+", choices=COLUMNS, default=list(COLUMNS))
-    parser.add_argument("--no-variants", action="store_true", help="only the base variant")
-    parser.add_argument("--again", action="store_true", help="run also what the file has")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one variant")
-    parser.add_argument("--csv", type=Path, default=RESULTS / "models.csv")
-    arguments = parser.parse_args()
-    table = Table(arguments.csv)
+    made = parser(__doc__, "models.csv")
+    made.add_argument("--only", nargs="+", default=[], metavar="NAME", help="config types, as qwen2 or t5")
+    made.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
+    made.add_argument("--column", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    made.add_argument("--no-variants", action="store_true", help="only the base variant")
+    made.add_argument("--again", action="store_true", help="run also what the file has")
+    made.add_argument("--workers", type=int, default=1)
+    made.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one variant")
+    arguments = made.parse_args()
+    results = Results(arguments.csv)
     for base in (True,) if arguments.no_variants else (True, False):
         wanted = Request(base, [name for name in arguments.column if base or name in VARIANT_COLUMNS])
         requests = {job: wanted for job in jobs(arguments.task, arguments.only)}
         if not arguments.again:
-            requests = {job: wanted._replace(columns=table.missing(job, wanted)) for job in requests}
+            requests = {job: wanted._replace(columns=results.missing(job, wanted)) for job in requests}
         waiting = [(job, request) for job, request in requests.items() if request.columns]
         with ThreadPoolExecutor(arguments.workers) as pool:
-            results = pool.map(lambda item: (item[0], run(*item, arguments.limit)), waiting)
-            for job, rows in results:
-                table.put(job, rows)
+            found = pool.map(lambda item: (item[0], run(*item, arguments.limit)), waiting)
+            for job, rows in found:
+                results.put(job, rows)
                 for row in rows:
                     good = ("", "right", "float64")
                     bad = {name: row[name] for name in ("built", *COLUMNS) if row.get(name, "") not in good}

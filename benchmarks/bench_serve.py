@@ -1,6 +1,6 @@
 """Free requests: how fast is hf-guided's server beside `transformers serve`, and how fast is it with a schema?
 
-    python -m benchmarks.bench_serve [--clients N] [--requests N] [--runs N] [--csv FILE]
+    python -m benchmarks.bench_serve [--clients N] [--requests N] [--runs N]
 
 Both servers run in processes of their own, with continuous batching, the demo model and one thread. Clients in this
 process send invoices to /v1/completions, greedy; each sends its next request when the last one is answered. Measured
@@ -10,7 +10,6 @@ measurement, and answers every prompt once before times are measured. The two se
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import os
@@ -19,14 +18,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import Row, finish, parser, table_of
 from hf_guided import demo
 
 MAX_NEW_TOKENS = 120
@@ -127,39 +126,36 @@ def rows_of(folder: Path, clients: int, requests: int, runs: int) -> list[dict[s
                 "tokens_per_s": f"{statistics.median(found):.1f}",
                 "ratio": f"{statistics.median(found) / statistics.median(base):.3f}",
                 "ratios": " ".join(f"{one / other:.3f}" for one, other in zip(found, base, strict=True)),
-                "load": load_average(),
             }
         )
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """The rows as they are shown."""
     columns = {
         "server": "server",
-        "kind": "requests",
+        "requests": "kind",
         "clients": "clients",
-        "requests": "prompts",
-        "tokens_per_s": "tokens a second",
+        "prompts": "requests",
+        "tokens a second": "tokens_per_s",
         "ratio": "ratio",
-        "ratios": "of each run",
+        "of each run": "ratios",
     }
-    return markdown_table([*columns.values()], [[str(row[name]) for name in columns] for row in rows])
+    return table_of(rows, columns)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--requests", type=int, default=96)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "serve.csv")
-    given = parser.parse_args()
+    made = parser(__doc__, "serve.csv")
+    made.add_argument("--clients", type=int, default=16)
+    made.add_argument("--requests", type=int, default=96)
+    made.add_argument("--runs", type=int, default=3)
+    given = made.parse_args()
     with TemporaryDirectory() as folder:
         for part in demo.load():
             part.save_pretrained(folder)
         rows = rows_of(Path(folder), given.clients, given.requests, given.runs)
-    write_csv(given.csv, rows)
-    print(table(rows))
+    finish(given, rows, table(rows))
     print("\nThe ratio is to free requests: of `transformers serve`, or, with a schema, of hf-guided itself.")
 
 

@@ -1,12 +1,15 @@
-"""Three libraries that turn a JSON Schema into masks, with one small interface, each through its own front end."""
+"""Libraries that turn a JSON Schema, a pattern or a grammar into masks, with one small interface.
+
+Each is called through its own front end. Where the "schema" is a regular expression or a grammar in GBNF, the library's
+name says so, and schema_worker.py measures it by the same method.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -79,9 +82,6 @@ class SchemaLibrary(ABC):
         schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}
         return {**schema, "minProperties": number % 2, "title": str(number)}, '{"a": "b"}'
 
-    def forget(self) -> None:  # noqa: B027  # most keep nothing
-        """Forget everything that was compiled; what belongs to the vocabulary alone may be kept."""
-
 
 class HFGuided(SchemaLibrary):
     name = package = "hf-guided"
@@ -93,15 +93,11 @@ class HFGuided(SchemaLibrary):
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        self.forget()
-
-    def forget(self) -> None:
-        tokenizer = self.vocabulary.tokenizer
-        if isinstance(tokenizer, PreTrainedTokenizerBase):
-            guide = hg.Guide(tokenizer, self.vocabulary.padded_size)
+        if isinstance(vocabulary.tokenizer, PreTrainedTokenizerBase):
+            guide = hg.Guide(vocabulary.tokenizer, vocabulary.padded_size)
             self._compile: Callable[..., CompiledConstraint] = guide.compile
         else:  # a vocabulary of tests
-            self._compile = Compiler(self.vocabulary).compile
+            self._compile = Compiler(vocabulary).compile
 
     def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
         return hg.JsonSchema(
@@ -321,22 +317,61 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-_OURS = (HFGuided, HFGuidedLimited, HFGuidedAnySpelling, HFGuidedAnyText)
-SCHEMA_LIBRARIES = {one.name: one for one in (*_OURS, LLGuidance, LLGuidanceLenient, XGrammar)}
-
-
-def add_libraries(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that ``libraries_of`` reads."""
-    parser.add_argument("--library", nargs="+", choices=SCHEMA_LIBRARIES, default=list(SCHEMA_LIBRARIES))
-    parser.add_argument(
-        "--spelling", choices=get_args(Spelling), help="of values, by hf-guided; without it rows for both"
+SCHEMA_LIBRARIES: dict[str, type[SchemaLibrary]] = {
+    one.name: one
+    for one in (
+        HFGuided,
+        HFGuidedLimited,
+        HFGuidedAnySpelling,
+        HFGuidedAnyText,
+        LLGuidance,
+        LLGuidanceLenient,
+        XGrammar,
     )
+}
 
 
-def libraries_of(arguments: argparse.Namespace) -> list[str]:
-    """The names of the libraries to run."""
-    left_out = {one.name for one in _OURS if arguments.spelling not in (None, one.spelling)}
-    names = [name for name in arguments.library if name not in left_out]
-    if not names:
-        raise SystemExit(f"--spelling {arguments.spelling} leaves out all of --library; leave one of the two out")
-    return names
+# -- regular expressions and grammars ----------------------------------------------------------------------------------
+
+
+class _Patterns(SchemaLibrary):
+    def warm_up(self, number: int) -> tuple[Any, str]:
+        return rf"[a-z]{{1,{20 + number}}}( .*|\w+)?\d", "ab cd7"
+
+
+class HFGuidedRegex(_Patterns, HFGuided):
+    def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
+        return hg.Regex(schema)
+
+
+class LLGuidanceRegex(_Patterns, LLGuidance):
+    name = "llguidance's regex"
+
+    def _grammar(self, schema: Any) -> str:
+        grammar: str = self._lib.LLMatcher.grammar_from_regex(schema)
+        return grammar
+
+
+class HFGuidedGrammar(HFGuided):
+    def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
+        return hg.Grammar(schema)
+
+    def warm_up(self, number: int) -> tuple[Any, str]:
+        return f'root ::= "(" root ")" | [a-z]{{1,{20 + number}}} "\\"" [^"]* "\\""', '(ab"c d")'
+
+
+DEFAULT_LIMIT = 512  # tokens, as hg.generate has by default
+
+
+def by_backend(kind: type[HFGuided], what: str, *backends: str) -> dict[str, type[SchemaLibrary]]:
+    """hf-guided by each of its backends, without a limit of tokens and with the one of ``hg.generate``."""
+    limits = {"": None, ", with a limit": DEFAULT_LIMIT}
+    return {
+        name: type(kind.__name__, (kind,), {"name": name, "backend": backend, "limit": limit})
+        for backend in backends
+        for name, limit in ((f"hf-guided {backend}{what}{more}", limit) for more, limit in limits.items())
+    }
+
+
+REGEX_LIBRARIES = {**by_backend(HFGuidedRegex, "", "native", "llguidance"), LLGuidanceRegex.name: LLGuidanceRegex}
+GRAMMAR_LIBRARIES = by_backend(HFGuidedGrammar, " of grammars", "native", "xgrammar")

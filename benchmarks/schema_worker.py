@@ -9,23 +9,32 @@ memory; a schema that goes beyond them costs only itself.
 
 from __future__ import annotations
 
-import json
-import logging
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.common import python_for
-from benchmarks.processes import JobProcess, Killed
-from benchmarks.regex_libraries import REGEX_LIBRARIES
-from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Reason, Refused, SchemaLibrary, Walk
+from benchmarks.processes import JobProcess, Killed, quiet, serve
+from benchmarks.schema_libraries import (
+    GRAMMAR_LIBRARIES,
+    REGEX_LIBRARIES,
+    SCHEMA_LIBRARIES,
+    Reason,
+    Refused,
+    SchemaLibrary,
+    Walk,
+)
 from benchmarks.schema_peers import SCHEMA_PEERS
 from hf_guided.vocabulary.tokens import Vocabulary
 
-_LIBRARIES: dict[str, type[SchemaLibrary]] = {**SCHEMA_LIBRARIES, **SCHEMA_PEERS, **REGEX_LIBRARIES}
+_LIBRARIES: dict[str, type[SchemaLibrary]] = {
+    **SCHEMA_LIBRARIES,
+    **SCHEMA_PEERS,
+    **REGEX_LIBRARIES,
+    **GRAMMAR_LIBRARIES,
+}
 
 
 @dataclass(frozen=True)
@@ -36,13 +45,11 @@ class Job:
         schema: JSON; for some libraries a pattern.
         texts: valid or not.
         registry: for its references.
-        fresh: the library forgets what it has compiled before.
     """
 
     schema: Any
     texts: Sequence[str]
     registry: Mapping[str, Any] = field(default_factory=dict)
-    fresh: bool = False
 
 
 @dataclass
@@ -70,9 +77,6 @@ class Verdict:
 
 def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]) -> Verdict:
     """Compile, and walk every text; those that are accepted twice."""
-    if job.fresh:
-        library.forget()
-        _warm_up(library, 0, tokenize)
     began = time.perf_counter()
     try:
         walk = library.compile(job.schema, job.registry)
@@ -105,11 +109,6 @@ def _walk(walk: Walk, token_ids: list[int], mask_us: list[float]) -> tuple[bool,
         if not walk.allows(token_id) or not walk.accept(token_id):
             return False, token_ids[:place]
     return walk.is_completed(), token_ids
-
-
-def _warm_up(library: SchemaLibrary, number: int, tokenize: Callable[[str], list[int]]) -> None:
-    schema, text = library.warm_up(number)
-    judge(library, Job(schema, [text]), tokenize)
 
 
 def _words(error: Exception) -> str:
@@ -149,7 +148,7 @@ class Worker:
     def __call__(self, job: Job) -> Verdict:
         """One job, within the limits."""
         try:
-            return Verdict(**json.loads(self._process.ask(json.dumps(asdict(job)))))
+            return Verdict(**self._process.ask(asdict(job)))
         except Killed as killed:
             return Verdict(killed.outcome, [("", "", f"process ended with {killed.returncode}")])
 
@@ -159,19 +158,14 @@ class Worker:
 
 
 def main() -> None:
-    import torch
-
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
-    torch.set_num_threads(1)
+    quiet()
     name, vocabulary = sys.argv[1:]
     known, tokenize = tokenizing(vocabulary)
     library = _LIBRARIES[name](known)
     for number in range(5):  # first calls import, start threads, build tables
-        _warm_up(library, number, tokenize)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(asdict(judge(library, Job(**json.loads(line)), tokenize))), flush=True)
+        schema, text = library.warm_up(number)
+        judge(library, Job(schema, [text]), tokenize)
+    serve(lambda job: asdict(judge(library, Job(**job), tokenize)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The constraints of the soak test. What each text has to be, and how it may begin, is decided by other libraries.
+"""The constraints of the soak test, and its judges: other libraries decide what a text has to be, and how it may begin.
 
 Case ``number`` is one of eight kinds, with the number in its text, so that every case compiles to a grammar of its own.
 """
@@ -143,3 +143,35 @@ def model(number: int) -> Case:
 
 
 KINDS = (choice, pattern, flag, text, numbers, nested, tag, model)
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output, to be judged: did it end with a stop token?"""
+
+    case: Case
+    text: str
+    finished: bool
+    error: str | None = None
+
+
+class Refused:
+    """A constraint or a request that was to be refused, and was."""
+
+
+class Left:
+    """An answer that its reader left in the middle."""
+
+
+def verdict(output: Output | Refused | Left) -> str:
+    """What the judges say."""
+    if isinstance(output, (Refused, Left)):
+        return type(output).__name__.lower()
+    if output.error is not None:
+        return "dead end"
+    if output.finished:
+        return "valid" if output.case.is_valid(output.text) else "invalid"
+    return "cut" if output.case.is_prefix(output.text) else "bad prefix"

@@ -17,9 +17,8 @@ import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 import hf_guided as hg
-from benchmarks.soak_cases import Case, draw
+from benchmarks.soak_cases import Case, Left, Output, Refused, draw
 from benchmarks.soak_process import COMPILED
-from benchmarks.soak_report import Left, Output, Refused
 from hf_guided import demo
 from tests import vocabularies
 from tests.integration import models

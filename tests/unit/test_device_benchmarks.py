@@ -16,10 +16,23 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from benchmarks import bench_apply, bench_continuous, bench_device
-from benchmarks.apply_sides import CLONE, FILL, OURS, TRITON, Buffer, all_sides
-from benchmarks.bench_apply import ALL, NEARLY_EMPTY, QUICK, measured_rows, targets
+from benchmarks.bench_apply import (
+    ALL,
+    CLONE,
+    FILL,
+    NEARLY_EMPTY,
+    OURS,
+    QUICK,
+    TRITON,
+    Buffer,
+    all_sides,
+    buffers_needed,
+    measured_rows,
+    taken_columns,
+    targets,
+    time_calls,
+)
 from benchmarks.bench_device import COLD, FREE, LINES, LOOP, LOOP_NOT_RESIDENT, RECORD, Side, Taken, lower_bound
-from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
 from hf_guided.session.mask_kernel import apply_with_torch
 from tests import vocabularies
 from tests.kernel_harness import ROOT
