@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import LogitsProcessor, set_seed
 
 import hf_guided as hg
 from benchmarks.common import (
@@ -36,11 +35,10 @@ from benchmarks.common import (
     spread,
     write_csv,
 )
-from benchmarks.libraries import LIBRARIES, Constraint, Constraints, Library
+from benchmarks.libraries import LIBRARIES, Constraint, Constraints, HFGuided, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
 from benchmarks.processes import quiet
 from hf_guided.backends.network import FrameEngine
-from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.errors import HFGuidedError
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import demo, tekken
@@ -80,15 +78,10 @@ def constraints() -> dict[str, Constraint]:
     }
 
 
-class Budgeted(Library):
+class Budgeted(HFGuided):
     """hf-guided with a token budget."""
 
-    name = package = "hf-guided"
-    key_order: KeyOrder = "declared"
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
-        self._guide = hg.Guide(tokenizer, model)
-        self.max_new_tokens = 0
+    max_new_tokens = 0
 
     def constrain(self, constraints: Constraints) -> dict[str, Any]:
         assert isinstance(constraints, Constraint)
@@ -99,12 +92,7 @@ class Budgeted(Library):
         """The stated minimum."""
         minimum = self._guide.compile(self._ours(constraint)).matcher().min_tokens_to_finish()
         assert minimum is not None
-        return minimum
-
-    def _ours(self, constraint: Constraint) -> Any:
-        if constraint.kind == "regex":
-            return hg.Regex(constraint.text)
-        return hg.JsonSchema(json.loads(constraint.text), whitespace="compact", key_order=self.key_order)
+        return int(minimum)
 
 
 class BudgetedAnyOrder(Budgeted):
@@ -140,31 +128,23 @@ class NeverStops(LogitsProcessor):
         return scores + self._bias
 
 
-@dataclass
-class Cell:
-    """What one library did with one constraint, under one model, at one budget."""
-
-    library: str
-    constraint: str
-    model: str
-    times_minimum: float
-    max_new_tokens: int
-    outputs: int
-    complete: int
-    valid: int  # of the complete ones
-    error: str = ""
-
-
 def run_cell(
     library: Library, name: str, constraint: Constraint, model: str, times: float, minimum: int, rows: int
-) -> Cell:
-    """Generate one batch, and judge its rows."""
+) -> dict[str, Any]:
+    """What one library does with one constraint, under one model, at one budget: outputs, complete and valid ones."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
-    cell = Cell(library.name, name, model, times, int(times * minimum), 0, 0, 0)
+    budget = int(times * minimum)
+    cell = {
+        "library": library.name,
+        "constraint": name,
+        "model": model,
+        "times_minimum": times,
+        "max_new_tokens": budget,
+    }
     set_seed(int(100 * times))
     if isinstance(library, Budgeted):
-        library.max_new_tokens = cell.max_new_tokens
+        library.max_new_tokens = budget
     outputs: list[list[int] | str] = []
     try:
         for prompts in [rows] if library.takes_batches else [1] * rows:
@@ -174,20 +154,20 @@ def run_cell(
                 prepared["logits_processor"] = [before, *prepared.get("logits_processor", [])]
             encoded = tokenizer(["An answer:"] * prompts, return_tensors="pt")
             inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
-            settings = {"max_new_tokens": cell.max_new_tokens, "do_sample": True, "temperature": TEMPERATURE}
+            settings = {"max_new_tokens": budget, "do_sample": True, "temperature": TEMPERATURE}
             outputs += library.generate(llama, inputs, prepared, **settings)
     except Exception as error:  # whatever it is, is the result of this cell
-        cell.error = type(error).__name__
-        return cell
-    for output in outputs:
-        text = finished_text(output, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        cell.outputs += 1
-        cell.complete += text is not None
-        cell.valid += text is not None and not problem(constraint, text)
-    return cell
+        return {**cell, "outputs": 0, "complete": 0, "valid": 0, "error": type(error).__name__}
+    texts = [
+        finished_text(output, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+        for output in outputs
+    ]
+    complete = [text for text in texts if text is not None]
+    valid = sum(not problem(constraint, text) for text in complete)
+    return {**cell, "outputs": len(texts), "complete": len(complete), "valid": valid, "error": ""}
 
 
-def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
+def run_all(names: Sequence[str], rows: int) -> Iterator[dict[str, Any]]:
     """All cells, library by library."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
@@ -212,16 +192,6 @@ def table(rows: Sequence[Row]) -> str:
 
 
 # -- the stated minimum ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Minimum:
-    """The stated minima of one schema, and the true one in the declared order."""
-
-    schema: str
-    shortest: int
-    declared: int
-    any_order: int
 
 
 def shortest(compiled: Any, most: int) -> int | None:
@@ -253,8 +223,8 @@ def shortest(compiled: Any, most: int) -> int | None:
     return most
 
 
-def minima(most: int) -> Iterator[Minimum]:
-    """Schemas of the sample, spread over it."""
+def minima(most: int) -> Iterator[dict[str, Any]]:
+    """The stated minima of schemas spread over the sample, and the true one in the declared order."""
     tokenizer = tekken()
     guide = hg.Guide(tokenizer, len(tokenizer))
     found = 0
@@ -269,7 +239,8 @@ def minima(most: int) -> Iterator[Minimum]:
             continue
         if not isinstance(compiled.new_engine(), FrameEngine) or (true := shortest(compiled, stated[0])) is None:
             continue
-        yield Minimum(one["name"], true, *stated)
+        declared, any_order = stated
+        yield {"schema": one["name"], "shortest": true, "declared": declared, "any_order": any_order}
         found += 1
         if found == most:
             return
@@ -296,8 +267,8 @@ def main() -> None:
     quiet()
     assert demo().eos_token_id == EOS
     whole = arguments.library == list(ALL)
-    rows = [asdict(cell) for cell in run_all(arguments.library, arguments.rows)]
-    found = [asdict(one) for one in minima(arguments.schemas)]
+    rows = list(run_all(arguments.library, arguments.rows))
+    found = list(minima(arguments.schemas))
     finish(arguments, rows, f"{table(rows)}\n\n{minima_table(found)}", whole=whole)
     if whole and arguments.csv.parent == RESULTS:
         write_csv(RESULTS / "budget_minimum.csv", found)

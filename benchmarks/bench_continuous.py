@@ -13,7 +13,6 @@ time, and the answers of every guided request are read by ``re``.
 
 from __future__ import annotations
 
-import random
 import re
 import statistics
 import time
@@ -27,7 +26,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 import hf_guided as hg
 from benchmarks.bench_device import LINE, Model
-from benchmarks.common import hardware, parser, table_of, write_csv
+from benchmarks.common import hardware, parser, table_of, turns, write_csv
 from benchmarks.decode_cases import SHAPES
 
 FREE = "free"
@@ -51,10 +50,7 @@ class Requests:
         self.model, self.guide, self.device = given.model, given.guide, device
         self.constraint = hg.Regex(f"({LINE})+")
         self.tokens, self.asynchronous = tokens, asynchronous
-        draw = random.Random(0)
-        self.prompts = [
-            given.tokenizer.encode(f"Customers of {draw.randint(0, 10**9)}, a line each:\n") for _ in range(count)
-        ]
+        self.prompts = [given.tokenizer.encode(prompt) for prompt in given.prompts(count)]
 
     @contextmanager
     def manager(self) -> Iterator[Any]:
@@ -94,11 +90,7 @@ class Requests:
 
 def rounds(requests: Requests, count: int) -> list[dict[str, float]]:
     """Tokens a second of each side in each round, after one that is not counted."""
-    found = []
-    for number in range(count + 1):
-        order = list(SIDES)
-        random.Random(number).shuffle(order)
-        found.append({name: requests.run(name) for name in order})
+    found = [{name: requests.run(name) for name in turns(SIDES, number)} for number in range(count + 1)]
     return found[1:]
 
 

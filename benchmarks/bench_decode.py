@@ -14,7 +14,6 @@ the fast loop with the thread for masks on, off, and as the library decides; wit
 from __future__ import annotations
 
 import json
-import random
 import statistics
 import time
 import warnings
@@ -26,7 +25,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, Row, finish, parser, percentiles, rounded, table_of
+from benchmarks.common import RESULTS, Row, finish, parser, percentiles, rounded, table_of, turns
 from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
@@ -127,9 +126,7 @@ def run(case: Case, running: dict[str, Arguments], batch: int, rounds: int) -> d
     """Every side in turn; the first round warms up and finds out what a side does not support."""
     taken = {name: Taken() for name in running}
     for number in range(rounds + 1):
-        order = list(running)
-        random.Random(number).shuffle(order)
-        for name in order:
+        for name in turns(running, number):
             try:
                 one_round(case, batch, running[name], taken[name])
             except NotSupported:

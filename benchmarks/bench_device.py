@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 import torch
 
 import hf_guided as hg
-from benchmarks.common import Row, hardware, parser, record12, runs_here, table_of, write_csv
-from benchmarks.decode_cases import SHAPES, Task, is_valid, random_model
+from benchmarks.common import Row, hardware, parser, record12, runs_here, table_of, turns, write_csv
+from benchmarks.decode_cases import SHAPES, Case, Task, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, Outlines, XGrammar
 from hf_guided.session.mask_kernel import kernel_in_use
 from hf_guided.vocabulary.bitmask import words
@@ -131,16 +131,10 @@ class Model:
         schema = record12()["schema"]
         return hg.JsonSchema(schema, whitespace="compact"), Constraint("json", json.dumps(schema))
 
-    def inputs(self, rows: int) -> dict[str, Any]:
-        """Prompts that differ, padded on the left."""
+    def prompts(self, rows: int) -> list[str]:
+        """Prompts that differ."""
         draw = random.Random(0)
-        prompts = [self.tokenizer.encode(f"Customers of {draw.randint(0, 10**9)}, a line each:\n") for _ in range(rows)]
-        longest = max(map(len, prompts))
-        padding = [longest - len(row) for row in prompts]
-        ids = [[self.stop] * more + row for more, row in zip(padding, prompts, strict=True)]
-        mask = [[0] * more + [1] * len(row) for more, row in zip(padding, prompts, strict=True)]
-        to = {"device": self.model.device}
-        return {"input_ids": torch.tensor(ids, **to), "attention_mask": torch.tensor(mask, **to)}
+        return [f"Customers of {draw.randint(0, 10**9)}, a line each:\n" for _ in range(rows)]
 
     def limit(self, name: str, tokens: int) -> int:
         """So many tokens, or as many as the shortest answer has."""
@@ -158,13 +152,11 @@ class Model:
             chosen: of ``SIDES``; free generation is always among them. A library that is not installed is left out.
         """
         ours, theirs = self.constraint(name)
-        given = self.inputs(rows)
-        settings = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": self.stop, **FORMS[form]}
+        case = Case(name, self.model, self.tokenizer, [Task(prompt, {}) for prompt in self.prompts(rows)], tokens)
+        [(_, given)] = case.batches(rows)
 
         def generate(**more: Any) -> list[list[int]]:
-            output = self.model.generate(**given, **settings, **more)
-            new = output[:, given["input_ids"].shape[1] :].tolist()
-            return [row[: row.index(self.stop) + 1] if self.stop in row else row for row in new]
+            return case.generate(given, **FORMS[form], **more)
 
         def processor(guide: hg.Guide, companion: bool) -> Side:
             def run() -> list[list[int]]:
@@ -250,12 +242,7 @@ def timed(side: Side, device: str) -> Taken:
 
 def rounds(sides: dict[str, Side], count: int, device: str) -> list[dict[str, Taken]]:
     """What each side took in each round."""
-    found = []
-    for number in range(count):
-        order = list(sides)
-        random.Random(number).shuffle(order)
-        found.append({name: timed(sides[name], device) for name in order})
-    return found
+    return [{name: timed(sides[name], device) for name in turns(sides, number)} for number in range(count)]
 
 
 def lower_bound(values: Sequence[float], doubt: float = 0.05) -> float | None:

@@ -28,9 +28,17 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.common import ROOT, finish, installed, parser, table_of
-from benchmarks.job_worker import BATCH, LOADING, PROCESSES, SCHEMA, block_rows
 from hf_guided import demo
 
+PROCESSES = 2
+BATCH = 32  # rows of one call of generate()
+BLOCKS = 40  # of rows that are written together
+LOADING = {"device": "cpu", "dtype": "float64"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "minimum": 18, "maximum": 99}},
+    "required": ["age"],
+}
 NAMES = ("Daria Pinto", "Cret Gomez", "Esther Price", "Camille Engel", "Peirat Moss", "Ines Okafor", "Jon Vale")
 WORK = ("gardener", "cook", "potter", "baker", "teacher", "driver", "painter", "printer", "tailor", "sailor", "singer")
 KILL_AT = 0.4  # of the rows
@@ -122,8 +130,8 @@ FILES = ["--input", "rows.jsonl", "--schema", "schema.json", "--output", "out.js
 MODEL = ["--model", "demo", "--device", LOADING["device"], "--dtype", LOADING["dtype"], "--batch-size", str(BATCH)]
 WAYS = {
     "batch": Way("hf-guided", [*LAUNCH, *FILES, *MODEL], written_by_batch, values_of_batch),
-    "ray": Way("ray", ["-m", "benchmarks.job_worker", "ray"], written_by_ray, values_of_ray),
-    "datasets": Way("datasets", ["-m", "benchmarks.job_worker", "datasets"], written_by_map, values_of_map),
+    "ray": Way("ray", ["-m", "benchmarks.bench_jobs", "--answer", "ray"], written_by_ray, values_of_ray),
+    "datasets": Way("datasets", ["-m", "benchmarks.bench_jobs", "--answer", "datasets"], written_by_map, values_of_map),
 }
 
 
@@ -213,11 +221,99 @@ def killed_run(way: Way, folder: Path, expected: list[Any]) -> dict[str, str]:
     return {"killed_at_row": str(at), "continued_s": f"{seconds:.1f}"}
 
 
+# -- the jobs that are programs; stopped, the same command continues ---------------------------------------------------
+
+
+def block_rows(folder: Path) -> int:
+    """How many rows are written together."""
+    import pyarrow.parquet as pq
+
+    count: int = pq.read_metadata(folder / "rows.parquet").num_rows
+    return max(1, count // BLOCKS)
+
+
+def run_ray(folder: Path) -> None:
+    """Answer the rows with two actors."""
+    import ray
+    import ray.data
+    from ray.data.checkpoint import CheckpointConfig
+
+    from hf_guided.integrations.ray import GuidedPredictor
+
+    # A CPU for each actor, one to read and one to write.
+    ray.init(num_cpus=PROCESSES + 2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.checkpoint_config = CheckpointConfig(id_column="row", checkpoint_path=str(folder / "checkpoint"))
+    rows = ray.data.read_parquet(str(folder / "rows.parquet"))
+    answers = rows.repartition(target_num_rows_per_block=block_rows(folder)).map_batches(
+        GuidedPredictor,
+        fn_constructor_kwargs={"model": "demo", "constraint": SCHEMA, "loading": LOADING, "batch_size": BATCH},
+        batch_size=block_rows(folder),
+        compute=ray.data.ActorPoolStrategy(size=PROCESSES),
+    )
+    answers.write_parquet(str(folder / "answers"))
+
+
+def run_datasets(folder: Path) -> None:
+    """Answer the rows in two processes, and write them as one data set."""
+    import datasets
+
+    (folder / "parts").mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "benchmarks.bench_jobs", "--answer"]
+    processes = [subprocess.Popen([*command, str(rank)]) for rank in range(PROCESSES)]
+    failed = [process.wait() for process in processes]
+    if any(failed):
+        raise SystemExit(f"the processes ended with {failed}")
+    parts = parts_of(folder, range(part_count(folder)))  # all are finished: this reads their files
+    datasets.concatenate_datasets(parts).save_to_disk(str(folder / "answered"))
+
+
+def parts_of(folder: Path, numbers: Any) -> list[Any]:
+    """Parts of the data set with their answers; those that are finished come from their files."""
+    import datasets
+
+    from hf_guided.integrations.datasets import extract
+
+    datasets.disable_progress_bars()
+    rows = datasets.Dataset.from_parquet(str(folder / "rows.parquet"), cache_dir=str(folder / "cache"))
+    step = extract("demo", constraint=SCHEMA, column="prompt", loading=LOADING, batch_size=BATCH)
+    size = block_rows(folder)
+    parts = []
+    for number in numbers:
+        part = rows.select(range(number * size, min((number + 1) * size, len(rows))))
+        file = str(folder / "parts" / f"{number:05d}.arrow")
+        parts.append(part.map(step, batched=True, batch_size=size, features=step.features(rows), cache_file_name=file))
+    return parts
+
+
+def answer(how: str, folder: Path) -> None:
+    """Answer rows.parquet of a folder: with Ray, with ``datasets.map``, or every second part of the latter."""
+    if how == "ray":
+        run_ray(folder)
+    elif how == "datasets":
+        run_datasets(folder)
+    else:
+        parts_of(folder, range(int(how), part_count(folder), PROCESSES))
+
+
+def part_count(folder: Path) -> int:
+    """How many parts the rows make."""
+    import pyarrow.parquet as pq
+
+    rows: int = pq.read_metadata(folder / "rows.parquet").num_rows
+    return -(-rows // block_rows(folder))
+
+
 def main() -> None:
     made = parser(__doc__, "jobs.csv")
     made.add_argument("--rows", type=int, default=10_000)
     made.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    made.add_argument("--answer", help="answer the rows of this folder: by ray, datasets or a process of datasets")
     options = made.parse_args()
+    if options.answer:
+        answer(options.answer, Path.cwd())
+        return
     expected = expected_values(prompts(options.rows))
     distinct = len({json.dumps(value) for value in expected})
     rows = []

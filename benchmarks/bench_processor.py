@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import Row, finish, parser, percentiles, record12, rounded, table_of
+from benchmarks.common import Row, finish, parser, percentiles, record12, rounded, table_of, turns
 from benchmarks.schema_peers import model_without_use
 
 Processor = Callable[[Tensor, Tensor], Any]
@@ -252,10 +252,8 @@ def run(setup: Setup, rows: int, repetitions: int) -> dict[str, list[Taken]]:
     for name, make in setup.sides.items():
         check_accepts(name, make(), replay, scores[0])
     times: dict[str, list[Taken]] = {name: [] for name in [*setup.sides, ENGINE]}
-    order = list(times)
     for repetition in range(repetitions + 1):
-        random.Random(repetition).shuffle(order)
-        for name in order:
+        for name in turns(times, repetition):
             if name == ENGINE:
                 taken = time_engine(EngineAlone(setup.compiled, rows, setup.vocab), replay)
             else:

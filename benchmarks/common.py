@@ -7,9 +7,10 @@ import csv
 import json
 import os
 import platform
+import random
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -54,6 +55,13 @@ def schema_rows() -> list[dict[str, Any]]:
 def spread(items: Sequence[Any], count: int) -> Sequence[Any]:
     """About this many of the items, spread over all of them."""
     return items[:: max(1, len(items) // count)]
+
+
+def turns(sides: Iterable[str], number: int) -> list[str]:
+    """The sides of a round in an order of its own, so that what disturbs the machine disturbs all alike."""
+    order = list(sides)
+    random.Random(number).shuffle(order)
+    return order
 
 
 # -- the machine, and what is installed --------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -111,7 +110,7 @@ def budget(name: str, constraint: str, times: float, minimum: int, rows: int) ->
     library_type: type[Library] = bench_budget.Budgeted if name == HFGuided.name else LIBRARIES[name]
     library = library_type(tiny_llama(len(tokenizer), seed=0), tokenizer)
     chosen = bench_budget.constraints()[constraint]
-    return asdict(bench_budget.run_cell(library, constraint, chosen, "hot", times, minimum, rows))
+    return bench_budget.run_cell(library, constraint, chosen, "hot", times, minimum, rows)
 
 
 # -- steps of processors -----------------------------------------------------------------------------------------------

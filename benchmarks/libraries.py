@@ -63,6 +63,7 @@ class Library:
 
 class HFGuided(Library):
     name = package = "hf-guided"
+    key_order = "declared"
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         import hf_guided
@@ -80,7 +81,7 @@ class HFGuided(Library):
     def _ours(self, constraint: Constraint) -> Any:
         if constraint.kind == "regex":
             return self._hg.Regex(constraint.text)
-        return self._hg.JsonSchema(json.loads(constraint.text), whitespace="compact")
+        return self._hg.JsonSchema(json.loads(constraint.text), whitespace="compact", key_order=self.key_order)
 
 
 class XGrammar(Library):

@@ -140,7 +140,8 @@ def quiet() -> None:
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
-    """Answer jobs until the input ends."""
-    print(READY, flush=True)
+    """Answer jobs until the input ends; what libraries print goes to stderr."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    print(READY, file=answers, flush=True)
     for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), flush=True)
+        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)

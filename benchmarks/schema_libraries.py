@@ -122,40 +122,26 @@ class HFGuided(SchemaLibrary):
         return self.again()
 
     def again(self) -> Walk:
-        if self.limit is not None:
-            return LimitedWalk(self._compiled.matcher(), self.bitmask, self.limit)
-        return MatcherWalk(self._compiled.matcher(), self.bitmask)
+        return MatcherWalk(self._compiled.matcher(), self.bitmask, self.limit)
 
 
 class MatcherWalk(Walk):
-    """Ours and xgrammar's have the same names."""
+    """Ours and xgrammar's have the same names; only ours know a token budget."""
 
-    def __init__(self, matcher: Any, bitmask: Tensor):
-        self._matcher, self.bitmask = matcher, bitmask
+    def __init__(self, matcher: Any, bitmask: Tensor, limit: int | None = None):
+        self._matcher, self.bitmask, self._left = matcher, bitmask, limit
 
     def fill(self) -> None:
-        self._matcher.fill_next_token_bitmask(self.bitmask)
+        budget = {} if self._left is None else {"tokens_left": self._left}
+        self._matcher.fill_next_token_bitmask(self.bitmask, **budget)
 
     def accept(self, token_id: int) -> bool:
+        if self._left is not None:
+            self._left -= 1
         return bool(self._matcher.accept_token(token_id))
 
     def is_completed(self) -> bool:
         return bool(self._matcher.is_completed())
-
-
-class LimitedWalk(MatcherWalk):
-    """With a token budget."""
-
-    def __init__(self, matcher: Any, bitmask: Tensor, limit: int):
-        super().__init__(matcher, bitmask)
-        self._left = limit
-
-    def fill(self) -> None:
-        self._matcher.fill_next_token_bitmask(self.bitmask, tokens_left=self._left)
-
-    def accept(self, token_id: int) -> bool:
-        self._left -= 1
-        return super().accept(token_id)
 
 
 class HFGuidedLimited(HFGuided):
