@@ -18,6 +18,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -165,7 +167,7 @@ def all_sides(device: torch.device, peers: list[str] | None = None) -> dict[str,
 # between two events around it is shared out. The GPU is kept busy for a moment before, so that the graph is on the
 # stream when the first event comes by. On a CPU the same calls run one by one.
 
-Call = Callable[[], None]
+Call = Callable[[], object]
 
 
 def buffers_needed(nbytes: int, rotated: int = ROTATED_BYTES) -> int:
@@ -173,24 +175,16 @@ def buffers_needed(nbytes: int, rotated: int = ROTATED_BYTES) -> int:
     return max(1, -(-rotated // max(nbytes, 1)))
 
 
-def time_calls(calls: Sequence[Call], device: torch.device, *, replays: int, reset: Call | None = None) -> list[float]:
+def time_calls(calls: Sequence[Call], device: torch.device, *, replays: int) -> list[float]:
     """Microseconds a call, one entry for each replay of all of them.
 
     Args:
         calls: each on the next buffer.
         device: where they run.
         replays: how many are timed, after some that are not.
-        reset: run before each replay, outside of the time.
     """
-    again = reset or (lambda: None)
     timed = _graph_replays(calls) if device.type == "cuda" else _plain_replays(calls)
-    found = []
-    for number in range(_WARM_UPS + replays):
-        again()
-        taken = timed()
-        if number >= _WARM_UPS:
-            found.append(taken / len(calls))
-    return found
+    return [timed() / len(calls) for _ in range(_WARM_UPS + replays)][_WARM_UPS:]
 
 
 def _plain_replays(calls: Sequence[Call]) -> Callable[[], float]:
@@ -238,7 +232,7 @@ def taken_columns(microseconds: Sequence[float]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured.
+    """Shapes and repetitions of the measurement.
 
     Args:
         vocabularies: widths of the logits.
@@ -292,7 +286,7 @@ def _measured(
         if kind == "launch":
             taken = taken_columns(launch_times(side, buffers, device, sizes.replays))
             return {**nothing, **taken, "problem": ""}
-        calls = [_bound(side, buffers[i % len(buffers)]) for i in range(max(NODES, len(buffers)))]
+        calls = [partial(side, buffers[i % len(buffers)]) for i in range(max(NODES, len(buffers)))]
         taken = taken_columns(time_calls(calls, device, replays=sizes.replays))
     except Exception as error:
         if name == OURS:
@@ -302,50 +296,19 @@ def _measured(
     return {**taken, "gb_s": f"{2 * buffers[0].nbytes / float(taken['p50_us']) / 1e3:.1f}", "problem": ""}
 
 
-def _bound(side: Side, buffer: Buffer) -> Callable[[], None]:
-    def call() -> None:
-        side(buffer)
-
-    return call
-
-
 def launch_times(side: Side, buffers: Sequence[Buffer], device: torch.device, replays: int) -> list[float]:
     """Microseconds of the host for a call, one entry for each series of calls."""
+    series = _plain_replays([partial(side, buffers[i % len(buffers)]) for i in range(_LAUNCHES)])
     found = []
-    for number in range(_WARM_UPS + replays):
+    for _ in range(_WARM_UPS + replays):
         if device.type == "cuda":
             torch.cuda.synchronize()
-        start = time.perf_counter_ns()
-        for i in range(_LAUNCHES):
-            side(buffers[i % len(buffers)])
-        taken = (time.perf_counter_ns() - start) / 1e3 / _LAUNCHES
-        if number >= _WARM_UPS:
-            found.append(taken)
-    return found
+        found.append(series() / _LAUNCHES)
+    return found[_WARM_UPS:]
 
 
-@dataclass(frozen=True)
-class Target:
-    """A bound on a measured number.
-
-    Args:
-        what: the number, in words.
-        allowed: the bound.
-        measured: the number; None: not measured.
-    """
-
-    what: str
-    allowed: float
-    measured: float | None
-
-    def __str__(self) -> str:
-        if self.measured is None:
-            return f"{self.what}: not measured"
-        return f"{self.what}: {'met' if self.measured <= self.allowed else 'MISSED'} ({self.measured:.3f})"
-
-
-def targets(rows: Sequence[Row]) -> list[Target]:
-    """The targets, each with the worst of its shapes or the mean of all."""
+def targets(rows: Sequence[Row]) -> list[str]:
+    """The targets, each with the worst of its shapes or the mean of all: met where the number is at most 1."""
     medians = {
         (row["vocab"], row["batch"], row["allowed"], row["side"]): float(row["p50_us"])
         for row in rows
@@ -353,25 +316,23 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     }
     shapes = [key[:3] for key in medians if key[3] == OURS]
 
-    def worst(allowed: float, bound: str, extra: float) -> float | None:
-        ratios = [
-            medians[(*shape, OURS)] / (1.15 * medians[(*shape, bound)] + extra)
+    def ratios(side: str, allowed: float | None = None, factor: float = 1.0, extra: float = 0.0) -> list[float]:
+        """Our times over another side's, with a factor and microseconds that are allowed beyond it."""
+        return [
+            medians[(*shape, OURS)] / (factor * medians[(*shape, side)] + extra)
             for shape in shapes
-            if shape[2] == allowed and (*shape, bound) in medians
+            if allowed in (None, shape[2]) and (*shape, side) in medians
         ]
-        return max(ratios, default=None)
 
-    logs = [
-        math.log(medians[(*shape, OURS)] / medians[(*shape, TRITON)]) for shape in shapes if (*shape, TRITON) in medians
-    ]
+    triton = [math.log(ratio) for ratio in ratios(TRITON)]
+    found = {
+        "full masks: time to 1.15 * clone() + 2 us": max(ratios(CLONE, ALL, 1.15, 2.0), default=None),
+        "nearly empty masks: time to 1.15 * fill_": max(ratios(FILL, NEARLY_EMPTY, 1.15), default=None),
+        "time to clone() and xgrammar's Triton kernel, geometric mean": math.exp(fmean(triton)) if triton else None,
+    }
     return [
-        Target("full masks: time to 1.15 * clone() + 2 us, at most 1", 1.0, worst(ALL, CLONE, 2.0)),
-        Target("nearly empty masks: time to 1.15 * fill_, at most 1", 1.0, worst(NEARLY_EMPTY, FILL, 0.0)),
-        Target(
-            "time to clone() and xgrammar's Triton kernel, geometric mean at most 1",
-            1.0,
-            math.exp(sum(logs) / len(logs)) if logs else None,
-        ),
+        f"{what}: " + ("not measured" if value is None else f"{'met' if value <= 1 else 'MISSED'} ({value:.3f})")
+        for what, value in found.items()
     ]
 
 

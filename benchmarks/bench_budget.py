@@ -131,7 +131,7 @@ class NeverStops(LogitsProcessor):
 def run_cell(
     library: Library, name: str, constraint: Constraint, model: str, times: float, minimum: int, rows: int
 ) -> dict[str, Any]:
-    """What one library does with one constraint, under one model, at one budget: outputs, complete and valid ones."""
+    """Generate under one constraint, model and budget, and count the outputs that are complete and valid."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
     budget = int(times * minimum)

@@ -41,7 +41,7 @@ Arguments = Callable[[Sequence[Task]], dict[str, Any]]  # for generate(), new fo
 
 @dataclass
 class Taken:
-    """What one side did; one entry a round in each list."""
+    """Figures of one side; one entry a round in each list."""
 
     wall_rates: list[float] = field(default_factory=list)
     cpu_rates: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Taken:
 
 
 def sides(case: Case) -> dict[str, Arguments]:
-    """What each side hands to generate()."""
+    """Arguments for generate() of each side."""
 
     def ours(tasks: Sequence[Task]) -> list[hg.JsonSchema]:
         return [hg.JsonSchema(task.schema, whitespace="compact") for task in tasks]
@@ -123,7 +123,7 @@ def one_round(case: Case, batch: int, make: Arguments, taken: Taken) -> None:
 
 
 def run(case: Case, running: dict[str, Arguments], batch: int, rounds: int) -> dict[str, Taken]:
-    """Every side in turn; the first round warms up and finds out what a side does not support."""
+    """Run every side in turn; the first round warms up and finds out which sides are not supported."""
     taken = {name: Taken() for name in running}
     for number in range(rounds + 1):
         for name in turns(running, number):

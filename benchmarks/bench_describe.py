@@ -23,7 +23,7 @@ from tests.vocabularies import VOCABULARIES
 
 
 def judged_alike(schema: Any, instances: Sequence[Mapping[str, Any]]) -> int:
-    """Of how many instances the description says what the schema says of them."""
+    """Count the instances that the description judges as the schema does."""
     found = sketch_reader.read(hg.describe(hg.JsonSchema(schema)).partition("\n")[2])
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
     opened = jsonschema.Draft202012Validator(found, format_checker=checker)

@@ -137,7 +137,7 @@ class Model:
         return [f"Customers of {draw.randint(0, 10**9)}, a line each:\n" for _ in range(rows)]
 
     def limit(self, name: str, tokens: int) -> int:
-        """So many tokens, or as many as the shortest answer has."""
+        """The larger one of a number of tokens and the length of the shortest answer."""
         compiled = self.guide.compile(self.constraint(name)[0])
         return max(tokens, compiled.matcher().min_tokens_to_finish() or 0)
 
@@ -241,12 +241,12 @@ def timed(side: Side, device: str) -> Taken:
 
 
 def rounds(sides: dict[str, Side], count: int, device: str) -> list[dict[str, Taken]]:
-    """What each side took in each round."""
+    """Time and tokens of each side in each round."""
     return [{name: timed(sides[name], device) for name in turns(sides, number)} for number in range(count)]
 
 
 def lower_bound(values: Sequence[float], doubt: float = 0.05) -> float | None:
-    """What the median is above, but for this doubt; None where there are too few values to say.
+    """Bound below the median that holds but for this doubt; None if there are too few values.
 
     The k-th smallest is above the median only if fewer than k of the values are below it, and each of them is so with
     probability 1/2.
@@ -308,7 +308,7 @@ def verdict(row: Row) -> str:
 
 
 def table(rows: Sequence[Row], *, judged: bool) -> str:
-    """As markdown; judged: with verdicts, which are for NVIDIA GPUs."""
+    """Markdown; judged: with verdicts, which are for NVIDIA GPUs."""
     return table_of(
         rows,
         {

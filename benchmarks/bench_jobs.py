@@ -182,7 +182,7 @@ def wait_for(rows: int, way: Way, process: subprocess.Popen[bytes], folder: Path
 
 
 def check(way: Way, folder: Path, expected: list[Any]) -> None:
-    """Each row is there once, with its value."""
+    """Check that each row is there once, with its value."""
     answers = list(way.values(folder))
     counts = Counter(row for row, _ in answers)
     lost, doubled = set(range(len(expected))) - set(counts), [row for row, count in counts.items() if count > 1]

@@ -216,7 +216,7 @@ def _counts(rows: Sequence[Row]) -> str:
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[str]:
-    """What the cells of a row say, columns with the same text together."""
+    """Texts of the cells without a ✓, columns with the same text together."""
     for row in rows:
         texts: dict[str, list[str]] = {}
         for name in COLUMNS:

@@ -30,7 +30,7 @@ from tests.vocabularies import demo
 
 @dataclass
 class Cell:
-    """What one library did in one mode."""
+    """Verdict on one library in one mode."""
 
     mode: str
     library: str

@@ -104,7 +104,7 @@ def timed(call: Callable[[], Any]) -> Taken:
 
 
 def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) -> list[Taken]:
-    """What each call took."""
+    """Time of each call."""
     times = []
     for step, input_ids in enumerate(replay.steps):
         # Copied by numpy: torch's threads may wait for each other for milliseconds, and leave the caches cold.
@@ -144,7 +144,7 @@ def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor
 
 
 def check_accepts(name: str, processor: Processor, replay: Replay, scores: Tensor) -> None:
-    """Every token of the documents must be allowed where it comes."""
+    """Check that every token of the documents is allowed at its place."""
     for step, input_ids in enumerate(replay.steps[:-1]):
         masked = processor(input_ids, scores.clone())
         for i in replay.live[step + 1]:

@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass
 class Judged:
-    """What one library made of one schema."""
+    """Verdict of one library on one schema."""
 
     sample: Sample
     verdict: Verdict

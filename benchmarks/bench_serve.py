@@ -92,7 +92,7 @@ def bodies_of(kind: str, examples: Sequence[demo.Example]) -> list[dict[str, Any
 
 
 def alike(examples: Sequence[demo.Example], folder: Path) -> list[demo.Example]:
-    """Those whose answers are equally long everywhere."""
+    """Examples whose answers are equally long everywhere."""
     lengths = []
     for name, kind in KINDS:
         with served(name, folder) as port:

@@ -96,7 +96,7 @@ class HotWalker:
         return self.walk(matcher, minimum + self._random.choice(MORE_TOKENS), is_limit=True)
 
     def walk(self, matcher: Walkable, most_tokens: int = MOST_TOKENS, *, is_limit: bool = False) -> Walked:
-        """From the start of the grammar to its end, or until it is cut.
+        """Walk from the start of the grammar to its end, or until the walk is cut.
 
         Args:
             matcher: at the start.
@@ -140,7 +140,7 @@ class HotWalker:
 
 @dataclass
 class Report:
-    """What came out of the walks over one vocabulary."""
+    """Counts of the walks over one vocabulary."""
 
     schemas: int = 0
     endings: Counter[str] = field(default_factory=Counter)

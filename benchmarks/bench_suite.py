@@ -107,7 +107,7 @@ def _instance(order: DeclaredOrder, test: dict[str, Any]) -> Instance:
 
 
 def _with_draft(schema: Any, uri: str) -> Any:
-    """In the suite a folder says which draft its schemas are of."""
+    """Schema with the draft of its folder."""
     return {"$schema": uri, **schema} if isinstance(schema, dict) else schema
 
 
@@ -124,7 +124,7 @@ def _remotes(draft: str, uri: str) -> dict[str, Any]:
 
 
 def mistakes(group: Group, verdict: Verdict) -> list[Mistake]:
-    """What is wrong about a verdict; an honest refusal is no mistake."""
+    """Mistakes of a verdict; an honest refusal is no mistake."""
     if verdict.outcome == "refused" or (
         verdict.outcome == "unsatisfiable" and not any(test.valid for test in group.tests)
     ):

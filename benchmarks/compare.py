@@ -50,7 +50,7 @@ from benchmarks.schema_libraries import XGrammar
 OURS = "hf-guided"
 COLUMNS = (OURS, *(name for name in LIBRARIES if name != OURS))
 SCHEMA_NAMES = {"xgrammar.contrib.hf": XGrammar.name}
-"""Of libraries that have another name among those for schemas."""
+"""Names in schema_libraries.py, where they differ."""
 BUDGETS = (1.0, 2.0, 4.0)
 JOB_SECONDS = 600.0
 
@@ -95,7 +95,7 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Figure:
-    """What a measure came to for one library.
+    """Result of one measure for one library.
 
     Args:
         measure: which.
@@ -164,7 +164,7 @@ class Asking:
 
 
 def failure(answer: Mapping[str, Any]) -> str:
-    """What a cell says in place of a figure."""
+    """Text of a cell without a figure."""
     return "not supported" if answer["error"] == "NotSupported" else f"raises {answer['error']}"
 
 
@@ -186,7 +186,7 @@ def schemas(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator
 
 
 def schema_figures(library: str, judged: Sequence[Judged], ours: Sequence[Judged]) -> Iterator[Figure]:
-    """What a library made of the schemas.
+    """Figures of one library over the schemas.
 
     Args:
         library: its name.

@@ -120,7 +120,7 @@ SIDES = {"xgrammar.contrib.hf": PEER, "outlines": "outlines (outlines-core)"}
 
 
 def processor_steps(batch: int, repetitions: int) -> tuple[dict[str, list[Taken]], dict[str, str]]:
-    """What each call took, library by library; and of the others what is in the way."""
+    """Times of each call by library, and the problems of libraries without times."""
     setup = Setup("compact", with_outlines=True)
     own = {name: SIDES.get(name, name) for name in ("hf-guided", *SIDES, "lm-format-enforcer")}
     setup.sides["lm-format-enforcer"] = lm_format_enforcer(setup)
@@ -139,7 +139,7 @@ def processor_steps(batch: int, repetitions: int) -> tuple[dict[str, list[Taken]
 
 
 def lm_format_enforcer(setup: Setup) -> Callable[[], Processor]:
-    """As generate() uses its function; each processor with an enforcer of its own, which keeps what it has computed."""
+    """Processors as generate() makes them; each has an enforcer of its own, which keeps what it has computed."""
     from transformers import PrefixConstrainedLogitsProcessor
 
     library = LMFormatEnforcer(model_without_use(setup.tokenizer), setup.tokenizer)
@@ -197,7 +197,7 @@ class KnownText:
 
 
 def steps(name: str, batch: int, repetitions: int) -> dict[str, Any]:
-    """Of guidance: what a step of its loop costs beside the forward pass."""
+    """Times of the steps of guidance's loop, without the forward pass."""
     assert name == "guidance", "its processor is timed beside the others"
     if batch > 1:
         raise NotSupported("one prompt at a time")

@@ -69,7 +69,7 @@ class Smoke:
             self.find()  # the kernel may have failed just now, and torch's operations taken over
 
     def replayed(self) -> None:
-        """In a CUDA graph, with other scores and masks at the replay."""
+        """Run the kernel in a CUDA graph, with other scores and masks at the replay."""
         kernel = mask_kernel(self.device)
         scores = torch.zeros(3, 50_000, device=self.device)
         masks = pack(torch.rand(3, 50_000) < 0.5).to(self.device)

@@ -203,7 +203,7 @@ def import_repaired() -> None:
 
 
 class Guidance(Library):
-    """It has a loop of its own, for one row, and writes text; there is nothing to hand to generate()."""
+    """Library with a loop of its own, for one row, that writes text; it has no arguments for generate()."""
 
     name = package = "guidance"
     remark = (

@@ -293,7 +293,7 @@ def _propose(assistant: PreTrainedModel) -> None:
 
 
 def problem(constraint: Constraint | None, text: str) -> str:
-    """What is wrong with a finished text; empty if it is in the constraint's language. Nothing of ours decides."""
+    """Problem of a finished text; empty if it is in the constraint's language. Nothing of ours decides."""
     if constraint is None:
         return ""
     if not text:

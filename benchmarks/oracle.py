@@ -41,7 +41,7 @@ class Oracle:
         self._validator = kind(_loads(json.dumps(schema)), registry=METASCHEMAS, format_checker=FORMAT_CHECKER)
 
     def problem(self, text: bytes) -> str:
-        """What is wrong with a text; "" if it is valid.
+        """Problem of a text; "" if it is valid.
 
         Raises:
             Undecided: it cannot be decided here.

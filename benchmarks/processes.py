@@ -129,7 +129,7 @@ class JobProcess:
 
 
 def quiet() -> None:
-    """One thread, no warnings, no logs: for a process whose output is read."""
+    """Use one thread, and turn off warnings and logs: for a process whose output is read."""
     import torch
     import transformers
 

@@ -43,7 +43,7 @@ TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "bench_jobs": ("jobs", table_of),
     "bench_models": ("models", bench_models.table),
 }
-"""Of each script: its file in results/, and what writes its table."""
+"""By script: its file in results/, and the function that writes its table."""
 
 
 def written(name: str) -> str:

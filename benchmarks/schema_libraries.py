@@ -187,7 +187,7 @@ class LLGuidance(SchemaLibrary):
 
 
 def llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
-    """Its own reading of a tokenizer, or of a bare vocabulary.
+    """llguidance's own reading of a tokenizer, or of a bare vocabulary.
 
     Where the text is forced it allows only the tokens that the tokenizer itself would write, so it must know that one.
     """
@@ -197,7 +197,7 @@ def llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
         return from_tokenizer(vocabulary.tokenizer)
 
     class Tokens:
-        """What TokenizerWrapper reads; a first byte 0xff marks a special token."""
+        """Attributes that TokenizerWrapper reads; a first byte 0xff marks a special token."""
 
         eos_token_id = vocabulary.stop_token_ids[0]
         bos_token_id = None

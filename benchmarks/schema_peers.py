@@ -53,7 +53,7 @@ def model_without_use(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
 
 
 class LMFormatEnforcer(SchemaLibrary):
-    """Its ``TokenEnforcer``, as its transformers integration asks it: with all tokens so far, for a list of tokens."""
+    """The ``TokenEnforcer`` as the transformers integration asks it: with all tokens so far, for a list of tokens."""
 
     name = package = "lm-format-enforcer"
 

@@ -54,7 +54,7 @@ class Job:
 
 @dataclass
 class Verdict:
-    """What a library made of a job.
+    """Result of a job.
 
     Args:
         outcome: "compiled", "refused", "unsatisfiable", "crash", "timeout" or "memory".
@@ -146,7 +146,7 @@ class Worker:
         self._process = JobProcess(command, limit_s, limit_bytes, python_for(_LIBRARIES[library].package))
 
     def __call__(self, job: Job) -> Verdict:
-        """One job, within the limits."""
+        """Run one job, within the limits."""
         try:
             return Verdict(**self._process.ask(asdict(job)))
         except Killed as killed:

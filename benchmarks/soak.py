@@ -35,14 +35,14 @@ MASK_BYTES = 2048  # of one constraint: eight masks of this vocabulary, so that 
 
 @dataclass
 class Round:
-    """What a thread has done in a round; the sum of its threads is what the round has done."""
+    """Results of one thread in a round; the results of a round are the sum of its threads'."""
 
     outputs: Counter[tuple[str, str]] = field(default_factory=Counter)  # by way and verdict
     failures: list[str] = field(default_factory=list)
     jobs: int = 0
 
     def total(self, verdict: str) -> int:
-        """Of one verdict."""
+        """Number of outputs with one verdict."""
         return sum(count for (_, name), count in self.outputs.items() if name == verdict)
 
     @property
@@ -59,7 +59,7 @@ WRONG = ("invalid", "bad prefix", "dead end", "raised")
 
 
 def work(shared: Ways, seed: str, until: float | None, jobs: int | None) -> Round:
-    """One thread's jobs, always the same for one seed: until a time, or this number of them."""
+    """Run one thread's jobs, always the same for one seed: until a time, or this number of them."""
     random, done = Random(seed), Round()
     while time.monotonic() < until if until is not None else done.jobs < (jobs or 0):
         [way] = random.choices(list(WAYS), weights=list(WAYS.values()))
@@ -78,7 +78,7 @@ def work(shared: Ways, seed: str, until: float | None, jobs: int | None) -> Roun
 
 
 def run_round(shared: Ways, seed: int, threads: int, seconds: float | None, jobs: list[int] | None) -> list[Round]:
-    """One round on threads of its own; what each of them has done."""
+    """Run one round on threads of its own; returns the results of each."""
     until = None if seconds is None else time.monotonic() + seconds
     done: list[Round] = [Round()] * threads
 
@@ -94,7 +94,7 @@ def run_round(shared: Ways, seed: int, threads: int, seconds: float | None, jobs
 
 
 def bars(rounds: list[Round], states: list[ProcessState], outputs: int) -> dict[str, bool]:
-    """What has to hold, with at least this number of outputs."""
+    """Bars, and whether they hold, with at least this number of outputs."""
     first, second = states
     compiled = [cache for cache in second.caches if cache.name == COMPILED_NAME]
     return {

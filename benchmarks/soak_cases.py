@@ -167,7 +167,7 @@ class Left:
 
 
 def verdict(output: Output | Refused | Left) -> str:
-    """What the judges say."""
+    """Verdict of the judges."""
     if isinstance(output, (Refused, Left)):
         return type(output).__name__.lower()
     if output.error is not None:

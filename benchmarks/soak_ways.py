@@ -55,7 +55,7 @@ class Manager:
         return self.add(prompt, case).get(timeout=PATIENCE)
 
     def add(self, prompt: list[int], case: Case) -> queue.SimpleQueue[Any]:
-        """Where the output of one request will be."""
+        """Queue that gets the output of one request."""
         request_id = f"soak {next(self._numbers)}"
         waiting = self._waiting[request_id] = queue.SimpleQueue()
         self._manager.add_request(prompt, request_id=request_id, response_format=case.constraint, max_new_tokens=ENOUGH)
@@ -206,7 +206,7 @@ def server(ways: Ways, random: Random) -> Job:
 
 
 def refused(ways: Ways, random: Random) -> Job:
-    """What has to be refused, each time with another number."""
+    """Constraints that have to be refused, each time with another number."""
     number = random.randrange(100_000)
     bad: list[Any] = [
         hg.JsonSchema({"type": "string", "minLength": number + 2, "maxLength": 1}),

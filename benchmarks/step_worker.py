@@ -54,7 +54,7 @@ def processor_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: to
 
 
 def loop_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Tensor) -> Iterator[None]:
-    """What the fast loop asks of its session in a step without drafts."""
+    """Calls of the fast loop to its session in a step without drafts."""
     session = guide.session(constraint, overlap=False)
     rows = session.begin(len(scores))
     left: list[int | None] = [None] * len(rows)
