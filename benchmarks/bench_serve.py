@@ -10,7 +10,6 @@ measurement, and answers every prompt once before times are measured. The two se
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
@@ -24,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.request import Request, urlopen
 
 from benchmarks.common import Row, finish, parser, table_of
 from hf_guided import demo
@@ -56,25 +56,21 @@ def served(name: str, folder: Path) -> Iterator[int]:
 
 
 def is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            return bool(answer.status == 200)
     except OSError:
         return False
-    finally:
-        connection.close()
 
 
 def answered(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> tuple[list[int], float]:
-    """The tokens of each answer, and how many seconds all of them took."""
+    """Tokens of each answer, and the seconds of all of them."""
 
     def post(body: dict[str, Any]) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
-        answer = json.loads(connection.getresponse().read())
-        connection.close()
-        return int(answer["usage"]["completion_tokens"])
+        headers = {"content-type": "application/json"}
+        request = Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), headers)
+        with urlopen(request, timeout=300) as answer:
+            return int(json.load(answer)["usage"]["completion_tokens"])
 
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:

@@ -12,9 +12,10 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from subprocess import PIPE
 from typing import Any
+
+import psutil
 
 from benchmarks.common import ROOT
 
@@ -24,11 +25,10 @@ READY = "ready"
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process holds; 0 where the system does not tell."""
+    """Memory that a process holds; 0 if it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-    except (OSError, StopIteration):
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
         return 0
 
 

@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import psutil
+
+from benchmarks.processes import resident_bytes
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.backends.network import MASK_BYTES, FrameMasks
 
@@ -68,10 +70,11 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
     for _ in range(3):
         gc.collect()
     _trim()
+    process = psutil.Process()
     return ProcessState(
-        rss=_rss("self"),
-        workers_rss=sum(_rss(child) for child in _children()),
-        threads=len(os.listdir("/proc/self/task")),
+        rss=process.memory_info().rss,
+        workers_rss=sum(resident_bytes(child.pid) for child in process.children()),
+        threads=process.num_threads(),
         names=tuple(sorted(thread.name for thread in threading.enumerate())),
         descriptors=tuple(_descriptors()),
         caches=tuple(caches()),
@@ -113,19 +116,6 @@ def _trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def _rss(process: str) -> int:
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text().split()[1]
-    except (OSError, IndexError):
-        return 0  # it has ended
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _children() -> list[str]:
-    tasks = Path("/proc/self/task").iterdir()
-    return [child for task in tasks for child in (task / "children").read_text().split()]
 
 
 def _descriptors() -> Iterator[str]:
