@@ -36,7 +36,7 @@ from benchmarks.bench_processor import (
     run,
 )
 from benchmarks.common import record12
-from benchmarks.decode_cases import Case, demo_examples, demo_record, is_right, is_valid
+from benchmarks.decode_cases import Case, demo_examples, demo_record, is_valid
 from benchmarks.libraries import (
     LIBRARIES,
     Constraint,
@@ -87,21 +87,20 @@ def forwards(name: str, case: str, lookup: bool) -> dict[str, Any]:
     loaded.model.register_forward_pre_hook(count)
     library = (FastLoop if name == HFGuided.name else LIBRARIES[name])(loaded.model, loaded.tokenizer)
     settings = {"max_new_tokens": loaded.max_new_tokens, "do_sample": False, "pad_token_id": bench_budget.EOS}
-    tokens = valid = right = 0
+    tokens = valid = 0
     for [task], inputs in loaded.batches(1):
         prepared = library.prepare(Constraint("json", json.dumps(task.schema)))
         [output] = library.generate(loaded.model, inputs, prepared, **settings, **(LOOKUP if lookup else {}))
         if isinstance(output, list) and loaded.tokenizer.eos_token_id in output:
             output = output[: output.index(loaded.tokenizer.eos_token_id) + 1]
         text = finished_text(output, lambda ids: loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        data = None if text is None else text.encode()
-        valid, right = valid + is_valid(task, data), right + is_right(task, data)
+        valid += text is not None and is_valid(task, text.encode())
         tokens += (
             len(output)
             if isinstance(output, list)
             else len(loaded.tokenizer.encode(output, add_special_tokens=False)) + 1
         )
-    return {"passes": passes, "tokens": tokens, "valid": valid, "right": right, "answers": len(loaded.tasks)}
+    return {"passes": passes, "tokens": tokens, "valid": valid, "answers": len(loaded.tasks)}
 
 
 def budget(name: str, constraint: str, times: float, minimum: int, rows: int) -> dict[str, Any]:

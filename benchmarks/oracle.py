@@ -61,6 +61,14 @@ class Oracle:
         return "" if error is None else f"{error.json_path}: {error.message}"
 
 
+def is_instance(schema: Any, text: str | bytes) -> bool:
+    """Whether a text is JSON and ``jsonschema`` accepts its value, as most programs call it: floats, and no formats."""
+    try:
+        return Draft202012Validator(schema).is_valid(json.loads(text))
+    except ValueError:
+        return False
+
+
 def _loads(text: str) -> Any:
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is no JSON")

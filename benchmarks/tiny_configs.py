@@ -238,10 +238,8 @@ def _kinds_of_layers(config_class: type, arguments: dict[str, Any], overrides: M
     count = next((name for name in ("num_hidden_layers", "n_layer", "num_layers") if name in arguments), None)
     if count is not None:
         arguments[count] = len(kinds)
-    for name in ("mlp_layer_types",):
-        if getattr(default, name, None):
-            others = list(dict.fromkeys(getattr(default, name)))
-            arguments[name] = [others[i % len(others)] for i in range(len(kinds))]
+    if others := list(dict.fromkeys(getattr(default, "mlp_layer_types", None) or [])):
+        arguments["mlp_layer_types"] = [others[i % len(others)] for i in range(len(kinds))]
 
 
 SWITCH = 20  # the number of positions at which scaled rotary embeddings change; the outputs pass it
