@@ -65,13 +65,15 @@ class SchemaLibrary(ABC):
 
     name: str
     package: str
+    registry: Mapping[str, Any] | None = None
+    """Documents that references may name; only hf-guided takes some."""
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self.bitmask = allocate_bitmask(1, vocabulary.padded_size)
 
     @abstractmethod
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+    def compile(self, schema: Any) -> Walk:
         """Raises Refused; anything else that is raised is a crash."""
 
     @abstractmethod
@@ -99,19 +101,19 @@ class HFGuided(SchemaLibrary):
         else:  # a vocabulary of tests
             self._compile = Compiler(vocabulary).compile
 
-    def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
+    def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.JsonSchema(
             schema,
             extra="allow",
-            registry=registry,
+            registry=self.registry,
             spelling=self.spelling,
             key_order=self.key_order,
             whitespace=self.whitespace,
         )
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+    def compile(self, schema: Any) -> Walk:
         try:
-            constraint = self._constraint(schema, registry)
+            constraint = self._constraint(schema)
             self._compiled = self._compile(constraint, self.backend)
         except hg.UnsupportedConstraint as error:
             raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
@@ -170,8 +172,7 @@ class LLGuidance(SchemaLibrary):
         self._lib = llguidance
         self._tokenizer = llguidance_tokenizer(llguidance, vocabulary)
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        del registry  # its Python face takes none
+    def compile(self, schema: Any) -> Walk:
         self._matcher = self._lib.LLMatcher(self._tokenizer, self._grammar(schema), log_level=0)
         if self._matcher.is_error():
             message = self._matcher.get_error().splitlines()[0]
@@ -266,8 +267,7 @@ class XGrammar(SchemaLibrary):
         # Its cache also shares parts between grammars: that is its way, and no schema comes twice.
         self._compilers = xgrammar_compilers(vocabulary)
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        del registry  # it takes none
+    def compile(self, schema: Any) -> Walk:
         for compiler in self._compilers:  # with the cache it fails at some that it can compile
             try:
                 self._compiled = compiler.compile_json_schema(json.dumps(schema), strict_mode=False)
@@ -326,7 +326,7 @@ class _Patterns(SchemaLibrary):
 
 
 class HFGuidedRegex(_Patterns, HFGuided):
-    def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
+    def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.Regex(schema)
 
 
@@ -339,7 +339,7 @@ class LLGuidanceRegex(_Patterns, LLGuidance):
 
 
 class HFGuidedGrammar(HFGuided):
-    def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
+    def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.Grammar(schema)
 
     def warm_up(self, number: int) -> tuple[Any, str]:

@@ -79,7 +79,8 @@ def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]
     """Compile, and walk every text; those that are accepted twice."""
     began = time.perf_counter()
     try:
-        walk = library.compile(job.schema, job.registry)
+        library.registry = job.registry
+        walk = library.compile(job.schema)
         walk.fill()
         ready_ms = (time.perf_counter() - began) * 1e3
     except Refused as refused:
