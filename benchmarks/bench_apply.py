@@ -376,7 +376,7 @@ def main() -> None:
     common = {"device": name, "dtype": str(DTYPE)}
     for row in measured_rows(sizes, all_sides(device, arguments.peers), DTYPE, device):
         rows.append({**row, **common, "kernel": kernel_in_use(device)[0]})  # torch, if the kernel has failed until now
-        write_csv(arguments.csv, rows)  # after each row: an interrupted run keeps its rows
+        write_csv(arguments.csv or arguments.results, rows)  # after each row: an interrupted run keeps its rows
     print(table(rows))
     if device.type == "cuda":
         print("\n" + "\n".join(f"- {target}" for target in targets(rows)))

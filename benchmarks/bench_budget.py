@@ -24,7 +24,6 @@ from transformers import LogitsProcessor, set_seed
 
 import hf_guided as hg
 from benchmarks.common import (
-    RESULTS,
     Row,
     finish,
     markdown_table,
@@ -266,12 +265,11 @@ def main() -> None:
     arguments = made.parse_args()
     quiet()
     assert demo().eos_token_id == EOS
-    whole = arguments.library == list(ALL)
     rows = list(run_all(arguments.library, arguments.rows))
     found = list(minima(arguments.schemas))
-    finish(arguments, rows, f"{table(rows)}\n\n{minima_table(found)}", whole=whole)
-    if whole and arguments.csv.parent == RESULTS:
-        write_csv(RESULTS / "budget_minimum.csv", found)
+    path = finish(arguments, rows, f"{table(rows)}\n\n{minima_table(found)}", whole=arguments.library == list(ALL))
+    if path:
+        write_csv(path.with_name("budget_minimum.csv"), found)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def main() -> None:
         taken = rounds(requests, arguments.rounds)
         model = f"random Llama ({arguments.shape})"
         found += result_rows(taken, requests, model=model, device=device)
-        write_csv(arguments.csv, found)  # what is measured is kept, whatever comes
+        write_csv(arguments.csv or arguments.results, found)  # what is measured is kept, whatever comes
     names = ("requests", "batches", "side", "tokens_per_s", "ratio_to_free")
     print(table_of(found, {name: name for name in names}))
 

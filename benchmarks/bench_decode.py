@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, Row, finish, parser, percentiles, rounded, table_of, turns
+from benchmarks.common import Row, finish, parser, percentiles, rounded, table_of, turns
 from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
@@ -205,8 +205,8 @@ def main() -> None:
     made.add_argument("--threads", type=int, default=1, help="torch threads")
     made.add_argument("--overlap", action="store_true", help="compare the thread for masks with none")
     arguments = made.parse_args()
-    if arguments.overlap and arguments.csv == RESULTS / "decode.csv":
-        arguments.csv = RESULTS / "decode_overlap.csv"
+    if arguments.overlap:
+        arguments.results = arguments.results.with_name("decode_overlap.csv")
     torch.set_num_threads(arguments.threads)
     rows = []
     for case in (demo_record(160), demo_examples()):

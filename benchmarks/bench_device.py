@@ -371,7 +371,7 @@ def main() -> None:
         empty = dict.fromkeys(found[0], "")
         rows += found
         rows += [{**empty, **common, **place, "side": side, "problem": why} for side, why in problems.items()]
-        write_csv(arguments.csv, rows)  # after each batch: an interrupted run keeps its rows
+        write_csv(arguments.csv or arguments.results, rows)  # after each batch: an interrupted run keeps its rows
         print(table(rows[-len(found) - len(problems) :], judged=arguments.device == "cuda"), flush=True)
     failed = [row["side"] for row in rows if row["problem"] and row["side"] in (*OURS, *MORE)]
     if failed:

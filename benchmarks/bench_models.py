@@ -144,7 +144,8 @@ def main() -> None:
         serve(Models())
         return
     process = JobProcess(["benchmarks.bench_models", "--worker"], LIMIT_S, LIMIT_BYTES)
-    read = read_csv(arguments.csv) if arguments.csv.exists() else []
+    path = arguments.csv or arguments.results
+    read = read_csv(path) if path.exists() else []
     rows = [{name: row.get(name, "") for name in (*FIELDS, *origin())} for row in read]
     forgotten = dict.fromkeys(["built", *arguments.column] if arguments.again else [], "")
     for one in architectures(arguments.task, arguments.only):
@@ -155,7 +156,7 @@ def main() -> None:
         kept = [row for row in of_model if row["variant"] not in names] if arguments.no_variants else []
         rows = [row for row in rows if row not in of_model] + [*found, *kept]
         rows.sort(key=lambda row: (TASKS.index(row["task"]), row["model"]))
-        write_csv(arguments.csv, rows)  # after each architecture: a run that was stopped continues
+        write_csv(path, rows)  # after each architecture: a run that was stopped continues
     process.stop()
 
 

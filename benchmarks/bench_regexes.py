@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_schemas import Judged, Sample, Text, in_turns
-from benchmarks.common import RESULTS, Row, finish, markdown_table, parser, percentiles
+from benchmarks.common import Row, finish, markdown_table, parser, percentiles
 from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES, HFGuided, SchemaLibrary
 
 BACKENDS = ("native", "llguidance", "xgrammar")
@@ -99,8 +99,8 @@ def main() -> None:
     arguments = made.parse_args()
     known: dict[str, type[SchemaLibrary]] = GRAMMAR_LIBRARIES if arguments.grammars else REGEX_LIBRARIES
     kind, load = ("grammar", load_grammars) if arguments.grammars else ("regex", load_patterns)
-    if arguments.grammars and arguments.csv == RESULTS / "regexes.csv":
-        arguments.csv = RESULTS / "grammars.csv"
+    if arguments.grammars:
+        arguments.results = arguments.results.with_name("grammars.csv")
     libraries = [
         name for name, one in known.items() if not issubclass(one, HFGuided) or one.backend in arguments.backend
     ]

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from benchmarks.common import RESULTS, Row, finish, parser, percentiles, schema_rows, table_of, write_csv
+from benchmarks.common import Row, finish, parser, percentiles, schema_rows, table_of, write_csv
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, HFGuided, LLGuidance
 from benchmarks.schema_worker import Job, Verdict, Worker
@@ -236,13 +236,13 @@ def main() -> None:
     whole = not (arguments.only or arguments.limit) and arguments.library == list(SCHEMA_LIBRARIES)
     judged = in_turns(load_samples(arguments.only, arguments.limit), arguments.library)
     rows = [summary(name, judged[name], judged.get(LLGuidance.name, ())) for name in judged]
-    finish(arguments, rows, table(rows), whole=whole)
+    path = finish(arguments, rows, table(rows), whole=whole)
     failing = failures(judged.get(HFGuided.name, ()))
     print(f"\nWhat keeps schemas of {HFGuided.name} from passing:\n")
     for row in failing:
         print(f"- {row['schema']}: {row['what']} {row['pointer']} {row['keyword']}: {row['reason']}")
-    if whole and failing:
-        write_csv(RESULTS / "schemas_failing.csv", failing)
+    if path and failing:
+        write_csv(path.with_name("schemas_failing.csv"), failing)
 
 
 if __name__ == "__main__":

@@ -196,12 +196,18 @@ def parser(doc: str | None, results: str = "") -> argparse.ArgumentParser:
     """
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if results:
-        made.add_argument("--csv", type=Path, default=RESULTS / results, help="where the rows go")
+        made.add_argument("--csv", type=Path, help="where the rows go")
+        made.set_defaults(results=RESULTS / results)
     return made
 
 
-def finish(arguments: argparse.Namespace, rows: Sequence[Row], table: str, *, whole: bool = True) -> None:
-    """Print the table, and write the rows; those of a part of a benchmark only where --csv names a file."""
-    if whole or arguments.csv.parent != RESULTS:
-        write_csv(arguments.csv, rows)
+def finish(arguments: argparse.Namespace, rows: Sequence[Row], table: str, *, whole: bool = True) -> Path | None:
+    """Print the table, and write the rows; returns the file.
+
+    The rows of a part of a benchmark are written only where --csv names a file.
+    """
+    path: Path | None = arguments.csv or (arguments.results if whole else None)
+    if path is not None:
+        write_csv(path, rows)
     print(f"\n{table}\n\n{machine([origin()])}")
+    return path

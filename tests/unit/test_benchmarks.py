@@ -28,7 +28,17 @@ from benchmarks.bench_processor import (
     run,
     time_replay,
 )
-from benchmarks.common import data_folder, machine, markdown_table, read_csv, rounded, table_of, write_csv
+from benchmarks.common import (
+    data_folder,
+    finish,
+    machine,
+    markdown_table,
+    parser,
+    read_csv,
+    rounded,
+    table_of,
+    write_csv,
+)
 from benchmarks.decode_cases import Task, is_right, is_valid
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
 from hf_guided import Choice, JsonSchema
@@ -174,6 +184,17 @@ class TestRows:
         columns = {"first": "a", "second": rounded("b", 1), "third": lambda row: len(row["a"])}
         assert table_of(rows, columns).splitlines()[2:] == ["| x\\|y | 1.0 | 3 |", "| z |  | 1 |"]
         assert table_of(rows).splitlines()[0] == markdown_table(["a", "b"], []).splitlines()[0]
+
+    def test_rows_of_a_part_are_written_only_where_a_file_is_named(self, tmp_path, capsys) -> None:
+        made = parser("Which?", "rows.csv")
+        made.set_defaults(results=tmp_path / "rows.csv")
+        assert finish(made.parse_args([]), [{"a": 1}], "| a |", whole=False) is None
+        assert list(tmp_path.iterdir()) == []
+        assert finish(made.parse_args([]), [{"a": 1}], "| a |") == tmp_path / "rows.csv"
+        named = tmp_path / "named.csv"
+        assert finish(made.parse_args(["--csv", str(named)]), [{"a": 2}], "| a |", whole=False) == named
+        assert [read_csv(path)[0]["a"] for path in (tmp_path / "rows.csv", named)] == ["1", "2"]
+        assert capsys.readouterr().out.count("| a |") == 3
 
 
 class TestBudgets:
