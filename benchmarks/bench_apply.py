@@ -49,21 +49,13 @@ _WARM_UPS = 3
 
 @dataclass(frozen=True)
 class Buffer:
-    """One batch of logits and masks.
+    """One batch of logits and masks."""
 
-    Args:
-        logits: (rows, vocab); no side writes them.
-        bitmask: (rows, words) int32.
-        slots: (rows,) int32: row i has mask i.
-        forbidden: (rows, vocab) bool.
-        stops: (1,) int64: the stop token.
-    """
-
-    logits: Tensor
-    bitmask: Tensor
-    slots: Tensor
-    forbidden: Tensor
-    stops: Tensor
+    logits: Tensor  # (rows, vocab); no side writes them
+    bitmask: Tensor  # (rows, words) int32
+    slots: Tensor  # (rows,) int32: row i has mask i
+    forbidden: Tensor  # (rows, vocab) bool
+    stops: Tensor  # (1,) int64: the stop token
 
     @classmethod
     def random(
@@ -232,19 +224,12 @@ def taken_columns(microseconds: Sequence[float]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shapes and repetitions of the measurement.
+    """Shapes and repetitions of the measurement."""
 
-    Args:
-        vocabularies: widths of the logits.
-        batches: rows.
-        rotated: bytes of logits that calls take in turn.
-        replays: timed.
-    """
-
-    vocabularies: Sequence[int]
-    batches: Sequence[int]
-    rotated: int
-    replays: int
+    vocabularies: Sequence[int]  # widths of the logits
+    batches: Sequence[int]  # numbers of rows
+    rotated: int  # bytes of logits that calls take in turn
+    replays: int  # number of timed replays
 
 
 FULL = Sizes(VOCABULARIES, BATCHES, ROTATED_BYTES, 15)

@@ -46,19 +46,12 @@ LOOK_S = 0.02
 
 
 class Way(NamedTuple):
-    """One way to answer the rows of a folder.
+    """One way to answer the rows of a folder."""
 
-    Args:
-        package: whose version the row of results has.
-        command: starts the job, or continues it.
-        written: how many rows have an answer on disk.
-        values: the number and the value of each answer.
-    """
-
-    package: str
-    command: list[str]
-    written: Callable[[Path], int]
-    values: Callable[[Path], Iterator[tuple[int, Any]]]
+    package: str  # package whose version stands in the row
+    command: list[str]  # command that starts the job, or continues it
+    written: Callable[[Path], int]  # number of rows with an answer on disk
+    values: Callable[[Path], Iterator[tuple[int, Any]]]  # the number and the value of each answer
 
 
 def prompts(count: int) -> list[str]:

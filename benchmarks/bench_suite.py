@@ -31,38 +31,23 @@ _REMOTE_BASE = "http://localhost:1234/"
 
 
 class Instance(NamedTuple):
-    """One instance of a group.
+    """One instance of a group."""
 
-    Args:
-        description: the suite's words.
-        data: the instance.
-        text: its JSON, keys in the order the schema declares them.
-        valid: what the suite says of it.
-    """
-
-    description: str
+    description: str  # the suite's words
     data: Any
-    text: str
-    valid: bool
+    text: str  # JSON of the data, keys in the order the schema declares them
+    valid: bool  # judgement of the suite
 
 
 @dataclass(frozen=True)
 class Group:
-    """One schema and its tests.
+    """One schema and its tests."""
 
-    Args:
-        place: draft and file, e.g. "draft7/allOf".
-        description: the suite's words.
-        schema: with its "$schema".
-        tests: its instances.
-        registry: the documents it may refer to.
-    """
-
-    place: str
-    description: str
-    schema: Any
+    place: str  # draft and file, e.g. "draft7/allOf"
+    description: str  # the suite's words
+    schema: Any  # schema with its "$schema"
     tests: tuple[Instance, ...]
-    registry: dict[str, Any]
+    registry: dict[str, Any]  # documents that references may name, by URI
 
     @property
     def job(self) -> Job:

@@ -57,16 +57,10 @@ JOB_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Measure:
-    """One line of the table.
+    """One line of the table."""
 
-    Args:
-        name: the question, in the table's first column.
-        unit: of its figures.
-        more_is_better: or else less is.
-    """
-
-    name: str
-    unit: str
+    name: str  # the question, in the table's first column
+    unit: str  # unit of the figures
     more_is_better: bool = False
 
 
@@ -95,22 +89,13 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Figure:
-    """Result of one measure for one library.
-
-    Args:
-        measure: which.
-        library: whose.
-        value: None where it could not be had; ``detail`` says why.
-        of: out of how many, where things were counted.
-        ratio: to hf-guided's, where things were timed.
-        detail: more of it.
-    """
+    """Result of one measure for one library."""
 
     measure: Measure
     library: str
-    value: float | None
-    of: int | None = None
-    ratio: float | None = None
+    value: float | None  # None if there is none; ``detail`` says why
+    of: int | None = None  # total of a count
+    ratio: float | None = None  # ratio of a time to hf-guided's
     detail: str = ""
 
     @property

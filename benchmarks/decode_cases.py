@@ -33,36 +33,22 @@ SHAPES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Task:
-    """A prompt and what its answer has to be.
+    """A prompt and what its answer has to be."""
 
-    Args:
-        prompt: text in front of the answer.
-        schema: of the answer.
-        record: the right answer; None where there is none.
-    """
-
-    prompt: str
-    schema: dict[str, Any]
-    record: dict[str, Any] | None = None
+    prompt: str  # text in front of the answer
+    schema: dict[str, Any]  # schema of the answer
+    record: dict[str, Any] | None = None  # the right answer; None where there is none
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model and its tasks.
+    """A model and its tasks."""
 
-    Args:
-        name: in the tables.
-        model: in eval mode, on its device.
-        tokenizer: its tokenizer.
-        tasks: in order.
-        max_new_tokens: enough for the guided answers; where a free row is cut.
-    """
-
-    name: str
-    model: PreTrainedModel
+    name: str  # name in the tables
+    model: PreTrainedModel  # model in eval mode, on its device
     tokenizer: PreTrainedTokenizerBase
     tasks: Sequence[Task]
-    max_new_tokens: int
+    max_new_tokens: int  # limit that is enough for guided answers, and cuts free ones
 
     @cached_property
     def guide(self) -> hg.Guide:

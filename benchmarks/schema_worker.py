@@ -39,17 +39,11 @@ _LIBRARIES: dict[str, type[SchemaLibrary]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """A schema and the texts to walk through it.
+    """A schema and the texts to walk through it."""
 
-    Args:
-        schema: JSON; for some libraries a pattern.
-        texts: valid or not.
-        registry: for its references.
-    """
-
-    schema: Any
-    texts: Sequence[str]
-    registry: Mapping[str, Any] = field(default_factory=dict)
+    schema: Any  # JSON; for some libraries a pattern
+    texts: Sequence[str]  # valid and invalid texts
+    registry: Mapping[str, Any] = field(default_factory=dict)  # documents that references may name, by URI
 
 
 @dataclass

@@ -23,19 +23,12 @@ CASES = 4000  # the compile caches of the test hold a few dozen
 
 @dataclass(frozen=True)
 class Case:
-    """One constraint and its judges.
+    """One constraint and its judges."""
 
-    Args:
-        constraint: as a caller writes it.
-        response_format: the same for the server.
-        is_valid: whether a finished text is right.
-        layout: a pattern that every valid text matches, for texts that were cut.
-    """
-
-    constraint: Any
-    response_format: dict[str, Any]
-    is_valid: Callable[[str], bool]
-    layout: str
+    constraint: Any  # constraint as a caller writes it
+    response_format: dict[str, Any]  # the same constraint for the server
+    is_valid: Callable[[str], bool]  # judge of a finished text
+    layout: str  # pattern of every valid text, for texts that were cut
 
     def is_prefix(self, text: str) -> bool:
         """Whether a text that was cut can be the beginning of a valid one."""

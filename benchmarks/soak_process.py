@@ -26,42 +26,25 @@ QUIET_S = 20.0  # the worker threads of servers end after 10 s without work
 
 @dataclass(frozen=True)
 class CacheState:
-    """One cache, or all caches of one kind together.
+    """One cache, or all caches of one kind together."""
 
-    Args:
-        name: what it holds.
-        held: bytes or entries, of the fullest of its kind.
-        bound: of ``held``; None if there is none.
-        number: caches of this kind.
-        full: how many of them have forgotten something, or have no room for the next large entry.
-    """
-
-    name: str
-    held: int
-    bound: int | None
-    number: int
-    full: int
+    name: str  # content of the cache
+    held: int  # bytes or entries in the fullest cache of the kind
+    bound: int | None  # bound of ``held``; None if there is none
+    number: int  # number of caches of this kind
+    full: int  # number of caches that have forgotten something, or lack room for a large entry
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A snapshot of this process, taken when nothing runs.
+    """A snapshot of this process, taken when nothing runs."""
 
-    Args:
-        rss: bytes of resident memory.
-        workers_rss: bytes of the processes that this one has started.
-        threads: of the operating system.
-        names: of Python's threads.
-        descriptors: what each open descriptor stands for.
-        caches: of hf_guided.
-    """
-
-    rss: int
-    workers_rss: int
-    threads: int
-    names: tuple[str, ...]
-    descriptors: tuple[str, ...]
-    caches: tuple[CacheState, ...]
+    rss: int  # bytes of resident memory
+    workers_rss: int  # bytes of the processes that this one has started
+    threads: int  # threads of the operating system
+    names: tuple[str, ...]  # names of Python's threads
+    descriptors: tuple[str, ...]  # target of each open descriptor
+    caches: tuple[CacheState, ...]  # caches of hf_guided
 
 
 def measure(quiet_s: float = QUIET_S) -> ProcessState:
