@@ -34,10 +34,10 @@ import random
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -92,18 +92,6 @@ class Taken(NamedTuple):
         return self.tokens / self.seconds
 
 
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
-
-
 class Model:
     """A model and the calls of each side.
 
@@ -119,7 +107,7 @@ class Model:
         with torch.no_grad():
             self.model.get_output_embeddings().weight[self.stop] = 0  # never the greatest score
         self.guide = hg.Guide(self.tokenizer, self.model)
-        with _environment("HF_GUIDED_MASK_TABLE_BYTES", "0"):
+        with patch.dict(os.environ, {"HF_GUIDED_MASK_TABLE_BYTES": "0"}):
             self.not_resident = hg.Guide(self.tokenizer, self.model)
         self.peers: dict[str, Library] = {}
 

@@ -134,8 +134,10 @@ class MatcherWalk(Walk):
         self._matcher, self.bitmask, self._left = matcher, bitmask, limit
 
     def fill(self) -> None:
-        budget = {} if self._left is None else {"tokens_left": self._left}
-        self._matcher.fill_next_token_bitmask(self.bitmask, **budget)
+        if self._left is None:
+            self._matcher.fill_next_token_bitmask(self.bitmask)
+        else:
+            self._matcher.fill_next_token_bitmask(self.bitmask, tokens_left=self._left)
 
     def accept(self, token_id: int) -> bool:
         if self._left is not None:

@@ -74,15 +74,8 @@ def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]
     began = time.perf_counter()
     try:
         library.registry = job.registry
-        walk = library.compile(job.schema)
-        walk.fill()
-        ready_ms = (time.perf_counter() - began) * 1e3
-    except Refused as refused:
-        return Verdict("unsatisfiable" if refused.unsatisfiable else "refused", refused.reasons)
-    except Exception as error:
-        return Verdict("crash", [("", "", _words(error))])
-    verdict = Verdict("compiled", ready_ms=ready_ms)
-    try:
+        library.compile(job.schema).fill()
+        verdict = Verdict("compiled", ready_ms=(time.perf_counter() - began) * 1e3)
         for text in job.texts:
             accepted, taken = _walk(library.again(), tokenize(text), verdict.mask_us)
             verdict.accepted.append(accepted)
@@ -90,8 +83,10 @@ def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]
         for text, accepted in zip(job.texts, verdict.accepted, strict=True):
             if accepted:
                 _walk(library.again(), tokenize(text), verdict.warm_us)
+    except Refused as refused:
+        return Verdict("unsatisfiable" if refused.unsatisfiable else "refused", refused.reasons)
     except Exception as error:
-        return Verdict("crash", [("", "", _words(error))])
+        return Verdict("crash", [("", "", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")])
     return verdict
 
 
@@ -104,10 +99,6 @@ def _walk(walk: Walk, token_ids: list[int], mask_us: list[float]) -> tuple[bool,
         if not walk.allows(token_id) or not walk.accept(token_id):
             return False, token_ids[:place]
     return walk.is_completed(), token_ids
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def tokenizing(vocabulary: str) -> tuple[Vocabulary, Callable[[str], list[int]]]:
