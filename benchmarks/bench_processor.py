@@ -113,10 +113,6 @@ def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) 
     return times
 
 
-def time_engine(engine: EngineAlone, replay: Replay) -> list[Taken]:
-    return [timed(partial(engine.step, new_ids)) for new_ids in replay.new_ids]
-
-
 def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor, text: Tensor) -> int:
     """Compare both sides' masked scores on every step, over the tokens that are text.
 
@@ -255,7 +251,8 @@ def run(setup: Setup, rows: int, repetitions: int) -> dict[str, list[Taken]]:
     for repetition in range(repetitions + 1):
         for name in turns(times, repetition):
             if name == ENGINE:
-                taken = time_engine(EngineAlone(setup.compiled, rows, setup.vocab), replay)
+                engine = EngineAlone(setup.compiled, rows, setup.vocab)
+                taken = [timed(partial(engine.step, new_ids)) for new_ids in replay.new_ids]
             else:
                 taken = time_replay(setup.sides[name](), replay, scores)
             if repetition:  # the first warms up

@@ -38,14 +38,6 @@ STUBS: dict[str, Callable[..., Any]] = {  # what writes the scores, or launches 
 }
 
 
-def replay_of(tokenizer: Any, rows: int) -> Replay:
-    return make_replay(
-        tokenizer.encode(record12()["prompts"][0]),
-        [tokenizer.encode(one, add_special_tokens=False) for one in compact_documents(rows)],
-        tokenizer.eos_token_id,
-    )
-
-
 def processor_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Tensor) -> Iterator[None]:
     processor = guide.logits_processor(constraint, overlap=False)
     for ids in replay.steps:
@@ -84,7 +76,11 @@ def replays_of(seam: str, rows: int, replays: int) -> list[float]:
     guide = hg.Guide(tokenizer, len(tokenizer))
     constraint = hg.JsonSchema(record12()["schema"], whitespace="flexible")
     guide.compile(constraint)
-    replay = replay_of(tokenizer, rows)
+    replay = make_replay(
+        tokenizer.encode(record12()["prompts"][0]),
+        [tokenizer.encode(one, add_special_tokens=False) for one in compact_documents(rows)],
+        tokenizer.eos_token_id,
+    )
     scores = torch.zeros(rows, guide.vocabulary.padded_size)
     taken = []
     for _ in range(replays + 1):

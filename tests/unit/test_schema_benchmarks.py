@@ -175,7 +175,7 @@ class TestVerdicts:
 
 
 class TestSuite:
-    tests = (Instance("fits", 1, "1", True), Instance("does not", "x", '"x"', False))
+    tests = (Instance("fits", "1", True), Instance("does not", '"x"', False))
     group = Group("draft7/type", "a group", {"type": "integer"}, tests, {})
     never = Group("draft7/not", "nothing fits", False, tests[1:], {})
 
